@@ -1,10 +1,10 @@
 """Causal scrubbing (Chan et al. 2022): resample everything that a hypothesis declares irrelevant.
 
-To score one input, the model runs on *another*, random input. (If some variables have no place, it must agree on them.)
-Each place that the answer is computed from gets its value from a donor, an input that agrees with the first one on the
-place's variable. If the variable is computed from tokens, the value is the donor's activation. Otherwise it is computed
-recursively: on yet another input, with scrubbed values at the places of the variable's parents. The parts of the model
-between two places run normally.
+To score one input, the model runs on *another*, random input. (It must agree with the first one on variables without a
+place.) Each place that the answer is computed from gets its value from a donor, an input that agrees with the first one
+on the place's variable. If the variable is computed from tokens, the value is the donor's activation. Otherwise it is
+computed recursively: on yet another input, with scrubbed values at the places of the variable's parents. The parts of
+the model between two places run normally.
 
 If a place covers all positions, every position draws its own donor, which agrees at that position. The input that the
 model runs on then has the same length and read position.
@@ -44,12 +44,12 @@ class Groups:
         return self.order[self.starts[group] + (chance * self.sizes[group]).long()]
 
     def members(self, group: int) -> Int[Tensor, "members"]:
-        """All units of one group."""
+        """Return all units of one group."""
         return self.order[int(self.starts[group]) : int(self.starts[group] + self.sizes[group])]
 
     @property
     def alone(self) -> float:
-        """Share of the units that are alone in their group, so that swapping them has no effect."""
+        """Share of the units that are alone in their group, which resampling cannot change."""
         return float((self.sizes == 1).sum()) / len(self.of)
 
 
@@ -76,7 +76,7 @@ class Scrubber:
     # ------------------------------------------------------------ the unchanged model
 
     def _prepare(self) -> tuple[Float[Tensor, "units n_out"], dict[Place, Tensor]]:
-        """Run the model on all units: its outputs where it is read, and the value of every place."""
+        """Run the model on all units; return the logits at the read positions and the value of every place."""
         places = [place for some in self.places.values() for place in some]
         names = list(dict.fromkeys(place.hook(self.subject) for place in places))
         at = {place: self.units.at(place) for place in places}
@@ -92,7 +92,7 @@ class Scrubber:
         return torch.cat(logits), {place: torch.cat(parts) for place, parts in found.items()}
 
     def donated(self, place: Place, donors: Int[Tensor, "wanted *length"]) -> Tensor:
-        """Values of a place on the donors; donors per position are given as unit * length + position."""
+        """Return a place's values on the donors. A donor for one position is given as unit * length + position."""
         natural = self.natural[place]
         if not place.each:
             return natural[donors]
@@ -111,14 +111,17 @@ class Scrubber:
         return groups.draw(cells.flatten(), generator).view_as(cells)
 
     def _value(self, one: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> list[Patch]:
-        """The places of a variable with their scrubbed values for some units."""
+        """Return the places of a variable with their scrubbed values for some units."""
         donors, places = self._donors(one, units, generator), self.places[one.name]
         if not one.of:
             return [(place, self.donated(place, donors)) for place in places]
         return list(zip(places, self._run(one.of, donors, generator, places)))
 
     def _sources(self, names: Sequence[str]) -> tuple[list[Variable], list[str]]:
-        """Split names into variables with places (their own or their parents') and variables given by tokens."""
+        """Split variables into those with places and those computed from tokens without a place.
+
+        A variable without a place that has parents is replaced by its parents.
+        """
         placed: list[Variable] = []
         free: list[str] = []
         for name in names:
@@ -134,7 +137,7 @@ class Scrubber:
         return list(dict.fromkeys(placed)), list(dict.fromkeys(free))
 
     def rest(self, names: tuple[str, ...]) -> Groups:
-        """Units grouped by the variables without a place; also by length and position if places cover all positions."""
+        """Group units by the named variables, and by length and read position if places cover all positions."""
         if names not in self._rest:
             columns: list[Value] = [self.values.known[name] for name in names]
             columns = [one if one.ndim == 2 else one[:, None] for one in columns]
@@ -151,14 +154,14 @@ class Scrubber:
         generator: torch.Generator,
         read: Sequence[Place] = (),
     ) -> list[Tensor]:
-        """The output of a node with variables `names`: the values of some places, or the logits if none is given."""
+        """Scrub the variables `names`; return the values of the places `read`, or the logits if there are none."""
         placed, free = self._sources(names)
         rest = self.rest(tuple(free)).draw(units, generator)
         patches = [patch for one in placed for patch in self._value(one, units, generator)]
         return self.run(rest, patches, read)
 
     def run(self, rest: Int[Tensor, "wanted"], patches: Sequence[Patch], read: Sequence[Place] = ()) -> list[Tensor]:
-        """Run the model on some units with patched places; return its logits where it is read, or places' values."""
+        """Run the model on some units with patched places; return the values of the places `read`, or the logits."""
         units, subject, found = self.units, self.subject, []
         read_at = units.read_at[rest]
         at = {place: units.at(place)[rest] for place in [*read, *(place for place, _ in patches)]}
@@ -178,7 +181,7 @@ class Scrubber:
 
     @torch.no_grad()
     def scrubbed(self, units: Int[Tensor, "wanted"], seed: int) -> Float[Tensor, "wanted n_out"]:
-        """The scrubbed model's outputs for some units, with one draw of all donors per unit."""
+        """Return the scrubbed model's outputs for some units, with one draw of all donors per unit."""
         generator, found = torch.Generator().manual_seed(seed), []
         cfg, length = self.subject.model.cfg, self.units.batch.tokens.shape[1]
         size = max(64, budget(self.subject.model) // (8 * length * max(1, cfg.d_model)))
@@ -189,7 +192,7 @@ class Scrubber:
     # ------------------------------------------------------------ every draw
 
     def all_draws(self) -> int | None:
-        """Number of runs for all combinations of donors; None if they cannot be listed."""
+        """Return the number of runs for all combinations of donors, or None if they cannot be listed."""
         plan = self._flat()
         if plan is None:
             return None
@@ -197,7 +200,10 @@ class Scrubber:
         return sum(prod(int(one.sizes[i]) for one, i in zip(groups, row)) for row in tuples.keys)
 
     def _flat(self) -> tuple[list[Groups], _Tuples] | None:
-        """The groups to draw from, the rest's first; None unless the answer's parents are all computed from tokens."""
+        """Return the groups to draw from, first those of the model's input, or None if donors cannot be listed.
+
+        They can be listed if all placed variables that the answer needs have no parents and one value per input.
+        """
         placed, free = self._sources(self.hypothesis.of)
         if any(one.of or self.values.known[one.name].ndim > 1 for one in placed):
             return None
@@ -206,9 +212,9 @@ class Scrubber:
 
     @torch.no_grad()
     def every_draw(self) -> Iterator[tuple[Float[Tensor, "runs n_out"], list[tuple[int, float]]]]:
-        """Outputs of all combinations of donors, in blocks, with (right class, probability of one run) per class.
+        """Yield the outputs for all combinations of donors, in blocks, with (right class, probability) pairs.
 
-        All probabilities add up to 1; those of a block are its number of runs times the sum of the listed ones.
+        Each pair applies to every run of its block; over all runs and pairs, the probabilities add up to 1.
         """
         plan = self._flat()
         assert plan is not None
@@ -244,7 +250,7 @@ class _Tuples:
 
 
 def put(subject: Subject, place: Place, value: Tensor, at: Int[Tensor, "rows"]) -> Hook:
-    """A hook that sets a place to a value, at one position of each row or at all."""
+    """Return a hook that sets a place to a value, at one position of each row or at all positions."""
 
     def hook(activation: Tensor, hook: object) -> Tensor:
         where = None if place.each else at.to(activation.device)

@@ -1,14 +1,14 @@
 """Separation accuracy (s-acc): how well a linear separator of head outputs answers the task.
 
 The separator is a linear support vector machine with squared hinge loss (Zsamboki et al. 2025, section 4.2 and
-appendix C), read as the standard library objective, since the printed one lacks the square and scales its terms
-differently (errata, reading 3):
+appendix C). Its objective is liblinear's, because the printed one lacks the square and scales its terms differently
+(errata, reading 3):
 
     1/2 |w|^2 (+ 1/2 b^2 for a penalized bias) + C sum_i max(0, 1 - y_i (x_i w + b))^2,   C = 1000
 
-The penalized bias is liblinear's (intercept_scaling = 1) and the default here; a free one moves accuracies by up to
+The penalized bias is liblinear's (intercept_scaling = 1) and the default here; a free bias changes accuracies by up to
 0.017. s-acc is only as good as its optimizer, so every separator comes with a proof: a bound on how far its objective
-is above the minimum. All subsets of heads at once: `SeparatorPath`.
+is above the minimum. `SeparatorPath` handles all subsets of heads at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from interp.measures.separation_solver import TOLERANCE, solve_groups
 
 @dataclass(frozen=True)
 class Separator:
-    """A hyperplane between two classes, and the proof that it is the best one."""
+    """A hyperplane between two classes, with a proven bound on its distance from the optimum."""
 
     w: Float[ndarray, " features"]
     b: float
@@ -56,18 +56,18 @@ class Separator:
         return self.gap / self.objective if self.objective > 0 else 0.0
 
     def decision(self, x: ArrayLike) -> Float[ndarray, " rows"]:
-        """x w + b for x (rows, features)."""
+        """Compute x w + b for x (rows, features)."""
         rows = features("x", x, "rows features")
         if rows.shape[1] != len(self.w):
             raise InterpError(f"x has {rows.shape[1]} features, but the separator was fitted on {len(self.w)}")
         return rows @ self.w + self.b
 
     def predict(self, x: ArrayLike) -> Shaped[ndarray, " rows"]:
-        """The label of every row; a row exactly on the plane gets the first class, as in scikit-learn."""
+        """Predict the label of every row; a row exactly on the plane gets the first class, as in scikit-learn."""
         return np.where(self.decision(x) > 0, self.classes[1], self.classes[0])
 
     def accuracy(self, x: ArrayLike, y: ArrayLike) -> float:
-        """Share of rows on the right side; y (rows,) holds the fitted labels."""
+        """Return the share of rows on the right side; y (rows,) must contain only the two fitted labels."""
         decision = self.decision(x)
         return float(np.mean((decision > 0) == (signs_of(y, len(decision), self.classes) > 0)))
 
@@ -75,11 +75,11 @@ class Separator:
 def fit_separator(
     x: ArrayLike, y: ArrayLike, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE
 ) -> Separator:
-    """The optimal linear separator of x (rows, features) with two-valued labels y (rows,).
+    """Fit the optimal linear separator of x (rows, features) with two-valued labels y (rows,).
 
     The larger label is the positive class. `bias` is "penalized" (liblinear's) or "free". Raises InterpError for one
-    class or more than two, fewer rows than features, values that are not finite, and data so badly scaled that no
-    relative gap of `tolerance` can be proven in float64.
+    class or more than two, fewer rows than features, values that are not finite, and data so badly scaled that a
+    relative gap of `tolerance` cannot be proven in float64.
     """
     check_settings(C, bias, tolerance)
     rows = features("x", x, "rows features")

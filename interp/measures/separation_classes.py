@@ -1,7 +1,8 @@
-"""s-acc for more than two classes: one optimal separator for each class against the rest, the largest value decides.
+"""s-acc for any number of classes.
 
-For two classes this is the separator of `interp.measures.separation` itself; for K it is K of the same objective, as in
-liblinear's one-vs-rest (Fan et al. 2008), each proven optimal.
+Two classes have one separator, as in `interp.measures.separation`. K > 2 classes have K separators with the same
+objective, one for each class against the rest, and the largest value decides, as in liblinear's one-vs-rest (Fan et al.
+2008). Each is proven optimal.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def score_groups(
     progress: bool = False,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """One row a group of heads: heads, size, s_acc, relative_gap (the largest of its separators).
+    """Measure s-acc, one row per group of heads: heads, size, s_acc, relative_gap (the largest of its separators).
 
-    Arguments as in SeparatorPath: z (rows, heads, d_head), labels of two or more classes. A test row of a class that no
-    training row has is never answered rightly. Raises what SeparatorPath raises.
+    Arguments and errors as in SeparatorPath: z (rows, heads, d_head), labels of two or more classes. If there are more
+    than two, test rows of a class without training rows count as wrong.
     """
     labels, wanted = np.asarray(train_labels), np.asarray(test_labels)
     classes = np.unique(labels)
@@ -51,7 +52,7 @@ def score_groups(
     chosen = None if groups is None else list(groups)
     for value in classes:
         path = SeparatorPath(C).fit(train_z, labels == value)
-        seen = np.resize([True, False], len(test))  # scores are read off the weights below; these labels are not used
+        seen = np.resize([True, False], len(test))  # placeholder labels: scores are computed from the weights below
         tables.append(path.score_subsets(test, seen, chosen, sample, seed, max_subsets, progress))
         values.append([_decision(path, test, group) for group in tables[-1]["heads"]])
     answers = classes[np.argmax(np.array(values), axis=0)]  # groups x rows

@@ -28,7 +28,7 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
         raise InterpError(f"{name} has shape {array.shape}, but ({', '.join(shape.split())}) is needed")
     if 0 in array.shape:
         raise InterpError(f"{name} has shape {array.shape}: there is nothing to separate")
-    # One pass each for NaN and size: the comparison is false for NaN.
+    # One comparison finds both NaN and large values, because it is false for NaN.
     bad = ~(np.abs(array) <= _LARGEST)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -39,7 +39,7 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
 
 
 def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any]]:
-    """Signs -1 and +1 for the smaller and the larger label, and the two labels in this order."""
+    """Return signs, -1 for the smaller and +1 for the larger label, and the two labels in this order."""
     index, classes = class_indices(labels, n_rows)
     if len(classes) != 2:
         raise InterpError(
@@ -49,7 +49,7 @@ def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any
 
 
 def class_indices(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, ...]]:
-    """The index of each row's label among the sorted labels, and these. Raises InterpError for a single label."""
+    """Return each row's index among the sorted classes, and these classes. Raises InterpError for a single class."""
     array = as_array(labels)
     _check_labels(array, n_rows)
     classes, index = np.unique(array, return_inverse=True)
@@ -59,7 +59,7 @@ def class_indices(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, .
 
 
 def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarray:
-    """Signs -1 and +1 of labels, which must be among the two classes; labels of a single class are allowed."""
+    """Return the signs -1 and +1 of labels, which must be among the two classes; they may all be of one class."""
     array = as_array(labels)
     _check_labels(array, n_rows)
     unknown = np.setdiff1d(array, np.asarray(classes))
@@ -100,12 +100,12 @@ def check_settings(C: float, bias: str, tolerance: float) -> None:
 
 
 def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows"]) -> Float[ndarray, "rows columns"]:
-    """Rows y (x, 1): a row is classified correctly if its product with (w, b) is positive."""
+    """Return the rows y (x, 1): a row is classified correctly if its product with (w, b) is positive."""
     return signs[:, None] * np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
 def ridge_of(bias: str, n_features: int) -> Float[ndarray, " columns"]:
-    """The weight of each square in the penalty: 1, or 0 for an unpenalized bias."""
+    """Return the weight of each square in the penalty: 1, or 0 for a free bias."""
     ridge = np.ones(n_features + 1)
     ridge[-1] = float(bias == "penalized")
     return ridge

@@ -1,10 +1,9 @@
 """Separators of many groups of heads, each started from a smaller group already solved.
 
 The optimum of a group H is a good start for H + {h}: its weights with zeros for the new head have the same objective,
-and the rows inside its margin are nearly the rows inside the new one. So the subsets are solved level by level, each
-from the best of the solved subsets with one head less, and on the rows that matter (`separation_solver`). Every
-separator is proven optimal on all rows. The measured ratio to liblinear is what analyses/benchmarks/subsets.py
-prints.
+and nearly the same rows are inside both margins. So the subsets are solved level by level. Each starts from the best of
+the solved subsets with one head less, and uses the rows that matter (`separation_solver`). Every separator is proven
+optimal on all rows. analyses/benchmarks/subsets.py measures the speed relative to liblinear.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from interp.progress import LateBar
 if TYPE_CHECKING:
     import pandas as pd
 
-_CHUNK = 3_500_000  # rows x groups handled together: about 30 MB an array
+_CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
 
 
 class _Optimum(NamedTuple):
@@ -41,14 +40,14 @@ class _Optimum(NamedTuple):
 
 
 class SeparatorPath:
-    """Optimal linear separators for any groups of heads, with scikit-learn's face.
+    """Optimal linear separators for any groups of heads, with an interface like scikit-learn's.
 
         path = SeparatorPath(C=1000.0).fit(train_z, train_labels)     # train_z (rows, heads, d_head)
         table = path.score_subsets(test_z, test_labels)               # every subset of the heads
         table = path.score_subsets(test_z, test_labels, sample=500)   # 500 of them, spread over all sizes
 
-    Works for head outputs of any model and any two classes. What was solved is kept, so that scoring a second test
-    set, or more subsets, costs only what is new. The objective is `interp.measures.separation`'s.
+    Works for head outputs of any model and any two classes. Solved separators are kept, so scoring a second test set or
+    more subsets only solves the new ones. The objective is that of `interp.measures.separation`.
     """
 
     def __init__(self, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE) -> None:
@@ -56,7 +55,7 @@ class SeparatorPath:
         self.C, self.bias, self.tolerance = C, bias, tolerance
 
     def fit(self, train_z: ArrayLike, y: ArrayLike) -> SeparatorPath:
-        """Take the training rows: train_z (rows, heads, d_head), two-valued labels y (rows,). Solves nothing yet."""
+        """Set the training rows: train_z (rows, heads, d_head), two-valued labels y (rows,). Solves nothing yet."""
         z = data.features("train_z", train_z, "rows heads d_head")
         signs, self.classes_ = data.two_classes(y, len(z))
         self.n_heads_, self.d_head_ = z.shape[1:]
@@ -75,14 +74,15 @@ class SeparatorPath:
         progress: bool = False,
         stop: Callable[[int, int], bool] | None = None,
     ) -> pd.DataFrame:
-        """One row a subset: heads (tuple), size, s_acc (share of test rows separated rightly), objective, relative_gap.
+        """Score subsets of heads, one row per subset.
+
+        Columns: heads (tuple), size, s_acc (share of test rows on the right side), objective, relative_gap.
 
         test_z (rows, heads, d_head), y (rows,) with the fitted labels. `subsets` is a list of groups of heads, or
         None for all; `sample` draws that many at random from `seed` instead. `progress` shows a bar. `stop(done,
-        total)` is called between pieces of work; once it returns True, the table of the subsets finished so far comes
-        back.
+        total)` is called between pieces of work; if it returns True, only the subsets finished so far are returned.
 
-        Raises InterpError for empty or repeating groups, unknown heads, groups with more features than training rows,
+        Raises InterpError for empty groups, repeated or unknown heads, groups with more features than training rows,
         more than `max_subsets` subsets, and a separator whose optimality cannot be proven.
         """
         import pandas as pd
@@ -119,7 +119,7 @@ class SeparatorPath:
         )
 
     def weights(self, heads: Iterable[Any]) -> tuple[Float[ndarray, "heads d_head"], float]:
-        """The optimal separator (w, b) of one group of heads: positive where z w + b predicts the larger label."""
+        """Return the optimal separator (w, b) of one group of heads; z w + b > 0 predicts the larger label."""
         self._check_fitted()
         (group,) = check_groups([heads], self.n_heads_)
         self._check_size(len(group))
@@ -136,13 +136,13 @@ class SeparatorPath:
         data.enough_rows(len(self._rows), size * self.d_head_)
 
     def _seconds_each(self) -> float:
-        """Measured on a small sample; what it solves is kept."""
+        """Measure the seconds per subset on a small sample, whose solutions are kept."""
         begin, before = time.perf_counter(), len(self._optima)
         self._solve(sample_subsets(self.n_heads_, 3 * self.n_heads_, seed=0), lambda done, total: False)
         return (time.perf_counter() - begin) / max(1, len(self._optima) - before)
 
     def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
-        """Solve the groups and what they start from: each group without its last head, and so on down to one head."""
+        """Solve the groups and their starts: each group without its last head, and so on down to one head."""
         wanted: set[Group] = set()
         for group in groups:
             prefix = tuple(sorted(group))
@@ -162,7 +162,7 @@ class SeparatorPath:
                 return
 
     def _solve_level(self, groups: list[Group]) -> None:
-        """Groups of one size, whose starts are solved."""
+        """Solve groups of one size whose starts are solved."""
         solutions = solve_groups(
             self._rows,
             self._columns(groups),
@@ -187,7 +187,7 @@ class SeparatorPath:
         return np.append(columns, np.full((len(groups), 1), self.n_heads_ * self.d_head_), axis=1)
 
     def _start(self, group: Group) -> Float[ndarray, " columns"]:
-        """The best solved separator with one head less, with zeros for that head."""
+        """Return the best solved separator with one head less, with zeros for the new head."""
         start = np.zeros(len(group) * self.d_head_ + 1)
         mask = _mask(group)
         parents = [(self._optima.get(mask & ~(1 << head)), place) for place, head in enumerate(group)]
@@ -208,7 +208,7 @@ class SeparatorPath:
             for i, group in enumerate(piece):
                 weights[i, self._columns([tuple(sorted(group))])[0]] = self._optima[_mask(group)].weights
             margin = weights @ test.T
-            # A row exactly on the plane is given to the first class, as in scikit-learn.
+            # A row exactly on the plane gets the first class, as in scikit-learn.
             right = np.where(test[:, -1] > 0, margin > 0, margin >= 0)
             accuracies[begin : begin + chunk] = right.mean(axis=1)
         return accuracies
@@ -223,7 +223,7 @@ def separation_accuracies(
     C: float = 1000.0,
     bias: str = "penalized",
 ) -> Float[ndarray, " groups"]:
-    """s-acc of each group of heads, from head outputs (rows, heads, d_head) and two-valued labels (rows,)."""
+    """Return s-acc of each group of heads, from head outputs (rows, heads, d_head) and two-valued labels (rows,)."""
     path = SeparatorPath(C, bias).fit(train_z, train_labels)
     return path.score_subsets(test_z, test_labels, subsets=groups)["s_acc"].to_numpy()
 

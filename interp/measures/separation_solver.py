@@ -1,26 +1,26 @@
-"""Linear SVMs with squared hinge, many at a time, solved to a proven optimum.
+"""Linear SVMs with squared hinge loss, many at a time, solved to a proven optimum.
 
 The problem, for rows z_i = y_i (x_i, 1) and weights w whose last entry is the bias:
 
     P(w) = 1/2 sum_j ridge_j w_j^2 + C sum_i max(0, 1 - z_i w)^2
 
-with ridge 1 everywhere, and 1 or 0 for the bias (penalized or free). P is convex and piecewise quadratic, so Newton's
-method on the active rows (those with 1 - z_i w > 0) with an exact line search ends after finitely many steps
-(Mangasarian 2002; Keerthi and DeCoste 2005). At C = 1000 only about 1% of Count01's rows are active, therefore:
+where ridge_j is 1, or 0 for a free bias. P is convex and piecewise quadratic, so Newton's method on the active rows
+(those with 1 - z_i w > 0) with an exact line search ends after finitely many steps (Mangasarian 2002; Keerthi and
+DeCoste 2005). At C = 1000, only about 1% of Count01's rows are active, so:
 
-- Newton runs on a working set: the rows that are active or nearly so, about a hundred of 7000;
-- the result is checked against all rows. The gap below uses every row, so it is a proof whatever the working set was;
-  while it is too large the rows found active join the working set, which can only grow, and Newton runs again.
+- Newton's method runs on a working set: the rows that are active or nearly so, about a hundred of 7000.
+- The result is checked by the gap below, which uses all rows and so is a proof for any working set. While the gap is
+  too large, the active rows join the working set, which only grows, and Newton's method runs again.
 
 The proof: any a >= 0 (with sum y_i a_i = 0 for a free bias) gives a lower bound D(a) on the minimum of P, and
 
     P(w) - D(a) = 1/2 |w - Z^T a|^2 + sum_i (a_i - 2C m_i)^2 / 4C + sum_i a_i (m_i - u_i)
 
-with u_i = 1 - z_i w and m_i = max(0, u_i): a sum of terms that are never negative. For a = 2C m and a penalized bias
-it is half the squared gradient norm.
+with u_i = 1 - z_i w and m_i = max(0, u_i), where no term is negative. For a = 2C m and a penalized bias, the gap is
+half the squared norm of the gradient.
 
-Everything is numpy: stacked (group, row, column) arrays keep the interpreter out of the inner loop. Compiled loops
-were not needed to be more than ten times faster than liblinear (analyses/benchmarks/subsets.py).
+The numpy arrays are stacked (group, row, column), so that there are no inner loops in Python. This is more than ten
+times faster than liblinear, without compiled loops (analyses/benchmarks/subsets.py).
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def solve_groups(
     tolerance: float = TOLERANCE,
     slack: float = 0.5,
 ) -> Solutions:
-    """The optimum of every group of columns of the signed `rows`, from the weights `start`.
+    """Find the optimum of every group of columns of the signed `rows`, from the weights `start`.
 
-    `columns` names the columns of each group, the bias last. Rows with margin below 1 + slack make the first working
-    set. Groups that rounding keeps from a proof (columns of very different scale, far from their origin) are solved
-    once more, carefully. The caller looks at `relative_gap`: beyond about nine orders of magnitude even that may not
-    reach `tolerance`.
+    `columns` contains the columns of each group, the bias last. Rows with margin below 1 + slack are the first working
+    set. If rounding prevents a proof (columns of very different scales, or far from the origin), the group is solved
+    again by a slower, more accurate method. If scales differ by more than about nine orders of magnitude, this may also
+    miss `tolerance`, so the caller must check `relative_gap`.
     """
     n_groups = len(columns)
     weights = start.copy()
     objective, gap = np.empty(n_groups), np.empty(n_groups)
     n_active, iterations = np.zeros(n_groups, int), np.zeros(n_groups, int)
-    padded = np.append(rows, np.zeros((1, rows.shape[1])), axis=0)  # a padding row is zero and wants margin 0: no loss
+    padded = np.append(rows, np.zeros((1, rows.shape[1])), axis=0)  # the padding row is zero and has no loss
     working = _losses(rows, columns, weights) > -slack
     open_groups = np.arange(n_groups)
     for _ in range(50):
@@ -104,21 +104,21 @@ def _scatter(columns: Int[ndarray, "groups columns"], weights: Float[ndarray, "g
 
 
 def _losses(rows: ndarray, columns: ndarray, weights: ndarray) -> Float[ndarray, "groups rows"]:
-    """u = 1 - z w of every row: positive where the row is active."""
+    """Return u = 1 - z w of every row, which is positive if the row is active."""
     return 1.0 - _scatter(columns, weights, rows.shape[1]) @ rows.T
 
 
 def prove(
     rows: ndarray, columns: ndarray, weights: ndarray, u: ndarray, ridge: ndarray, C: float
 ) -> tuple[ndarray, ndarray, ndarray]:
-    """Objective, gap and number of active rows, over all rows."""
+    """Return the objective, gap and number of active rows of each group, over all rows."""
     m = np.maximum(u, 0.0)
     objective = 0.5 * (ridge * weights**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
     n_active = np.count_nonzero(m, axis=1)
     dual = m
     dual *= 2 * C
     excess = np.zeros(len(m))
-    if ridge[-1] == 0:  # a free bias wants equal dual mass in both classes: shrink the heavier one
+    if ridge[-1] == 0:  # a free bias needs equal dual mass in both classes: shrink the heavier one
         positive = rows[:, -1] > 0
         mass = np.stack([dual[:, positive].sum(axis=1), dual[:, ~positive].sum(axis=1)])
         shrink = mass.min(axis=0) / np.maximum(mass, _TINY)
@@ -131,7 +131,10 @@ def prove(
 
 
 def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tuple[ndarray, ndarray]]:
-    """Groups with about equally many working rows, and these rows; short lists end with an index one too large."""
+    """Yield groups with similar numbers of working rows, and the indices of these rows.
+
+    Shorter lists of rows are padded with the index after the last row.
+    """
     counts = working.sum(axis=1)
     order = np.argsort(counts)
     end = len(order)
@@ -151,7 +154,10 @@ def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tupl
 def _newton_on(
     padded: ndarray, chosen: ndarray, columns: ndarray, weights: ndarray, ridge: ndarray, C: float, tolerance: float
 ) -> tuple[ndarray, ndarray]:
-    """Newton on the chosen rows of each group (the last row of `padded` is padding); weights and number of steps."""
+    """Run Newton's method on the chosen rows of each group; return weights and numbers of steps.
+
+    The last row of `padded` is padding.
+    """
     target = (chosen < len(padded) - 1).astype(float)
     z = padded.ravel()[chosen[:, :, None] * padded.shape[1] + columns[:, None, :]]
     weights, steps = weights.copy(), np.zeros(len(weights), int)
@@ -171,7 +177,7 @@ def _newton_on(
             live, z, target, w, u, m, gradient = (a[going] for a in (live, z, target, w, u, m, gradient))
         hessian = 2 * C * np.matmul((z * (u > 0)[:, :, None]).transpose(0, 2, 1), z)
         hessian[:, diagonal, diagonal] += ridge
-        # Keeps it invertible (free bias and no active row; ridge lost to rounding). It only bends the direction.
+        # Keep it invertible (free bias without active rows; ridge lost to rounding). Only the direction changes.
         hessian[:, diagonal, diagonal] += 1e-9 + 1e-15 * np.einsum("gcc->gc", hessian)
         direction = np.linalg.solve(hessian, -gradient[:, :, None])
         along = np.matmul(z, direction)[:, :, 0]
@@ -184,7 +190,7 @@ def _newton_on(
 def _line_search(
     w: ndarray, d: ndarray, u: ndarray, along: ndarray, ridge: ndarray, C: float
 ) -> Float[ndarray, " groups"]:
-    """The step t that minimizes P(w + t d) on each group's rows: the root of an increasing function."""
+    """Find the step t that minimizes P(w + t d) on each group's rows, the root of its increasing derivative."""
     steps = np.ones(len(w))
     linear, square = (ridge * w * d).sum(axis=1), (ridge * d * d).sum(axis=1)
     low, high, live = np.zeros(len(w)), np.full(len(w), np.inf), np.arange(len(w))
@@ -210,11 +216,11 @@ def _line_search(
 def _solve_carefully(
     z: Float[ndarray, "rows columns"], ridge: Float[ndarray, " columns"], C: float, tolerance: float
 ) -> tuple[ndarray, float, float, int, int]:
-    """One group on all rows, for data whose Hessian is too ill-conditioned to form.
+    """Solve one group on all rows, for data whose Hessian is too ill-conditioned to form.
 
-    Returns weights, objective, gap, number of active rows and of Newton steps. The Newton step is a least-squares
-    problem, solved by QR (the square root of the Hessian's condition number), and the dual point is corrected by a
-    smallest change on the rows at the margin, so that Z^T a equals w to rounding.
+    Returns weights, objective, gap, number of active rows and number of Newton steps. Each Newton step is a
+    least-squares problem, solved by QR, whose condition number is the square root of the Hessian's. The dual point gets
+    the smallest correction on the rows at the margin such that Z^T a equals w up to rounding.
     """
     damped = np.sqrt(np.where(ridge == 0, 1e-12, ridge))
     w = np.zeros(z.shape[1])
@@ -238,7 +244,7 @@ def _solve_carefully(
 
 
 def prove_carefully(z: ndarray, w: ndarray, u: ndarray, ridge: ndarray, C: float) -> tuple[float, float]:
-    """Objective and gap by the identity in the module docstring, with the dual point polished."""
+    """Return objective and gap by the identity in the module docstring, with a corrected dual point."""
     m = np.maximum(u, 0.0)
     dual = 2 * C * m
     near = u > -1e-9

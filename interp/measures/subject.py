@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 RECENT = 4
 """Number of recent results that a study keeps."""
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
-"""Limits on the activations per batch. Within them, a batch may be as large as the weights, which each run reads."""
+"""Limits on the bytes of activations per batch. Within them, a batch may take as many bytes as the weights."""
 
 Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]
 """TransformerLens hooks (name, function), or a function from a slice of rows to hooks."""
@@ -105,7 +105,7 @@ class Subject:
         )
 
     def remembering(self) -> Subject:
-        """A copy that caches the last few results of `once`."""
+        """Return a copy that caches the last few results of `once`."""
         return replace(self, recent=deque(maxlen=RECENT))
 
     def once(self, make: Callable[[Batch], Value], batch: Batch, key: object) -> Value:
@@ -133,7 +133,7 @@ class Subject:
         return not hooked(self.model)
 
     def parameters(self) -> dict[str, Tensor]:
-        """The model's parameters in float64."""
+        """Return the model's parameters in float64."""
         return {name: parameter.detach().double().cpu() for name, parameter in self.model.named_parameters()}
 
     # ------------------------------------------------------------ inputs, outputs, answers
@@ -145,7 +145,7 @@ class Subject:
 
     @property
     def decision(self) -> Decision:
-        """How outputs become answers; external models use the sign (one output) or the largest output."""
+        """How outputs become answers. External models use the task's sets, the sign of one output, or the largest."""
         if isinstance(self.model, TaskModel):
             return decision_of(self.model.spec)
         if self.task.decision == "set":
@@ -162,30 +162,30 @@ class Subject:
 
     @torch.no_grad()
     def __call__(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length n_out"]:
-        """Outputs at all positions, in the task's order, for rows of the task's tokens; padding is masked."""
+        """Return outputs at all positions, in the task's order, for rows of the task's tokens, with padding masked."""
         pad = self.task.pad_id
         lengths = torch.full((len(tokens),), tokens.shape[1]) if pad is None else (tokens != pad).sum(1)
         with self.masked(Batch(tokens, lengths, lengths)):
             return self.columns(self.model(self.inputs(tokens).to(self.model.cfg.device)))
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
-        """The model's outputs in the task's order."""
+        """Return the model's outputs in the task's order."""
         return outputs if self.output_ids is None else outputs[..., self.output_ids.to(outputs.device)]
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The read position of each row. Raises UnsupportedError if answers are read at every position."""
+        """Return the read position of each row. Raises UnsupportedError if answers are read at every position."""
         if self.read_at == "all":
             raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer per row")
         return find_positions(self.task, tokens, self.read_at)
 
     def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """Mask of the read positions: one per row, or all labelled ones. Raises InterpError for badly padded rows."""
+        """Return the mask of the read positions, one per row or all labeled ones; InterpError for badly padded rows."""
         self.check(batch)
         check_padding(self.task, batch)
         return read_mask(self.task, batch, self.read_at)
 
     def check(self, batch: Batch) -> None:
-        """Raise InterpError, in one sentence, for anything that is not a batch of the task's tokens."""
+        """Raise InterpError for anything that is not a batch of the task's tokens."""
         if not isinstance(batch, Batch):
             raise InterpError(f"{of_type(batch)} is not a Batch: task.sample(n) and task.batch(tokens) give one")
         check_tokens(self.task, batch.tokens)
@@ -195,14 +195,14 @@ class Subject:
             )
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
-        """The right output index at every read position, row by row."""
+        """Return the right output index at every read position, row by row."""
         return right_classes(self.task, batch, self.read_at)
 
     @torch.no_grad()
     def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
-        """Outputs at every read position, row by row, in the task's order, optionally with hooks.
+        """Return the outputs at every read position, row by row, in the task's order, optionally with hooks.
 
-        Rows run in chunks of bounded memory, so hooks that depend on the row must be a function of the slice of rows.
+        Rows run in chunks of bounded memory. Hooks that depend on the rows must be given as a function of their slice.
         """
         places, found = self.read_mask(batch), []
         for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
@@ -223,11 +223,11 @@ class Subject:
             return self.model.run_with_hooks(tokens, fwd_hooks=[*hooks])[where]
 
     def answers(self, batch: Batch, fwd_hooks: Hooks = ()) -> Tensor:
-        """The model's answers in the units of Batch.labels: one per row, or one per position."""
+        """Return the model's answers in the units of Batch.labels: one per row, or one per position."""
         return self.answers_of(self.logits(batch, fwd_hooks), batch)
 
     def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
-        """Convert outputs to answers."""
+        """Convert outputs to answers in the units of Batch.labels."""
         classes, places = decide(logits, self.decision), self.read_mask(batch)
         if self.read_at != "all":
             return self.task.answers(classes, batch.tokens)
@@ -236,16 +236,16 @@ class Subject:
         return self.task.answers(spread, batch.tokens)
 
     def right(self, batch: Batch, fwd_hooks: Hooks = ()) -> Bool[Tensor, "reads"]:
-        """Whether each answer is right: one value per read position, row by row."""
+        """Test whether each answer is right: one value per read position, row by row."""
         return self.right_of(self.logits(batch, fwd_hooks), batch)
 
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
-        """Whether these outputs give the right answers; outputs that are not finite count as wrong."""
+        """Test whether outputs give the right answers; outputs that are not finite count as wrong."""
         right = self.answers_of(logits, batch) == batch.labels
         return (right[self.read_mask(batch)] if self.read_at == "all" else right) & answered(logits)
 
     def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
-        """Share of right answers over all read positions."""
+        """Return the share of right answers over all read positions."""
         return float(self.right(batch, fwd_hooks).double().mean())
 
     @property
@@ -266,7 +266,10 @@ class Subject:
         return Batch(batch.tokens[:, :used], batch.lengths, labels)
 
     def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose activations take at most `most` bytes (default: the model's budget)."""
+        """Yield slices of rows whose activations take at most `most` bytes (default: the model's budget).
+
+        Every slice has at least one row. chunk: a fixed number of rows instead.
+        """
         cfg, length = self.model.cfg, batch.tokens.shape[1]
         width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
         row_bytes = 4 * length * (3 * cfg.n_heads * length + width)
@@ -276,9 +279,9 @@ class Subject:
 
     @contextmanager
     def masked(self, batch: Batch) -> Iterator[None]:
-        """Within this context, an external bidirectional model does not attend to the padding of these rows.
+        """Keep an external bidirectional model from attending to the padding of these rows within this context.
 
-        Stock bidirectional attention has no mask; task models derive it from the tokens.
+        TransformerLens's bidirectional attention has no mask; task models derive one from the tokens.
         """
         mask, cfg = batch.attention_mask, self.model.cfg
         ours = isinstance(self.model, TaskModel)
@@ -294,22 +297,22 @@ class Subject:
             yield
 
     def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:
-        """The model's run_with_cache on a batch of the task, with padding masked."""
+        """Call the model's run_with_cache on a batch of the task, with padding masked."""
         with self.masked(batch):
             return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
 
     def answer_logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Tensor:
-        """`logits` for a task with one answer per row. Raises UnsupportedError if every position has an answer."""
+        """Return `logits` if rows have one answer each. Raises UnsupportedError if every position has an answer."""
         self.answer_positions(batch.tokens)
         return self.logits(batch, fwd_hooks, chunk)
 
     # ------------------------------------------------------------ structure
 
     def two_answers(self) -> tuple[int, int]:
-        """The output indices of the two answers in a logit difference.
+        """Return the output indices of the two answers in a logit difference.
 
-        These are the task's contrast, or the two answers of its samples, the larger first. Raises UnsupportedError for
-        other numbers of answers.
+        These are the task's contrast, or the two answers of its samples, the larger first. Raises UnsupportedError if
+        a task without contrast does not have two answers.
         """
         if self.task.contrast is not None:
             first, second = (self.task.answer_words.index(word) for word in self.task.contrast)
@@ -320,7 +323,7 @@ class Subject:
         return answers[1], answers[0]
 
     def no_decomposition(self, layer: int = -1) -> str | None:
-        """The reason why logits are not a sum over the heads of this layer plus a constant, or None if they are."""
+        """Return why the logits are not a sum over this layer's heads plus a part without them, or None if they are."""
         cfg = self.model.cfg
         if isinstance(self.model, TaskModel):
             if not self.model.spec.additive_residual:
@@ -340,7 +343,7 @@ class Subject:
 
     @torch.no_grad()
     def residual_before(self, batch: Batch, positions: Tensor, layer: int) -> Float[Tensor, "rows d_model"]:
-        """The residual stream before a layer, at the given positions."""
+        """Return the residual stream before a layer, at the given positions."""
         rows = torch.arange(len(batch))
         if isinstance(self.model, TaskModel) and self.model.cfg.n_layers == 1 and self.model.spec.positions == "none":
             return self.model.embed.W_E.detach().double().cpu()[batch.tokens[rows, positions]]
@@ -380,7 +383,7 @@ def check_runs(subject: Subject) -> None:
 
 
 def no_sum(model: HookedTransformer) -> str | None:
-    """The reason why outputs are not a sum over parts, even with the final norm's scale fixed; None if they are."""
+    """Return why outputs are not a sum over parts, even with the final norm's scale fixed, or None if they are."""
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
             return "after post-layer-norm, the outputs are not a sum over the parts"
@@ -397,20 +400,20 @@ def no_sum(model: HookedTransformer) -> str | None:
 
 
 def final_scale(model: HookedTransformer) -> list[str]:
-    """The hook point of the final norm's scale, if any. (hook_dict may list a norm that has been replaced.)"""
+    """Return the hook point of the final norm's scale, if any. (hook_dict may list a norm that has been replaced.)"""
     return ["ln_final.hook_scale"] if hasattr(getattr(model, "ln_final", None), "hook_scale") else []
 
 
 def norm_follows_attention(model: HookedTransformer) -> bool:
-    """Whether a norm follows the attention, before or after its output is added to the stream."""
+    """Test whether a norm follows the attention, before or after its output is added to the stream."""
     return post_norm(model) or bool(getattr(model.cfg, "use_normalization_before_and_after", False))
 
 
 def post_norm(model: HookedTransformer) -> bool:
-    """Whether the norm comes after the attention instead of before it."""
+    """Test whether the norm comes after the attention instead of before it."""
     if isinstance(model, TaskModel):
         return model.spec.layers[0].norm == "post"
-    # TransformerLens recognizes these only by name.
+    # TransformerLens identifies these architectures only by name.
     return str(getattr(model.cfg, "original_architecture", None)).startswith(("Olmo2", "Olmo3"))
 
 
@@ -418,7 +421,7 @@ Model: TypeAlias = HookedTransformer | Subject
 
 
 def budget(model: HookedTransformer) -> int:
-    """Largest number of bytes of activations per batch; the maximum if the model has hooks that may depend on rows."""
+    """Return the most bytes of activations per batch: the maximum if the model has hooks, which may depend on rows."""
     if hooked(model):
         return MOST_BYTES
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
@@ -430,7 +433,7 @@ def _attention_only(block: torch.nn.Module) -> bool:
 
 
 def same(one: Batch, other: Batch) -> bool:
-    """Whether two batches have the same inputs and labels."""
+    """Test whether two batches have the same inputs and labels."""
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "lengths", "labels"))
 
 
@@ -453,7 +456,7 @@ def _check_nothing_else(
 
 
 def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> Tensor | None:
-    """The model's id of each of the task's tokens; None if the vocabularies have the same size."""
+    """Return the model's id of each of the task's tokens, or None without `tokens`, if the vocabulary sizes agree."""
     if tokens is None:
         if d_vocab != task.d_vocab:
             raise InterpError(
@@ -478,7 +481,7 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
 def output_ids_of(
     n_out: int, d_vocab: int, task: Task, token_ids: Tensor | None, outputs: Mapping[str, int] | None
 ) -> Tensor | None:
-    """The model's output for each of the task's output indices; None if they are the same."""
+    """Return the model's output for each of the task's output indices, or None if they are the same."""
     words = task.answer_words
     if outputs is not None:
         for word in outputs:
@@ -490,7 +493,7 @@ def output_ids_of(
         if len(set(outputs.values())) < len(outputs):
             raise InterpError(f"two answers share an output: {dict(outputs)}")
         return torch.tensor([outputs[word] for word in words])
-    # If the model has as many outputs as there are answers, instead of one per token, they are in the answers' order.
+    # If the model has one output per answer instead of one per token, the outputs are in the order of the answers.
     of_tokens = n_out == d_vocab and set(words) <= set(task.vocabulary)
     if token_ids is not None and (of_tokens or (words == task.vocabulary and n_out != task.n_out)):
         ids = token_ids[[task.token_id(word) for word in words]]

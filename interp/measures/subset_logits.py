@@ -1,8 +1,8 @@
 """Learned accuracy and ROC AUC of many groups of heads at once, from each head's contribution to the logits.
 
 A group H of heads answers with the logits z_H = sum_{i in H} contribution_i + bias (Zsamboki et al. 2025, section
-4.2). The paper keeps only the output bias: skip connection and projection bias are dropped (errata, reading 4). To
-keep them, pass a bias of its own for every row.
+4.2). The paper keeps only the output bias and drops skip connection and projection bias (errata, reading 4). To keep
+them, pass a separate bias for every row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interp.progress import LateBar
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLOCK = 600_000  # logits computed together (5 MB)
+_BLOCK = 600_000  # number of logits computed together (5 MB)
 
 
 def subset_logit_metrics(
@@ -39,16 +39,16 @@ def subset_logit_metrics(
     max_subsets: int = MAX_SUBSETS,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One row a group of heads: heads (tuple), size, l_acc, roc_auc.
+    """Measure groups of heads, one row per group: heads (tuple), size, l_acc, roc_auc.
 
-    contributions (rows, heads, classes) and bias (classes,) or (rows, classes) in units of logits, labels (rows,)
-    class indices. The groups are those of `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
+    contributions (rows, heads, classes) and bias (classes,) or (rows, classes) are in logits; labels (rows,) are class
+    indices. Groups are given as in `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
     l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts as the
-    largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01): the chance
-    that logit c of a row labeled c is above that of a row labeled otherwise, ties counting half.
+    largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
+    probability that logit c is larger for a random row labeled c than for another random row; ties count half.
 
-    Raises InterpError for labels or columns outside the classes, a column without rows of both kinds, values that are
-    not finite, and the groups that `SeparatorPath` refuses.
+    Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
+    every row, values that are not finite, and the groups that `SeparatorPath` refuses.
     """
     import pandas as pd
 
@@ -64,7 +64,7 @@ def subset_logit_metrics(
         raise InterpError("columns is empty; name the classes that are answers")
     for column in columns:
         _check_column(column, classes, n_classes)
-    order = np.argsort(classes, kind="stable")  # rows of one label side by side
+    order = np.argsort(classes, kind="stable")  # put rows with equal labels together
     scorer = _Scorer(
         flat=np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1),
         offset=(offset[order] if len(offset) == n_rows else offset).T,
@@ -108,14 +108,14 @@ class _Scorer:
 
 
 def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
-    """Area under the ROC curve of each group's scores; equal scores count half.
+    """Compute the area under the ROC curve of each group's scores; equal scores count half.
 
-    The label is written into the last bit of each score, so that one sort of plain numbers
-    orders the labels too. Groups where rows of both labels agree in all other bits are done over, with average ranks.
+    The label replaces the last bit of each score, so that sorting the numbers also sorts the labels. If rows with
+    different labels agree in all other bits, the group is computed again with average ranks.
     """
     n_rows = len(positive)
-    keys = (scores + 0.0).view(np.int64)  # + 0.0 is a copy without negative zeros, which equal zero but differ in bits
-    keys ^= (keys >> 63) & np.int64(2**63 - 1)  # now integers in the order of the scores, negative ones too
+    keys = (scores + 0.0).view(np.int64)  # + 0.0 copies and replaces negative zeros, whose bits differ from zero's
+    keys ^= (keys >> 63) & np.int64(2**63 - 1)  # integers in the order of the scores
     keys &= ~1
     keys |= positive
     keys.sort(axis=1)
@@ -131,7 +131,7 @@ def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " r
 
 
 def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarray, " rows"]) -> ndarray:
-    """Share of rows where the label's logit is the first largest; `classes` is sorted."""
+    """Return the share of rows in which the label's logit is the first of the largest; `classes` is sorted."""
     right = np.zeros(len(logits), int)
     for label in np.unique(classes):
         own = logits[:, :, np.searchsorted(classes, label) : np.searchsorted(classes, label, side="right")]

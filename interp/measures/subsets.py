@@ -1,4 +1,4 @@
-"""Groups of heads: checked, all of them, or a sample of every size."""
+"""Groups of heads: checking given groups, listing all, sampling every size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from interp.errors import InterpError, as_list
 
 Group = tuple[int, ...]
-MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
+MAX_SUBSETS = 200_000  # larger tables must be requested explicitly, because 2^n rows are easily requested by accident
 
 
 def select_groups(groups: str | Iterable[Any], n_heads: int) -> list[Group]:
-    """Groups by name ("singles", "pairs", "singles+pairs", "all") or as given. Raises InterpError on bad ones."""
+    """Return groups by name ("singles", "pairs", "singles+pairs", "all") or as given; InterpError if invalid."""
     sizes = {"singles": (1,), "pairs": (2,), "singles+pairs": (1, 2), "all": range(1, n_heads + 1)}
     if not isinstance(groups, str):
         return check_groups(groups, n_heads)
@@ -28,7 +28,7 @@ def select_groups(groups: str | Iterable[Any], n_heads: int) -> list[Group]:
 
 
 def check_groups(groups: Iterable[Any], n_heads: int) -> list[Group]:
-    """The groups as tuples of head indices in the order given."""
+    """Return the groups as tuples of head indices in the given order. Raises InterpError for invalid groups."""
     checked = [_check_group(group, n_heads) for group in as_list(groups, "groups", "[(0,), (0, 3)]")]
     if not checked:
         raise InterpError("no groups of heads were given; give at least one, such as [(0,), (0, 3)]")
@@ -53,12 +53,12 @@ def _check_group(group: Any, n_heads: int) -> Group:
 
 
 def all_subsets(n_heads: int) -> list[Group]:
-    """Every non-empty subset of the heads, small ones first."""
+    """List every non-empty subset of the heads, small ones first."""
     return [group for size in range(1, n_heads + 1) for group in combinations(range(n_heads), size)]
 
 
 def sample_subsets(n_heads: int, n: int, seed: int) -> list[Group]:
-    """n different subsets, as evenly spread over the sizes as their numbers allow, small ones first."""
+    """Draw n different subsets, spread over the sizes as evenly as possible, small ones first."""
     total = 2**n_heads - 1
     if not 1 <= n <= total:
         raise InterpError(
@@ -66,7 +66,7 @@ def sample_subsets(n_heads: int, n: int, seed: int) -> list[Group]:
         )
     generator = np.random.default_rng(seed)
     groups: list[Group] = []
-    # Sizes with few subsets first: what they cannot fill is left to the others.
+    # Sizes with few subsets come first. If they have fewer than their share, the other sizes get more.
     by_number = sorted(range(1, n_heads + 1), key=lambda size: (comb(n_heads, size), size))
     for done, size in enumerate(by_number):
         share = min(comb(n_heads, size), -(-(n - len(groups)) // (n_heads - done)))
@@ -92,7 +92,7 @@ def requested(
     max_subsets: int,
     seconds_each: Callable[[], float],
 ) -> list[Group]:
-    """The groups given, a sample, or all; too many are refused, with the time `seconds_each` predicts."""
+    """Return the given groups, a sample, or all. Raises InterpError, with the predicted time, if all are too many."""
     if subsets is not None and sample is not None:
         raise InterpError("give either subsets or sample, not both")
     if subsets is not None:

@@ -32,17 +32,20 @@ def survey(
     C: float = 1000.0,
     looked: Batch | None = None,
 ) -> pd.DataFrame:
-    """One row per head or MLP, layer by layer, for any model with hooks.
+    """Measure every head and MLP of any model with hooks, one row per part, layer by layer.
 
     Columns: part (its name), kind, layer, head; effect, its mean contribution to the right output minus the best wrong
     one (NaN if outputs are not sums); accuracy_* and loss_* of the whole model with the part ablated, for each of zero,
     mean and resample; s_acc, the accuracy of a linear separator of its output at the reads (heads only); and where the
     head attends from the read positions (measures.looks).
+
     test: the inputs to measure on. train: the inputs for separators and replacements. Both default to the task's data
     sets, or inputs as in populations.usual. looked: the inputs for effects and attention, which need whole sequences
-    (default: `test`). C: weight of errors in the separators' objective. The table's attrs: test, train and looked,
-    numbers of inputs; accuracy, of the whole model; chance, the accuracy of always giving the most frequent answer in
-    `test`; by_position, whether means are per position (see measures.ablation); no_s_acc, the reason if s_acc is NaN.
+    (default: `test`). C: weight of errors in the separators' objective.
+
+    The table's attrs: numbers of inputs (test, train, looked); accuracy of the whole model; chance, the accuracy of
+    always giving the most frequent answer in `test`; by_position, whether means are per position (see
+    measures.ablation); no_s_acc, the reason if s_acc is NaN.
     """
     import pandas as pd
 
@@ -87,7 +90,7 @@ def survey(
 
 
 def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) -> list[float]:
-    """s-acc of each head at the read positions, fitted on train and measured on test; any number of classes.
+    """Return s-acc of each head at the read positions, fitted on train and measured on test, for two or more classes.
 
     Raises InterpError for a single class, and for fewer reads than a head has dimensions.
     """
@@ -106,7 +109,7 @@ def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) 
 
 
 def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[list[float], str | None]:
-    """s-acc of each part in the order of the table (NaN for MLPs), or all NaN and the reason."""
+    """Return s-acc of each part in the order of the table (NaN for MLPs), and the reason if all are NaN."""
     reason = None
     try:
         found = head_separation(subject, train, test, C)

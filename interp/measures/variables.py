@@ -2,13 +2,13 @@
 
 *Represented*: a linear probe of the residual stream predicts its value. It is a cross-fitted logistic regression:
 each input is predicted by a probe that was fitted on other inputs. *Used*: interchange interventions (Geiger et al.
-2021) replace the base input's stream at a site by a source input's. The answer must become the one that the task gives
-if only this variable is changed to the source's value. Two kinds are measured: the whole vector, and only the part that
-the probe reads, so that everything that does not vary with it stays (Belrose et al. 2023).
+2021) replace the base input's stream at a site by that of a source input. The answer must become the one that the task
+gives if only this variable is changed to the source's value. Two kinds are measured. One replaces the whole vector; the
+other only the part that the probe reads, and everything uncorrelated with that part stays (Belrose et al. 2023).
 
-The expected answer follows from the task's features: the smallest set of other features that determines the answer
-together with this one keeps the base's values. If there is no such set, there is no interchange (NaN), and `attrs` says
-why.
+The expected answer follows from the task's features. A smallest set of other features is chosen that determines the
+answer together with this one; these keep the base's values. Without such features, the interchange is NaN, and `attrs`
+has the reason.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ ROWS_A_VALUE = 8  # least number of reads per value for a probe
 MOST_PAIRS = 200
 FOLDS = 4
 BUDGET, WEAK = 60, 100.0
-"""Steps of a logistic regression on whitened vectors, and the inverse weight of its penalty (scikit-learn's C)."""
+"""Most steps of a logistic regression on whitened vectors, and the inverse weight of its penalty (scikit-learn's C)."""
 FLAT = 1e-5
-"""Directions with a spread below this share of the largest count as rounding."""
+"""Directions whose spread is below this share of the largest spread are treated as rounding errors."""
 
 
 class Site(NamedTuple):
@@ -51,7 +51,7 @@ class Site(NamedTuple):
 
 
 def sites(subject: Subject, batch: Batch) -> list[Site]:
-    """Every layer at the read position, and also at each position if all rows have the same, short length."""
+    """List every layer at the read position, and also at each position if all rows have the same, short length."""
     length = batch.tokens.shape[1]
     fixed = length <= MAX_POSITIONS and bool((batch.lengths == length).all()) and subject.read_at != "all"
     positions = [*range(length)] if fixed else []
@@ -66,7 +66,7 @@ def hook_of(subject: Subject, layer: int) -> str:
 
 @torch.no_grad()
 def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
-    """Probe and interchange accuracy of each feature at each site.
+    """Measure the probe and interchange accuracy of each feature at each site.
 
     Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
     value), probe (cross-fitted accuracy), fitted (accuracy of a probe fitted and tested on all inputs), interchange
@@ -124,7 +124,7 @@ def _most(value: Tensor) -> float:
 
 
 def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length d_model"]]:
-    """The residual stream before each layer and after the last."""
+    """Return the residual stream before each layer and after the last."""
     names = [hook_of(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, _ in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
@@ -143,7 +143,7 @@ def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_mod
 
 
 class Probe(NamedTuple):
-    """accuracy: cross-fitted. fitted: on the inputs that it was fitted on. projection: onto what that probe reads."""
+    """A linear probe. accuracy: cross-fitted. fitted: on its own inputs. projection: onto the part that it reads."""
 
     accuracy: float
     fitted: float
@@ -156,10 +156,10 @@ def probe(
     """Fit a linear probe of a discrete variable: multinomial logistic regression on whitened vectors.
 
     inputs: the input of each read; all reads of an input are in the same of the FOLDS, which have similar shares of
-    each value. A least-squares probe without errors is used as it is.
+    each value. If a least-squares probe makes no errors, it is used instead.
 
-    The projection P is oblique: P x contains all that the probe reads of x, plus the part of the rest that covaries
-    with it (P = C U (U^T C U)^-1 U^T, with the covariance C and the probe's directions U).
+    The projection P is oblique: P x contains the part of x that the probe reads, plus the part of the rest that
+    covaries with it (P = C U (U^T C U)^-1 U^T, with the covariance C and the probe's directions U).
     """
     classes, target = value.unique(return_inverse=True)
     centered = (x - x.mean(0)).numpy()
@@ -179,7 +179,7 @@ def probe(
 
 
 def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """FOLDS masks of reads: inputs are sorted by value, shuffled among equals, and assigned to folds in turn."""
+    """Yield FOLDS masks of reads. Inputs are shuffled, sorted by value, and assigned to folds in turn."""
     _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     dealt = np.empty(len(first), dtype=int)
@@ -191,7 +191,10 @@ def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndar
 def _fit(
     x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
-    """A classifier of n values and its directions: least squares if it makes no error, otherwise logistic."""
+    """Fit a classifier of n values by least squares, or by logistic regression if that makes errors.
+
+    Returns the classifier and its directions.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -212,7 +215,7 @@ def _fit(
 
 
 class Interchange(NamedTuple):
-    """Reads of bases and sources (indices into `reads`), and the expected answers."""
+    """The reads of bases and sources (indices into the batch's reads), and the expected answers."""
 
     base: Int[Tensor, "pairs"]
     source: Int[Tensor, "pairs"]
@@ -250,7 +253,7 @@ def pairs_of(
 
 
 def others_that_decide(name: str, values: dict[str, Tensor], classes: Tensor) -> tuple[str, ...] | None:
-    """The smallest set of other features that determines the answer with this one, but not without it, or None."""
+    """Return a smallest set of other features that determines the answer with this one but not without it, or None."""
     rest = [other for other in values if other != name]
     for size in range(min(3, len(rest)) + 1):
         for kept in combinations(rest, size):
@@ -271,7 +274,7 @@ def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tens
 def _interchanged(
     subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: Interchange, projection: Tensor | None
 ) -> float:
-    """Share of the pairs whose answer becomes the expected one by interchanging the site's vector (or its part)."""
+    """Return the share of pairs whose answer becomes the expected one if the site's vector (or its part) is changed."""
     where, name, stream = reads_of(subject, batch), hook_of(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
     at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
@@ -290,7 +293,7 @@ def _interchanged(
 def _answered(
     subject: Subject, final: Float[Tensor, "pairs d_model"], wanted: Int[Tensor, "pairs"]
 ) -> Bool[Tensor, "pairs"]:
-    """Mask of the vectors after the last layer that give the expected answer."""
+    """Return the mask of the vectors after the last layer that give the expected answer."""
     cfg = subject.model.cfg
     out = subject.columns(subject.model(final[:, None].to(cfg.device), start_at_layer=cfg.n_layers))
     return correct(out[:, 0].double().cpu(), wanted, subject.decision)
@@ -299,7 +302,7 @@ def _answered(
 def answered_pairs(
     subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
 ) -> Bool[Tensor, "pairs"]:
-    """Mask of the pairs with the expected answer, with hooks on slices of their bases."""
+    """Run the bases with hooks for each slice of pairs; return the mask of pairs with the expected answer."""
     where, found = reads_of(subject, batch), []
     for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
         bases = pairs.base[here]

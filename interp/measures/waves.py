@@ -1,8 +1,8 @@
 """Logits of modular addition as sums of cosines, and the loss with only these waves and without them.
 
-Nanda et al. 2023, section 4: for each answer c, the logit of a model that adds a and b modulo p is approximately a sum
-of cos(2 pi k (a + b - c) / p) over a few key frequencies k. Restricted loss: with only the constant and the key waves
-in a + b. Excluded loss: with everything except these waves.
+Nanda et al. 2023, section 4: if a model adds a and b modulo p, its logit for an answer c is approximately a sum of
+cos(2 pi k (a + b - c) / p) over a few key frequencies k. The restricted loss keeps only the constant and the key waves
+in a + b. The excluded loss removes these waves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Waves:
 
 
 def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: int = 12) -> Waves:
-    """The fewest waves, strongest first, with the share KEY of the power of all cosines; at most `most`.
+    """Find the fewest waves that have the share KEY of the power of all cosines, but at most `most`, and their effect.
 
     logits: for all pairs of numbers below p, or a sample with every sum. sums: a + b modulo p, the right answers.
     Raises InterpError if a sum is missing.
@@ -77,7 +77,7 @@ def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: 
 
 
 def cosines(means: Float[Tensor, "p p"]) -> Float[Tensor, "frequencies"]:
-    """The amplitude of cos(2 pi k (s - c) / p) in the mean logits of each sum s and answer c, for k from 1 on."""
+    """Compute the amplitude of cos(2 pi k (s - c) / p), k >= 1, in the mean logits of each sum s and answer c."""
     p = len(means)
     number = torch.arange(p)
     along = torch.stack([means[(number + shift) % p, number].mean() for shift in range(p)])  # by s - c
@@ -85,7 +85,7 @@ def cosines(means: Float[Tensor, "p p"]) -> Float[Tensor, "frequencies"]:
 
 
 def key_waves(means: Float[Tensor, "p p"], frequencies: Sequence[int]) -> Float[Tensor, "p p"]:
-    """The waves in the sum at these frequencies only, for each answer."""
+    """Keep only the waves in the sum at these frequencies, for each answer."""
     spectrum = torch.fft.rfft(means, dim=0)
     only = torch.zeros_like(spectrum)
     only[list(frequencies)] = spectrum[list(frequencies)]
