@@ -1,5 +1,5 @@
-"""Sweeps: a grid of specs, its cells, one durable table. Workers on this machine or on a Dask cluster.
+"""Sweeps: train a grid of specs with workers on this machine or on a Dask cluster, into one durable table.
 
-`interp.sweep` runs a grid (see grid.py for its form), `interp.sweeps.table.read_runs` reads a table at any time,
-`interp.sweeps.estimate.estimate` says beforehand what a sweep will take.
+`interp.sweep` runs a grid (see grid.py for its form), `interp.sweeps.table.read_runs` reads a table at any time, and
+`interp.sweeps.estimate.estimate` predicts the time, memory and disk space of a sweep.
 """

@@ -1,6 +1,6 @@
-"""Workers of a Dask cluster: the same jobs, the same outcomes. Needs the optional extra `dask`.
+"""Workers of a Dask cluster, with the same jobs and outcomes as local workers. Needs the optional extra `dask`.
 
-Dask itself repeats the jobs of a worker that is lost. The scheduler is told of jobs only; the table stays here.
+Dask itself repeats the jobs of a lost worker. The scheduler only receives jobs; the table stays in this process.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ NEEDS_DASK = "sweeps on a Dask cluster need Dask: pip install 'dask[distributed]
 
 @contextmanager
 def _without_shouting() -> Iterator[None]:
-    """A cluster that goes away is told of in one sentence: asyncio would print its tracebacks first, as it collects
-    tasks that nobody waits for.
-    """
+    """Silence asyncio and Tornado, which would print tracebacks of unfinished tasks if the cluster is lost."""
     loggers = [logging.getLogger(name) for name in ("asyncio", "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -40,10 +38,10 @@ def _without_shouting() -> Iterator[None]:
 
 
 class DaskPool(Generic[Result]):
-    """Runs `work` on jobs on the cluster at `address`, such as tcp://host:8786; the face of LocalPool.
+    """Runs `work` on jobs on the cluster at `address`, such as tcp://host:8786, with the interface of LocalPool.
 
-    Raises InterpError if Dask is not installed, where nothing answers at the address within `timeout` seconds,
-    where the cluster has no workers, or workers with another version of interp.
+    Raises InterpError if Dask is not installed, if nothing answers at the address within `timeout` seconds, if the
+    cluster has no workers or workers with another version of interp, or if it is lost.
     """
 
     def __init__(self, work: Callable[[Job], Result], address: str, timeout: float = 10.0) -> None:
@@ -55,7 +53,7 @@ class DaskPool(Generic[Result]):
         except ModuleNotFoundError:
             raise InterpError(NEEDS_DASK) from None
         with _without_shouting(), self._connect(Client) as client:
-            priorities = range(len(jobs), 0, -1)  # longest first, as everywhere
+            priorities = range(len(jobs), 0, -1)  # longest first
             futures = {
                 client.submit(self.work, job, key=f"{job.spec_id}-{job.seeds[0]}", priority=priority, pure=False): job
                 for job, priority in zip(jobs, priorities)
@@ -69,16 +67,16 @@ class DaskPool(Generic[Result]):
                     yield job, Died(f"{type(error).__name__}: {error}".splitlines()[0])
                 else:
                     raise InterpError(f"the Dask cluster at {self.address} is gone; the sweep can be resumed")
-                future.release()  # the cluster keeps the results of futures that we keep
+                future.release()  # otherwise the cluster would keep the result
 
     def look(self) -> None:
-        """Raise InterpError where Dask is not installed or nothing answers at the address."""
+        """Raise InterpError if Dask is not installed or nothing answers at the address."""
         try:
             from distributed.comm import get_address_host_port
         except ModuleNotFoundError:
             raise InterpError(NEEDS_DASK) from None
         try:
-            # By a plain connection: a client that fails to connect leaves threads behind.
+            # Use a plain connection, because a client that fails to connect leaves threads behind.
             socket.create_connection(get_address_host_port(self.address), self.timeout).close()
         except (OSError, ValueError) as error:  # a time-out is an OSError
             raise self._silent(error) from None

@@ -1,4 +1,4 @@
-"""What a sweep will take, before it starts: a few of its jobs are trained for a few epochs."""
+"""Estimate the time, memory and disk space of a sweep by training a few of its jobs for a few epochs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ N_PROBES = 12
 
 @dataclass(frozen=True)
 class Estimate:
-    """cells and runs of the grid, runs left, and what those take with so many workers.
+    """Numbers of cells, runs and remaining runs of a grid, and the resources for the remaining runs.
 
-    seconds: wall time with `workers` free cores. memory: of all workers, bytes. disk: bytes that will be written.
+    seconds: wall time with `workers` free cores. memory: of all workers, in bytes. disk: bytes that will be written.
     """
 
     cells: int
@@ -34,7 +34,7 @@ class Estimate:
     disk: int
 
     def readable(self) -> dict[str, object]:
-        """The same for people: hours or minutes, megabytes."""
+        """Return the numbers in readable units, such as hours, minutes and megabytes."""
         return {
             "cells": self.cells, "runs": self.runs, "runs left": self.left, "workers": self.workers,
             "time left": duration(self.seconds), "memory (MB)": round(self.memory / 1e6),
@@ -45,9 +45,9 @@ class Estimate:
 def estimate(
     path: str | Path | Grid, out: str | Path | None = None, workers: int = 2, *, device: str = "cpu"
 ) -> Estimate:
-    """What `sweep` with the same arguments will take, measured in one worker on jobs from the shortest to the longest.
+    """Estimate the resources of `sweep` with the same arguments, by timing short and long jobs in one worker.
 
-    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and where a job cannot be trained.
+    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and if a job cannot be trained.
     """
     check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)
@@ -69,13 +69,13 @@ def estimate(
 
 
 def _spread(jobs: Sequence[Job]) -> list[Job]:
-    """Jobs from the longest to the shortest, evenly over their order."""
+    """Select jobs from the longest to the shortest, evenly spaced in their order."""
     n = min(N_PROBES, len(jobs))
     return [jobs[round(i * (len(jobs) - 1) / max(1, n - 1))] for i in range(n)]
 
 
 def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[float]) -> float:
-    """The time of all jobs, each a + b * work; a, b >= 0 have the least relative errors on the probes."""
+    """Predict the time of all jobs as sums of a + b * work, where a, b >= 0 minimize the relative errors on probes."""
     import numpy as np
     from scipy.optimize import nnls
 

@@ -8,7 +8,7 @@
     [axes]
     readout_width = [8, 32]                                                   # a field of the spec and its values
     d = { fields = ["d_model", "layers.0.d_head"], values = [8, 32] }         # one value for several fields
-    model.choices.dot = { "layers.0.normalizer" = "none" }                    # a name for several changes
+    model.choices.dot = { "layers.0.normalizer" = "none" }                    # a name for one or more changes
     model.choices.dot-softmax = { "layers.0.normalizer" = "softmax" }
 
 Numbers in a field's path are indices of lists. A run is a cell with a seed, identified by the spec's id and the seed.
@@ -31,7 +31,7 @@ from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
 MOST_CELLS, MOST_RUNS = 5_000, 1_000_000
-"""Limits of one grid, within 1 GB; each cell's spec is checked before anything runs."""
+"""Limits of one grid for 1 GB of memory. All specs are checked before anything runs."""
 RAISED = "sweep it in parts, or raise this limit by the environment variable INTERP_MAX_GB"
 GRID_FIELDS = ("base", "axes", "seeds", "epochs", "engine")
 AXIS_FORMS = "a list of values, { fields = [...], values = [...] }, or { choices = { name = { field = value } } }"
@@ -72,9 +72,9 @@ class Grid:
         return len(self.cells) * len(self.seeds)
 
     def part(self, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Grid:
-        """The cells with these values of axes, such as ("model=dot", "d=32"), and these seeds.
+        """Select the cells with these values of axes, such as ("model=dot", "d=32"), and these seeds.
 
-        Several values of one axis are alternatives. Machines can share a grid: each runs a part, and
+        Several values of one axis are alternatives. To share a grid among machines, run one part on each;
         interp.sweeps.table.read_runs combines the tables. Raises InterpError for an unknown axis, value or seed.
         """
         wanted: dict[str, set[str]] = {}
@@ -103,7 +103,7 @@ def read_grid(path: str | Path, device: str = "cpu") -> Grid:
 
 
 def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None = None, device: str = "cpu") -> Grid:
-    """Make a grid from plain data; paths in `base` are relative to `folder`. Raises GridError as read_grid does."""
+    """Make a grid from plain data; a path in `base` is relative to `folder`. Raises GridError with all problems."""
     problems = [one_of("field", field, GRID_FIELDS) for field in data if field not in GRID_FIELDS]
     seeds = _seeds(data.get("seeds", 1), problems)
     base = _base(data, folder or Path(), problems)
@@ -174,7 +174,7 @@ Changes = dict[str, Any]
 
 
 def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
-    """Pairs (value in the table, changes) for each value of an axis."""
+    """Return pairs (value in the table, changes) for each value of an axis."""
     if name in RESULT_COLUMNS or name.startswith(("spec.", "version.")):
         problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
     points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
@@ -187,7 +187,7 @@ def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes
 
 
 def _points(given: Any) -> list[tuple[Any, Changes]] | None:
-    """The values of an axis with their changes, or None if it has neither of the two forms."""
+    """Return the values of an axis with their changes, or None if it has neither of the two forms."""
     if not isinstance(given, Mapping):
         return None
     if set(given) == {"choices"}:
@@ -205,7 +205,7 @@ def _points(given: Any) -> list[tuple[Any, Changes]] | None:
 
 
 def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], problems: list[str]) -> list[Cell]:
-    """The cells with valid specs; problems of the others are added to `problems`, without repetitions."""
+    """Return the cells with valid specs; add each distinct problem of the cells to `problems` once."""
     found: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
     cells = []
@@ -216,7 +216,7 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
             for path, value in changes.items():
                 if (problem := _set(plain, path, value)) is not None:
                     sentences.append(f"axis {axis}: {problem}")
-        if not sentences:  # a later axis must not overwrite an earlier one, whose value stays in the table
+        if not sentences:  # if a later axis overwrote an earlier one, the table would have a wrong value
             sentences = [
                 f"axis {axis}: another axis changes {path}, too"
                 for axis, (_, changes) in zip(axes, point)
@@ -242,12 +242,12 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
 
 
 def _is_index(part: str) -> bool:
-    """Whether a part of a path is a short number of ASCII digits ("²" also counts as a digit in Python)."""
+    """Test whether a part of a path is a short number of ASCII digits ("²" also counts as a digit in Python)."""
     return part.isascii() and part.isdigit() and len(part) < 10
 
 
 def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
-    """Set one field in place; return a sentence if the path does not exist. The spec checks the field's name later."""
+    """Set one field in place, or return a sentence if the path is invalid. The spec checks the field's name later."""
     *parents, last = path.split(".")
     node: Any = plain
     for depth, part in enumerate(parents):
@@ -269,7 +269,7 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
 
 
 def _get(plain: Any, path: str) -> Any:
-    """The value at a path, or None if it no longer exists."""
+    """Return the value at a path, or None if it no longer exists."""
     for part in path.split("."):
         try:
             plain = plain[int(part) if isinstance(plain, list) else part]
@@ -279,7 +279,7 @@ def _get(plain: Any, path: str) -> Any:
 
 
 def _untrainable(grid: Grid, device: str) -> list[str]:
-    """Specs that cannot be built for their task, or that no engine trains."""
+    """Return the problems of specs that cannot be built for their task or trained by the engine."""
 
     from interp.architecture.problems import as_device, model_problems
     from interp.tasks import make_task
@@ -302,7 +302,7 @@ def _untrainable(grid: Grid, device: str) -> list[str]:
 
 
 def _with_cells(found: Mapping[str, list[str]]) -> list[str]:
-    """Each sentence once, with its cells."""
+    """List each sentence once, with its first cell and the number of others."""
     listed = []
     for sentence, labels in found.items():
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""

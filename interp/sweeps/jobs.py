@@ -61,7 +61,7 @@ class Probe:
 
 
 def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
-    """The remaining jobs, longest first: runs without a row, and failed ones."""
+    """Return the jobs for runs without a row and for failed runs, longest first."""
 
     from interp.architecture.parameters import parameter_shapes
     from interp.architecture.problems import as_device
@@ -109,14 +109,14 @@ def run_job(job: Job) -> list[Outcome]:
 
 
 def failed(job: Job, error: str) -> list[Outcome]:
-    """The outcomes of a failed job."""
+    """Return the outcomes of a failed job."""
     return [Outcome(_row(job, seed, error=error)) for seed in job.seeds]
 
 
 def _trainer(job: Job) -> Callable[..., Any]:
-    """The training function, on one thread: one worker per core is faster than many threads, and reproducible.
+    """Return the training function, after registering a user's own task and limiting torch to one thread.
 
-    Registers the job's task first if it is a user's own.
+    One worker per core is faster than many threads, and reproducible.
     """
     import torch
 
@@ -158,7 +158,7 @@ def _train(job: Job) -> list[Outcome]:
 
 
 def _engine_of(job: Job, spec: ModelSpec) -> str:
-    """The job's engine; for "auto", the fastest one, even if it must compile, because a sweep compiles only once."""
+    """Return the job's engine: for "auto", the fastest, even if it must compile, because a sweep compiles only once."""
     from interp.architecture.problems import as_device
     from interp.tasks import make_task
     from interp.training.train import choose_engine
@@ -167,7 +167,7 @@ def _engine_of(job: Job, spec: ModelSpec) -> str:
 
 
 def _last(values: list[float]) -> float | None:
-    """The last value, or None if no epoch was trained."""
+    """Return the last value, or None if no epoch was trained."""
     return values[-1] if values else None
 
 
@@ -196,7 +196,7 @@ def _versions() -> dict[str, str]:
 def probe_job(job: Job, patience: float = 0.3) -> Probe:
     """Time the job's epochs, after a first one that loads everything."""
     train_parameters, spec = _trainer(job), ModelSpec.from_dict(job.spec)
-    # Time three epochs, or as many as fit, with a changed recipe, because the number of epochs is part of a spec.
+    # Time three epochs, or as many as fit into `patience` seconds. This needs a recipe of at least two epochs.
     ends: list[float] = []
 
     class Enough(Exception):
@@ -214,7 +214,7 @@ def probe_job(job: Job, patience: float = 0.3) -> Probe:
 
 
 def peak_memory() -> int:
-    """The peak memory of this process, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     try:  # Linux, where `resource` would include the parent process
         with open("/proc/self/status", encoding="ascii") as status:
             return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024

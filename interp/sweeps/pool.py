@@ -1,7 +1,7 @@
-"""Worker processes on this machine, which import once and then run one job at a time, on one thread each.
+"""Worker processes on this machine. Each imports once and then runs one job at a time on one thread.
 
-Each worker has its own pipe, so it is known which job a worker was running when it died. A worker that the system kills
-(out of memory) costs one job, not the sweep. Workers end with the sweep in all cases.
+Each worker has its own pipe, which shows which job it was running when it died. If the system kills a worker (out of
+memory), only one job is lost. Workers always end with the sweep.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LocalPool(Generic[Result]):
                             left -= 1
                             yield job, result
         finally:
-            for worker in workers:  # all of their results are in the table
+            for worker in workers:  # all their results have been received, or the sweep ends early
                 worker.process.kill()
                 worker.process.join()
                 worker.pipe.close()

@@ -1,4 +1,4 @@
-"""How far a sweep is, on standard error: a bar on a terminal, a line every half minute elsewhere."""
+"""Progress of a sweep on standard error: a bar on a terminal or in a notebook, elsewhere a line every half minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINE_EVERY_SECONDS = 30.0
 
 
 class SweepProgress:
-    """Runs done, rate, time left. Time left goes by work, because the longest jobs come first."""
+    """Runs done, rate, and time left. Time left is based on work, because the longest jobs come first."""
 
     def __init__(self, jobs: list[Job], done_before: int, shown: bool = True) -> None:
         from rich.console import Console
@@ -28,7 +28,7 @@ class SweepProgress:
             self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=console)
 
     def update(self, job: Job, failed: int) -> None:
-        """A job has ended, with this many failed runs."""
+        """Record that a job has ended with this number of failed runs."""
         self.done, self.failed = self.done + len(job.seeds), self.failed + failed
         self.done_work += job.work
         if self.bar is not None:
@@ -59,7 +59,7 @@ class SweepProgress:
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min, 4.5 h."""
+    """Format a duration, such as 12 s, 3 min or 4.5 h."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""A sweep: every run of a grid, once, by as many workers as there are, into one durable table."""
+"""Run a sweep: train every run of a grid once, with several workers, into one durable table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROW_BYTES, EPOCH_BYTES = 2500, 32
-"""About what a run takes in the table, and an epoch in its curve."""
+"""Approximate bytes of a run's row in the table, and of an epoch in its curve."""
 
 
 def sweep(
@@ -35,8 +35,8 @@ def sweep(
     """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
 
     path: a grid in TOML (see interp.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
-    workers: processes on this machine, each with one thread; or dask: the address of a Dask scheduler. resume: continue
-    an interrupted sweep; with False, a folder that already has a table is refused.
+    workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
+    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs.
 
     Returns one row per run of the grid (columns: interp.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
     by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
@@ -86,7 +86,7 @@ def sweep(
 
 
 def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
-    """Curves first: a row never names a file that is not there."""
+    """Write outcomes to the table, curves first, so that a row never names a missing file."""
     rows = []
     for outcome in outcomes:
         curve = table.save_curve(outcome.row, outcome.loss, outcome.accuracy) if outcome.loss else ""
@@ -95,13 +95,13 @@ def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
 
 
 def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
-    """The grid's rows, under its own axes: another grid in the same folder may have named the same models otherwise."""
+    """Return the grid's rows with its own axes, because another grid in the same folder may have other axes."""
     keys = [(cell, (cell.spec.id, seed)) for cell in grid.cells for seed in grid.seeds]
     return [{**rows[key], "axes": dict(cell.axes)} for cell, key in keys if key in rows]
 
 
 def written_by(jobs: Sequence[Job]) -> int:
-    """Bytes that the jobs will write."""
+    """Return the approximate number of bytes that the jobs will write."""
     return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs) for job in jobs)
 
 

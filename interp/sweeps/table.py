@@ -30,10 +30,10 @@ RESULT_COLUMNS = (
     "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "cpu_seconds", "error",
     "curve", "spec_id", "host", "finished",
 )  # fmt: skip
-"""seed; accuracy after the last epoch and best over all epochs (0 to 1); mean training loss of the last epoch (nats);
-epochs; engine and device; seconds of wall time and of CPU time (divided by the number of runs that train together);
-error, or ""; file of the curve; spec id; host name; end time (UTC). Tables also have version.* of the libraries and
-spec.* fields of the spec."""
+"""In this order: seed; accuracy after the last epoch and best over all epochs (0 to 1); mean training loss of the last
+epoch (nats); epochs; engine and device; seconds of wall time and of CPU time (divided by the number of runs that train
+together); error, or ""; file of the curve; spec id; host name; end time (UTC). Tables also have version.* of the
+libraries and spec.* fields of the spec."""
 
 Key = tuple[str, int]
 """Spec id and seed, which identify a run."""
@@ -142,7 +142,7 @@ def write_at(handle: int, data: bytes, offset: int) -> int:
 
 
 def read_rows(path: Path) -> tuple[list[Row], int]:
-    """The complete rows of a table, in order, and their size in bytes. Safe while another process writes."""
+    """Read the complete rows of a table, in order, and their size in bytes. Safe while another process writes."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     rows = []
@@ -160,9 +160,9 @@ def read_rows(path: Path) -> tuple[list[Row], int]:
 
 
 def read_runs(*folders: str | Path) -> pd.DataFrame:
-    """The table of a sweep, finished or not, with one row per run: the grid's axes, then RESULT_COLUMNS.
+    """Read the table of a sweep, finished or not, with one row per run: the grid's axes, then RESULT_COLUMNS.
 
-    folders: several folders may have parts of one grid. If a run was repeated, its last row without an error counts.
+    folders: one or more folders with parts of a grid. If a run was repeated, its last row without an error counts.
     Raises InterpError if a folder has no table.
     """
     found: dict[Key, Row] = {}
@@ -178,7 +178,7 @@ def read_runs(*folders: str | Path) -> pd.DataFrame:
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Rows as a tidy table."""
+    """Convert rows to a tidy table."""
     import pandas as pd
 
     columns: dict[str, None] = {}
