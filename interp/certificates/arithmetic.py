@@ -68,12 +68,12 @@ def exact(value: Tensor) -> Tracked:
 
 
 def gamma(k: float, u: float) -> float:
-    """Relative error of a sum of k products; infinite if k is too large for a bound."""
+    """Return the relative error of a sum of k products; infinite if k is too large for a bound."""
     return k * u / (1 - k * u) if k * u < 0.5 else float("inf")
 
 
 def exp_error(u: float, keys: int) -> float:
-    """Relative error of an attention weight before the division by the sum: its exponential and all rescalings."""
+    """Return the relative error of an attention weight before the division by the sum: exponential and rescalings."""
     return 2 * EXP_ULPS * u * (2 + keys // KEYS_PER_RESCALING)
 
 
@@ -135,7 +135,7 @@ class Arithmetic:
         return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
 
     def _under(self, x: Tracked) -> Tensor:
-        """Loss if a subnormal number is flushed to zero; 0 if it is surely 0 or normal."""
+        """Return the loss if a subnormal number is flushed to zero; 0 if it is surely 0 or normal."""
         certain = ((x.value == 0) & (x.error == 0)) | (x.value.abs() - x.error >= self.smallest)
         return torch.where(certain, 0.0, self.smallest)
 
@@ -143,7 +143,7 @@ class Arithmetic:
         return (x * GRID).round() == x * GRID
 
     def linear(self, x: Tracked, weight: Tensor, bias: Tensor | None = None) -> Tracked:
-        """x @ weight + bias."""
+        """Return x @ weight + bias."""
         weight = weight.double()
         size, terms = weight.abs(), weight.shape[-2] + 2
         value, reach = x.value @ weight, x.size @ size
@@ -166,7 +166,7 @@ class Arithmetic:
         return Tracked(value, found.error + self._under(x) + self._under(y) + self._under(found))
 
     def product(self, x: Tracked, y: Tracked, more: int = 2) -> Tracked:
-        """x @ y, with `more` further roundings of each term."""
+        """Return x @ y, with `more` further roundings of each term."""
         terms, reach = x.value.shape[-1], x.size @ y.size
         error = x.size @ y.error + x.error @ y.size + self.gamma(terms + more) * reach
         under = self.smallest * (2 * terms + x.size.sum(-1, keepdim=True) + y.size.sum(-2, keepdim=True))
@@ -179,7 +179,7 @@ class Arithmetic:
         return Tracked(torch.stack([part.value for part in parts]).sum(0), self.bounded(error, size))
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
-        """LayerNorm over the last axis; the error is infinite if the scale's error could be as large as the scale."""
+        """Return LayerNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
         d = x.value.shape[-1]
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
@@ -198,7 +198,7 @@ class Arithmetic:
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
-        """RMSNorm over the last axis; the error is infinite if the scale's error could be as large as the scale."""
+        """Return RMSNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
         d = x.value.shape[-1]
         scale = (x.value.square().mean(-1, keepdim=True) + eps).sqrt()
         # A root mean square changes by at most the root mean square of the changes of its terms.
@@ -213,17 +213,17 @@ class Arithmetic:
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def relu(self, x: Tracked) -> Tracked:
-        """ReLU; numbers that are surely negative become exact zeros."""
+        """Return the ReLU; numbers that are surely negative become exact zeros."""
         return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))
 
     def gelu(self, x: Tracked) -> Tracked:
-        """GELU, x Phi(x), with slopes of at most GELU_SLOPE."""
+        """Return GELU, x Phi(x), with slopes of at most GELU_SLOPE."""
         value = nn.functional.gelu(x.value)
         own = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
         return Tracked(value, GELU_SLOPE * x.error + own)
 
     def scores(self, q: Tracked, k: Tracked, factor: float) -> Tracked:
-        """Queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
+        """Return queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
 
         Each term is rounded once, the sum d_head times. The factor is a quotient or product of two rounded numbers. It
         may be applied to the sum, or its square root to queries and keys. This adds at most eight roundings.
@@ -236,7 +236,7 @@ class Arithmetic:
         return Tracked(found.value * factor, torch.where(nothing, 0.0, error))
 
     def weight_error(self, slip: Tensor, spread: Tensor, keys: int) -> Tensor:
-        """Relative error of softmax weights over at most `keys` keys: exponential, sum and quotient.
+        """Return the relative error of softmax weights over at most `keys` keys: exponential, sum and quotient.
 
         spread: largest difference between scores. slip: error of each score.
         """
@@ -244,7 +244,7 @@ class Arithmetic:
         return torch.expm1(2 * moved + self.gamma(2 * keys + 8))
 
     def average(self, values: Tracked, weight_error: Tensor, lost: Tensor, keys: int) -> Tracked:
-        """Size and error of weighted means of at most `keys` of the values (..., keys, d), as (..., 1, d).
+        """Return the size and error of weighted means of at most `keys` of the values (..., keys, d), as (..., 1, d).
 
         weight_error: relative error of the weights. lost: total loss of weights by underflow.
         """
@@ -256,7 +256,7 @@ class Arithmetic:
         return Tracked(size, self.bounded(error + under, keys * size))
 
     def softmax(self, scores: Tracked) -> Tracked:
-        """Softmax of scores (..., queries, keys)."""
+        """Return the softmax of scores (..., queries, keys)."""
         keys = scores.value.shape[-1]
         below = scores.value - scores.value.amax(-1, keepdim=True)
         slip = scores.error + self.u * (below.abs() + scores.error)
@@ -268,6 +268,6 @@ class Arithmetic:
         return Tracked(weights, torch.nan_to_num(weights * relative, nan=torch.inf) + self.smallest)
 
     def mix(self, weights: Tracked, values: Tracked) -> Tracked:
-        """weights @ values."""
+        """Return weights @ values."""
         found = self.product(weights, values)
         return Tracked(found.value, self.bounded(found.error, values.size.sum(-2, keepdim=True)))

@@ -237,7 +237,7 @@ def certify_box(
 
 @torch.no_grad()
 def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
-    """Margins at the nearest inputs and at random ones, from single rows of counts."""
+    """Yield margins at the nearest inputs and at random ones, from single rows of counts."""
     task, shape = model.task, shape_of(model.task)
     bounds = Bounds(model, shape, box)
     index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
@@ -305,7 +305,7 @@ def _said(counts: np.ndarray) -> str:
 
 
 def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
-    """Errors and inputs by n1 - n0, for every difference that occurs in the box."""
+    """Return errors and inputs by n1 - n0, for every difference that occurs in the box."""
     (low0, high0), (low1, high1), (low2, high2) = box.ranges.values()
     n0, n1 = np.arange(low0, high0 + 1), np.arange(low1, high1 + 1)
     differences, pairs = np.unique(n1[:, None] - n0[None, :], return_counts=True)

@@ -38,7 +38,7 @@ class Slab:
     varied: tuple[int, int]
 
     def counts(self, index: Int[np.ndarray, " inputs"]) -> Int[np.ndarray, "inputs 3"]:
-        """(n0, n1, n2) of inputs, numbered with n2 running fastest."""
+        """Return (n0, n1, n2) of inputs, numbered with n2 running fastest."""
         one, two = np.divmod(index, len(self.n2))
         return np.stack([np.full_like(one, self.n0), self.n1[one], self.n2[two]], 1)
 

@@ -140,7 +140,7 @@ def weights_of(model: TaskModel) -> dict[str, np.ndarray]:
 
 
 def weights_sha256(model: TaskModel) -> str:
-    """SHA-256 of the weights, as named in evidence.
+    """Return the SHA-256 of the weights, as given in evidence.
 
     The hash is over all tensors in the order of their names: a line with name and shape, then little-endian float64.
     """
@@ -152,7 +152,7 @@ def weights_sha256(model: TaskModel) -> str:
 
 
 def model_sha256(model: TaskModel) -> str:
-    """SHA-256 of spec and weights together, as the checker prints it and its option --sha256 expects it."""
+    """Return the SHA-256 of spec and weights together, as printed by the checker and expected by its --sha256."""
     return checked(model).sha256
 
 

@@ -76,7 +76,7 @@ class Quotients:
 
     @staticmethod
     def _by_count(by_token: np.ndarray, shape: CountedShape) -> np.ndarray:
-        """Coefficients of (1, n0, n1, n2); marks are the same in every input."""
+        """Return the coefficients of (1, n0, n1, n2); the marks are the same in every input."""
         often = {token: int(n) for token, n in enumerate(shape.marks) if n}
         once = sum(n * by_token[:, token] for token, n in often.items())
         return np.stack([once, *(by_token[:, token] for token in shape.counted)])

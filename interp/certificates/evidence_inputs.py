@@ -38,7 +38,7 @@ def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def work(model: TaskModel, rows: int, length: int) -> float:
-    """Approximate number of products for these rows; in one layer, keys and values are computed once per token."""
+    """Estimate the number of products for these rows; in one layer, keys and values are computed once per token."""
     size = sum(p.numel() for name, p in model.named_parameters() if "embed.W" not in name or "unembed" in name)
     return float(rows) * size * (length if len(model.spec.layers) > 1 else 1)
 
@@ -113,7 +113,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     n = len(parts)
 
     def rounding(read: Model) -> int:
-        """1.5 times the bound on some inputs, including those with the smallest margins."""
+        """Return 1.5 times the bound on some inputs, including those with the smallest margins."""
         nearest = sorted(range(n), key=lambda number: min(map(abs, margins[number].values())))[:4]
         some = {*nearest, *range(0, n, max(1, n // 128))}
         return max(one_input(read, 1, *plain[number])[1] for number in some) * 3 // 2

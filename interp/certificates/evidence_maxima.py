@@ -25,7 +25,7 @@ REFUTED_MARGIN = 2.0**-16
 
 @register_evidence("every input, as run", "every multiset", "every product of token sets")
 def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Evidence with the number of errors per maximum."""
+    """Make evidence with the number of errors per maximum."""
     task, spec = model.task, model.spec
     layer = spec.layers[0]
     plain = spec.direction == "causal" and len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None

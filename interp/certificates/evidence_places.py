@@ -24,7 +24,7 @@ from interp.tasks.automata import automata_of
 
 @register_evidence("every path of an automaton, by places and states")
 def places_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Evidence from which the checker can redo the proof over the reals."""
+    """Make evidence from which the checker can redo the proof over the reals."""
     if certificate.status == "refuted":
         return counterexamples(model, certificate)
     if certificate.status != "certified" or not certificate.worst_margin > 0:

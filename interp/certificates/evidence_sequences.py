@@ -28,7 +28,7 @@ CHUNK = 256
 
 @register_evidence("occurrences of every token")
 def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Parts for every own token, split until the model is proved right on each."""
+    """Make parts for every own token, split until the model is proved right on each."""
     if certificate.status == "refuted":
         return counterexamples(model, certificate)
     if certificate.accuracy != 1.0 or not certificate.worst_margin > 0:

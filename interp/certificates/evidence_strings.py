@@ -22,7 +22,7 @@ MOST_WORK = 1.5e8
 
 @register_evidence("strings by counts and seen positions", "proof of PALINDROME")
 def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Evidence by classes of strings, with one mean or one string per class.
+    """Make evidence by classes of strings, with one mean or one string per class.
 
     The checker does not know the proof of PALINDROME, so it runs every string of up to EACH symbols.
     """
@@ -38,7 +38,7 @@ def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[s
 
 @register_evidence("every string, with a rounding bound")
 def every_string_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Evidence for learned recognizers: every string, or one per number of ones; for other languages, a table."""
+    """Make evidence for learned recognizers: every string, or one per number of ones; a table for other languages."""
     task: Any = model.task
     longest = int(certificate.tables["lengths"]["length"].max())
     if task.name not in LANGUAGES or model.spec.readout_at != "[CLS]":
@@ -68,7 +68,7 @@ def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], ma
     domain = {"longest": longest, "by": by, "errors": errors}
 
     def rounding(checked: Model) -> int:
-        """Twice the bound on the longest and shortest strings with no ones, only ones, a single one, and half ones."""
+        """Return twice the largest bound on some of the shortest and longest strings, with few, half or many ones."""
         one = {"average": one_average, "class": one_class}.get(by)
         some = [(n, [first, *[1] * ones]) for n in (1, 2, longest) for first in (0, 1) for ones in {0, n // 2, n - 1}]
         some = [(n, start if one else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]

@@ -231,7 +231,7 @@ def _conclude(
 
 
 def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
-    """Suspects of the search, sequences with few different tokens and random ones, with their margins."""
+    """Return suspects of the search, sequences of few different tokens and random ones, with their margins."""
     shape, generator = occurrences_of(model.task), np.random.default_rng(0)
     rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
     few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]

@@ -153,7 +153,7 @@ class Search:
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, least: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """Mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
+        """Return a mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
         found = np.zeros(len(row), dtype=bool)
         once = np.maximum(self.space.witness(nodes), 0)
         some = np.flatnonzero(-(weight * once[row]).sum(1) > least)

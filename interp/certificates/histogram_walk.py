@@ -1,7 +1,7 @@
 """Tables of all multisets of other tokens, for one own token and the compiled walk (compiled/multisets.py).
 
 The input of the own token's neurons is a sum of one term per other token. The other tokens are split into three groups:
-the walk goes through the first group token by token; tables hold the sums over all multisets of the other two.
+the walk goes through the first group token by token; tables contain the sums over all multisets of the other two.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Walk:
         self.scratch = self._scratch()
 
     def _ends(self, rest: list[Int[np.ndarray, " _"]]) -> Any:
-        """Tables of the extreme sums of 0, 1, ... slots with tokens from each depth of the prefix on."""
+        """Return tables of the extreme sums of 0, 1, ... slots with tokens from each depth of the prefix on."""
         from interp.certificates.compiled.multisets import Ends
 
         terms, slots = self.seen.terms, self.tables.L - 1

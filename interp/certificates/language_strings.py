@@ -162,7 +162,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
 
     "undecided" if a class is right by a margin within rounding. The certificate's table "lengths": length, classes,
     smallest_margin, rounding, status. All strings of a class must have the same label. This is compared on every string
-    up to length CHECKED; longer strings need a language that declares what decides its labels (`decided_by`).
+    up to length CHECKED. For longer strings, the language must declare what its labels depend on (`decided_by`).
     longest: default 64, or CHECKED without such a declaration. Raises InterpError if the method does not apply, if
     labels cannot be compared, or if they contradict the declaration.
     """

@@ -91,7 +91,7 @@ def binary_margin(n: int) -> Fraction:
 
 
 def _binary(model: TaskModel, length: int) -> tuple[float, float]:
-    """Exact margin and rounding bound for a length."""
+    """Return the exact margin and rounding bound for a length."""
     half = length // 2
     left = [1] * (length - half) + [0] * half
     symbols = torch.tensor([[1] * length, left, left[::-1]])
@@ -104,7 +104,7 @@ def _binary(model: TaskModel, length: int) -> tuple[float, float]:
 
 @torch.no_grad()
 def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
-    """Exact margin and rounding bound for a length; the margin is negative if the leak is too large."""
+    """Return the exact margin and rounding bound for a length; the margin is negative if the leak is too large."""
     assert isinstance(model.task, Palindrome)
     numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
     tokens = model.task.of_symbols(torch.zeros(1, length, dtype=torch.long), torch.tensor([length])).tokens

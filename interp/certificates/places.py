@@ -354,7 +354,7 @@ class ReadProof:
         right = self.proof.right(self.at)[states[:, self.after]]
 
         def margin(mixed: Array) -> Array:
-            """(rows, tried) from head outputs (heads, rows, tried, d_head)."""
+            """Return margins (rows, tried) from head outputs (heads, rows, tried, d_head)."""
             x = stream[:, None] + np.einsum("hrtd,hdm->rtm", mixed, net.write.numpy())
             flat = x.reshape(-1, x.shape[-1]).T.copy()
             forms = Forms(flat, np.zeros((len(flat), 0, flat.shape[1])), 0 * flat, 0 * flat)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from interp.tasks.automata import Paths
 
 STEPS = 3_000_000
-"""Largest number of steps, a few seconds' work."""
+"""Largest number of steps; they take a few seconds."""
 MOST_BYTES = 500_000_000
 """Largest memory for the (state, mask) pairs of one place."""
 ENTRY = 250

@@ -62,7 +62,7 @@ class FormArithmetic:
         return Forms(center, slopes, rest, error)
 
     def linear(self, x: Forms, weight: Float[Array, "n m"], bias: Float[Array, "m"] | None = None) -> Forms:
-        """weight.T x + bias."""
+        """Return weight.T x + bias."""
         terms = len(weight) + 2
         sized = np.abs(weight).T
         real = sized @ (np.abs(x.center) + x.radius)
@@ -84,7 +84,7 @@ class FormArithmetic:
 
     @np.errstate(all="ignore")
     def product(self, x: Forms, y: Forms) -> Forms:
-        """x y, elementwise (x or y may have a single number, which is broadcast)."""
+        """Return x y, elementwise (x or y may have a single number, which is broadcast)."""
         rx, ry = x.radius, y.radius
         slopes = x.center[:, None] * y.slopes + y.center[:, None] * x.slopes
         rest = np.abs(x.center) * y.rest + np.abs(y.center) * x.rest + rx * ry
@@ -97,7 +97,7 @@ class FormArithmetic:
 
     @np.errstate(all="ignore")
     def norm(self, x: Forms, kind: str, weight: Array, bias: Array, eps: float) -> Forms:
-        """LayerNorm or RMSNorm over all n numbers; bounds are infinite if all of them could be zero."""
+        """Return LayerNorm or RMSNorm over all n numbers; bounds are infinite if all of them could be zero."""
         n = len(x.center)
         if kind == "layer":
             x = self._centered(x)
@@ -138,7 +138,7 @@ class FormArithmetic:
         return ((nearest**2).mean(0) + eps) * (1 - gamma(len(nearest) + 6, 2 * U64))
 
     def _inverse_root(self, x: Forms, eps: float) -> Forms:
-        """1 / sqrt(mean x^2 + eps), one number per cell; `norm` adds its error."""
+        """Return 1 / sqrt(mean x^2 + eps), one number per cell; `norm` adds its error."""
         n, radius = len(x.center), x.radius
         center = (x.center**2).mean(0) + eps
         slopes = 2 * (x.center[:, None] * x.slopes).mean(0)
@@ -166,7 +166,7 @@ class FormArithmetic:
     # ------------------------------------------------------------ activations
 
     def activation(self, x: Forms, name: str) -> Forms:
-        """relu, gelu, gelu_new or silu of each number."""
+        """Return relu, gelu, gelu_new or silu of each number."""
         if name == "relu":
             return self._relu(x)
         curve = CURVES[name]

@@ -214,7 +214,7 @@ class Sums:
         return int(seen[-1]) + 1 if len(seen) else 0
 
     def between(self, start: int, stop: int) -> Float[Array, "2 channels before after"]:
-        """Smallest and largest sums over all paths between states at two cuts; infinite if there is no path."""
+        """Return the smallest and largest sums over all paths between states at two cuts; infinite without a path."""
         if (start, stop) not in self._tables:
             n = self.routes.n_states(start)
             found = np.full((2, len(self.costs), n, n), np.inf)
@@ -238,7 +238,7 @@ class Sums:
         return np.stack([low, high])
 
     def onward(self, cut: int) -> Float[Array, "2 channels states"]:
-        """Smallest and largest sums from each state at a cut to the end."""
+        """Return the smallest and largest sums from each state at a cut to the end."""
         if (cut, None) not in self._tables:
             if cut >= max(self._unseen_from, 0):
                 found = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
@@ -275,7 +275,7 @@ class Sums:
         return np.array(lows), np.array(highs)
 
     def _rest(self, cells: Cells) -> tuple[Float[Array, "2 channels kinds"], Int[Array, "cells"]]:
-        """Smallest and largest sums over all places without a fixed token, per combination of states at the cuts.
+        """Return extreme sums over all places without a fixed token, per combination of states at the cuts.
 
         Also returns the index of each cell's combination.
         """

@@ -24,7 +24,7 @@ RANK = 1e-11
 """Singular values of a head's values below this share of the largest count as remainder."""
 TINIEST = float(np.finfo(np.float64).tiny)
 LIGHTEST = 400.0
-"""Largest gap between scores at which sums of weights surely stay above zero: some place must have none larger."""
+"""Largest gap to the top score at which sums of weights surely stay positive; at some place, no gap may be larger."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Head:
 class Sight:
     """All inputs with one token at the read position.
 
-    stream: the residual stream there before attention. rest: its error in exact arithmetic; error: in the model's.
+    stream: the residual stream there before attention. rest: its error in exact arithmetic; error: in the model's own.
     """
 
     net: OneLayer
@@ -256,7 +256,7 @@ def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
 
 
 def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tuple[Array, float, float]:
-    """Attention weights by place and token, before the division by their sum.
+    """Return attention weights by place and token, before the division by their sum.
 
     Also returns the relative error of their sums in exact arithmetic, and a bound on how far rounded weights can move
     the head's output, as a share of the span of its values, on any input.
@@ -279,9 +279,9 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
         return weight, slack, float("inf")
     average = Sums(routes, weight, each[None], slack)
     cells = Cells({0: np.zeros(1, dtype=np.int64)}, {})
-    # Weights that are off by d_j move the mean z of values v_j by sum p_j d_j |v_j - z| / (1 - d): at most their
-    # average d times the span of the values, or, as the mean distance from a mean is at most half of it, the largest d
-    # times half the span.
+    # Relative errors d_j of the weights p_j move the mean z of values v_j by at most sum p_j d_j |v_j - z| / (1 - d),
+    # where d is the largest d_j. The sum is at most the mean of d_j times the span of the values. It is also at most d
+    # times half the span, because the mean distance from a mean is at most half the span.
     off = min(float(average.box(cells)[1].max()), most / 2)
     return weight, slack, off / (1 - most) if most < 0.5 else float("inf")
 

@@ -48,9 +48,9 @@ class Probes:
 
 @torch.no_grad()
 def compare(model: TaskModel, probes: Iterable[Probes]) -> int:
-    """Run the model on probes and return the number of inputs that agreed. Raises Mismatch at the first that does not.
+    """Run the model on probes and return the number of margins that agreed (answers, if only predict() is run).
 
-    Margins are counted, or answers if the full forward pass is skipped.
+    Raises Mismatch at the first that does not agree.
     """
     agreed = 0
     for each in probes:

@@ -124,7 +124,7 @@ def forward_with_bound(
     rounded_parameters: bool = False,
     dtype: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
-    """Logits at the read position (float64), and a bound on the error of the model's own logits; rows without padding.
+    """Return logits at the read position (float64), and a bound on the error of the model's own; rows without padding.
 
     rounded_parameters: treat parameters that are not multiples of 1/16 as rounded from real numbers. dtype: the number
     format whose error is bounded (default: the model's); float64 bounds the error of the returned logits.

@@ -38,7 +38,7 @@ class Field:
 
 
 def anything(*paths: str) -> dict[str, object]:
-    """Takes for fields that are supported with any value."""
+    """Return Takes for fields that are supported with any value."""
     return dict.fromkeys(paths, ANY)
 
 

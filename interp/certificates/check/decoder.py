@@ -1,5 +1,4 @@
-"""One layer with the parts of modern language models: RMSNorm, query-key norm, rotary positions, gated MLPs, tied
-embeddings.
+"""One layer with parts of modern decoders: RMSNorm, query-key norm, rotary positions, gated MLPs, tied embeddings.
 
 Claims about such models are over the reals only, not about any number format.
 """
@@ -101,7 +100,7 @@ class Decoder:
         return Neurons(act, gate, into, out)
 
     def _turns(self, spec: dict[str, Any]) -> list[tuple[int, int, Fraction | int]]:
-        """The rotated pairs of dimensions, each with the exponent of base in its angle, place / base^exponent."""
+        """Return the rotated pairs of dimensions, each with the exponent in its angle, place / base^exponent."""
         base, dim, kind = spec["rotary_base"], spec["rotary_dim"], spec["rotary_pairs"]
         need(type(base) in (int, float) and 1 < base < 1e9, "rotary_base must be a number above 1")
         dim = self.width if dim is None else whole(dim, 2, self.width, "rotary_dim")
@@ -114,7 +113,7 @@ class Decoder:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 (one model lives as long as the process)
     def row(self, token: int, place: int) -> Vec:
-        """Token plus position embedding."""
+        """Return the token plus position embedding."""
         return self.words[token] if self.places is None else plus(self.words[token], self.places[place], REALS)
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019
@@ -162,7 +161,7 @@ class Decoder:
 
 
 def rms_norm(x: Vec, weight: Sequence[int], eps: float) -> Vec:
-    """x / sqrt(mean of x^2 + eps) times a weight."""
+    """Return x / sqrt(mean of x^2 + eps) times a weight."""
     d, small = len(x.mid), fixed(eps, "norm_eps")
     least = sum(max(0, abs(m) - r) ** 2 for m, r in zip(x.mid, x.rad)) // d // ONE + small
     most = ceil_div(sum((abs(m) + r) ** 2 for m, r in zip(x.mid, x.rad)), d * ONE) + small

@@ -37,7 +37,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def about(x: int) -> str:
-    """Return a number for a message, of any size."""
+    """Format a number of any size for a message."""
     return f"{x / ONE:.6g}" if abs(x) < ONE << 1000 else f"2^{abs(x).bit_length() - P} in size"
 
 
@@ -87,7 +87,7 @@ def sine_between(a: int, b: int) -> tuple[int, int]:
 
 
 class Format(NamedTuple):
-    """A number format: u = 2^-bits (bits = 0: the reals, without rounding), eta, and 2^top, which is representable.
+    """A number format: unit roundoff u = 2^-bits (bits = 0: the reals), eta, and 2^top, which is representable.
 
     Weights must be below 2^weight and sums below `largest`, so that products of a few of them are below 2^top in any
     order. eta and largest are in units of 2^-P.
@@ -100,7 +100,7 @@ class Format(NamedTuple):
     largest: int
 
     def gamma(self, n: int) -> int:
-        """n u / (1 - n u), rounded up."""
+        """Return n u / (1 - n u), rounded up."""
         need(2 * n < 1 << self.bits or not self.bits, "a sum is too long for this number format")
         return ceil_div(n << P, (1 << self.bits) - n) if self.bits else 0
 
@@ -169,7 +169,7 @@ class Matrix:
         self.blank = not any(self.sums) and not any(self.bias)
 
     def __call__(self, x: Vec, f: Format) -> Vec:
-        """x times every column, plus bias, in any order of evaluation."""
+        """Return x times every column, plus bias, in any order of evaluation."""
         need(not self.columns or len(x.mid) == len(self.columns[0]), "a matrix is for rows of another length")
         mid = tuple(
             (sum(map(mul, x.mid, column)) >> (P - self.shift)) + b for column, b in zip(self.columns, self.bias)

@@ -33,7 +33,7 @@ class Form(NamedTuple):
     rest: list[int]
 
     def radius(self) -> list[int]:
-        """Largest distance of each number from its center."""
+        """Return the largest distance of each number from its center."""
         return (
             [r + sum(map(abs, column)) for r, column in zip(self.rest, zip(*self.slopes))] if self.slopes else self.rest
         )
@@ -71,7 +71,7 @@ def added(x: Form, y: Form) -> Form:
 
 
 def product(x: Form, y: Form) -> Form:
-    """Elementwise product."""
+    """Return the elementwise product."""
     slopes = [
         [(c * t + d * s) >> F for c, s, d, t in zip(x.center, a, y.center, b)] for a, b in zip(x.slopes, y.slopes)
     ]
@@ -81,7 +81,7 @@ def product(x: Form, y: Form) -> Form:
 
 
 def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
-    """RMSNorm: x / sqrt(mean of x^2 + eps) times a weight (truncated units of 2^-F); None if all could be 0."""
+    """Return RMSNorm, x / sqrt(mean of x^2 + eps) times a weight (truncated units of 2^-F); None if all could be 0."""
     n, radius = len(x.center), x.radius()
     center = sum(c * c for c in x.center) // (n << F) + eps
     slopes = [2 * sum(map(mul, x.center, slope)) // (n << F) for slope in x.slopes]
@@ -120,7 +120,7 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
 
 
 def activated(x: Form, name: str) -> Form:
-    """relu, gelu (by the error function) or silu of each number."""
+    """Return relu, gelu (by the error function) or silu of each number."""
     value, slope, rest = [], [], []
     for c, q, r in zip(x.center, x.rest, x.radius()):
         v, s, more = (_relu if name == "relu" else _smooth)(name, c, q, r)
@@ -163,7 +163,10 @@ def _smooth(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
 
 
 def plain_range(name: str, low: int, high: int) -> tuple[int, int]:
-    """Bounds on gelu or silu between two numbers: both fall, then rise, and are above -0.3; slopes are below 5/4."""
+    """Return bounds on gelu or silu between two numbers.
+
+    Both functions fall, then rise, and are above -0.3; their slopes are below 5/4.
+    """
     ends = []
     for x in (low, high):
         at = x >> STEP
@@ -180,7 +183,7 @@ def plain_range(name: str, low: int, high: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 15)
 def _tangent(name: str, at: int) -> tuple[int, int, int]:
-    """Value and slope of gelu or silu at a multiple of 2^-8, with the error of both."""
+    """Return the value and slope of gelu or silu at a multiple of 2^-8, with the error of both."""
     x = at << P - 8
     share, bell = (_normal if name == "gelu" else _logistic)(x)
     # gelu = x Phi and its slope Phi + x phi; silu = x s and s + x s (1 - s)
@@ -194,7 +197,7 @@ def _bend(name: str, nearest: int) -> int:
     x = nearest << P - 8
     if name == "silu":  # s (1 - s) |2 - |x| tanh(|x|/2)| <= 1/2, and e^-|x| max(2, |x|)
         most = min(ONE >> 1, exp_between(-x)[1] * max(2 * ONE, x) >> P)
-    else:  # phi(x) |2 - x^2|: falls to the root of 2, rises to 2, and falls from there on
+    else:  # phi(x) |2 - x^2| falls up to x = sqrt 2, rises up to x = 2, and falls from there on
         tail = 2 * (_phi(2 * ONE) + 8)
         here = ((_phi(x) + 8) * abs(2 * ONE - (x * x >> P)) >> P) + 16
         most = max(here, tail) if x < 2 * ONE else here
@@ -227,7 +230,7 @@ def _normal(x: int) -> tuple[int, int]:
 
 
 def exp_wide(x: int, more: int) -> int:
-    """e^-x in units of 2^-(P + more) for 0 <= x < 2^8, with an error below 2^-(P + more - 16)."""
+    """Return e^-x in units of 2^-(P + more) for 0 <= x < 2^8, with an error below 2^-(P + more - 16)."""
     bits, k = P + more + 32, 12
     y = (x << more + 32) >> k
     total = term = 1 << bits
@@ -242,7 +245,7 @@ def exp_wide(x: int, more: int) -> int:
 
 
 def _logistic(x: int) -> tuple[int, int]:
-    """1 / (1 + e^-x) and its derivative."""
+    """Return 1 / (1 + e^-x) and its derivative."""
     small = exp_between(-abs(x))[0]
     share = (ONE << P) // (ONE + small)
     share = share if x >= 0 else ONE - share

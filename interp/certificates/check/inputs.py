@@ -14,7 +14,7 @@ from .reading import fields, listed, need, whole, wholes
 from .tasks import Known, known
 
 Spread = Callable[..., list[Any]]
-"""(work, items) -> [work(*item) for item in items], possibly in several processes."""
+"""Functions (work, items) -> [work(*item) for item in items], possibly in several processes."""
 WEAKER = "agrees with"
 """The start of a sentence whose right answers come from the file."""
 Found = tuple[str, int]

@@ -99,7 +99,7 @@ class Layer:
         return self.v[h](row, self.model.f) if self.v else row
 
     def scores(self, h: int, asking: Vec, rows: Sequence[Vec], n: int) -> Vec:
-        """Scores of a query row with every row of the stream, for n tokens."""
+        """Return the scores of a query row with every row of the stream, for n tokens."""
         q, f = self.query(h, self.normed(asking)), self.model.f
         q_sizes, q_reach = q.sizes(), [abs(m) + r for m, r in zip(q.mid, q.rad)]
         (low, high), gamma, width = self.factor(n), f.gamma(len(q.mid) + 8), len(q.mid)

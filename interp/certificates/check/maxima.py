@@ -20,7 +20,8 @@ def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     """Check a claim about max-of-k: at '=', one head averages the values of K numbers and '='.
 
     A difference of outputs minus the margin, times the sum of weights, is a sum over positions. So it is smallest if
-    each number is the worst one. Inputs are grouped by their maximum and its first position, then by single numbers.
+    every position has its worst number. Inputs are grouped by their maximum and its first position, then by single
+    numbers.
     """
     (errors,) = fields(domain, "errors", "claim.domain")
     need(model.task == "max-of-k" and set(model.parameters) <= {"K", "v"} and parts == [], "maxima are for max-of-k")
@@ -42,7 +43,7 @@ def sentence(K: int, v: int, wrong: list[list[int]]) -> str:
 
 
 def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) -> tuple[list[list[int]], int]:
-    """Return the maxima with wrong inputs, with the number of these, and the rounding bound."""
+    """Return each maximum that has wrong inputs with the number of these, and the rounding bound."""
     rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
     asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
     found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])

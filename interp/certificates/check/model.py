@@ -79,7 +79,7 @@ class Model(Weights):
         return self.decoder
 
     def require(self, **wanted: Any) -> Layer:
-        """Return the only layer of the model; its other fields must have a wanted value, the default, or no effect.
+        """Return the only layer of the model. Every field must have a supported value, the default, or no effect.
 
         wanted: the supported values per field; None supports any value.
         """
@@ -93,7 +93,7 @@ class Model(Weights):
 
     @lru_cache(maxsize=1 << 12)  # noqa: B019 (one model lives as long as the process)
     def embed(self, token: int, i: int, n: int) -> Vec:
-        """Token plus position embedding."""
+        """Return the token plus position embedding."""
         row = self.words[token]
         if self.places is not None:
             return plus(row, self.places[i], self.f)
@@ -121,7 +121,7 @@ class Model(Weights):
         return self.out(relu(self.hidden(row, self.f)) if self.spec["readout"] == "relu_mlp" else row, self.f)
 
     def drift(self, query: Vec, seen: Sequence[Vec], keys: int, scores: Vec | None = None) -> int:
-        """Return one layer: a bound on how far rounding moves the difference of two outputs.
+        """Return a bound on how far rounding moves the difference of two outputs, for models of one layer.
 
         query: the row at the read position, which sees any `keys` of the rows `seen`. scores: computed here by default.
         """

@@ -1,5 +1,6 @@
-"""Check claims about rows that an automaton reads: a one-layer model is right at every read position, given the right
-answers before it. By induction it then generates all answers right.
+"""Check that a one-layer model is right at every read position of rows that an automaton reads.
+
+Rows contain the right answers before each read position. By induction, the model then generates all answers right.
 
 A head's output is a mean of values, sum_j w_j v_j / sum_j w_j; w_j and v_j depend on the token at place j. A coordinate
 c is at least m on all inputs of a set if sum_j w_j (c_j - m) >= 0 on each. The least such sum over all paths of the
@@ -48,7 +49,7 @@ class Rows(NamedTuple):
 
 
 def addition(model: Model) -> Rows:
-    """Rows of two numbers and the digits of their sum, least digit first; the last digit of the sum is not in the row.
+    """Make rows of two numbers and the digits of their sum, least digit first, without the last digit of the sum.
 
     The state is the carry plus the digits read so far at one digit place; after that place's digit of the sum, it is
     the new carry.
@@ -106,8 +107,8 @@ AUTOMATA: dict[str, Callable[[Model], Rows]] = {"addition": addition}
 
 
 def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Check a claim. parts: per read position [position, places in the order in which they are split, per head the
-    matrix from its values to coordinates]."""
+    """Check a claim. parts: per read position, the position, the places in the order in which they are split, and per
+    head the matrix from its values to coordinates."""
     fields(domain, "", "claim.domain")
     need(not model.f.bits, "this kind of claim is about real numbers only")
     need(model.task in AUTOMATA, f"task {model.task!r:.60} has no automaton that this checker knows")
@@ -234,7 +235,7 @@ class Sight:
         self._rest: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[int]] = {}
 
     def between(self, start: int, stop: int) -> dict[int, dict[int, list[int]]]:
-        """Smallest sums over all paths from each state at one cut to each state at another."""
+        """Return the smallest sums over all paths from each state at one cut to each state at another."""
         if (start, stop) not in self._tables:
             found = {state: {state: self.nothing} for state in self.states[start]}
             for place in range(start, stop):
@@ -252,7 +253,7 @@ class Sight:
         return found
 
     def onward(self, cut: int) -> dict[int, list[int]]:
-        """Smallest sums from each state to the end."""
+        """Return the smallest sums from each state to the end."""
         if cut not in self._onward:
             after, found = self.onward(cut + 1), dict[int, list[int]]()
             for state, token, then in self.steps[cut]:
@@ -264,9 +265,9 @@ class Sight:
         return self._onward[cut]
 
     def bound(self, states: dict[int, int], tokens: dict[int, int], given: list[int], right: int) -> int | None:
-        """A lower bound on the right output's lead over all inputs with these states and tokens, in units of 2^-F.
+        """Return a lower bound on the right output's lead over all inputs with these states and tokens.
 
-        given: the sums of the fixed tokens' costs.
+        given: the sums of the fixed tokens' costs. The bound is in units of 2^-F.
         """
         # The key includes the fixed places: cuts alone do not tell whether the place between two of them is fixed.
         key = (tuple(sorted(states.items())), tuple(sorted(tokens)))

@@ -50,9 +50,9 @@ def multisets(around: Around, cuts: Any) -> int:
     """Check all inputs of one own token if order does not matter; return the number of inputs in the parts.
 
     A part fixes the counts of some tokens; the other slots have any of the remaining tokens. The neurons' input is
-    between the part's ends, where all other slots have the same token. Terms w relu(z) with w < 0 are concave; for w >
-    0, w a z is a lower bound for 0 <= a <= 1, here 0 or 1. So the sum of the bounds is smallest at an end. cuts: per
-    part, the token by whose count it is split, or null.
+    between the part's ends, where all other slots have the same token. Terms w relu(z) with w < 0 are concave. For
+    w > 0, w a z is a lower bound for 0 <= a <= 1; here a is 0 or 1. So the sum of the bounds is smallest at an end.
+    cuts: per part, the token by whose count it is split, or null.
     """
     t, L, T, own = around.t, around.L, around.T, around.own
     terms = [[w * x for x in row] for w, row in zip(around.weights, around.values)]
@@ -90,15 +90,18 @@ def multisets(around: Around, cuts: Any) -> int:
 
 
 def slots(around: Around) -> None:
-    """The same for fixed patterns, at each position and count. A linear function of the neurons' input is smallest if
-    the slots in which t costs least have t, and each other slot has its best other token."""
+    """Check all inputs of one own token t for fixed patterns, at each position and count.
+
+    A linear function of the neurons' input is smallest if t is in the slots where it costs least, and each other slot
+    has its best other token.
+    """
     t, L, T, own, mine = around.t, around.L, around.T, around.own, around.values[around.t]
     others = [o for o in range(T) if o != t] or [t]
     columns = list(zip(*(around.values[o] for o in others)))
     for position, pattern in enumerate(around.patterns):
 
         def least_sum(low: int, high: int, at: int, k: int, pattern: Any = pattern, position: int = position) -> int:
-            """The smallest sum over slots of a function of the token: `at` for t, between low and high for others."""
+            """Return the smallest sum over slots of a function of the token: `at` for t, low to high for others."""
             row = [a for slot, a in enumerate(pattern) if slot != position]
             best = [a * (low if a > 0 else high) for a in row]
             gains = sorted(a * at - b for a, b in zip(row, best))
@@ -119,7 +122,7 @@ def slots(around: Around) -> None:
 
 
 def lines(lead: list[int], lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
-    """Two linear lower bounds on sum w relu(z) on [lo, hi], times 2^C.
+    """Yield two linear lower bounds on sum w relu(z) on [lo, hi], times 2^C.
 
     If a neuron's sign is fixed, its term is linear. Otherwise the bound is the chord for w < 0, and a line w a z with
     0 <= a <= 1 for w > 0: a = 0 or 1, or the chord's slope.

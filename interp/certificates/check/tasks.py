@@ -40,7 +40,7 @@ def known(model: Model) -> Known | None:
 
 
 def parameters_of(model: Model, **defaults: Any) -> list[Any]:
-    """Return the task's parameters in this order."""
+    """Return the task's parameters in the order of `defaults`."""
     given = {**defaults, **model.parameters}
     right = set(given) == set(defaults) and all(type(given[name]) is type(defaults[name]) for name in defaults)
     need(right, f"task {model.task} has the parameters {', '.join(defaults)}")
@@ -48,7 +48,7 @@ def parameters_of(model: Model, **defaults: Any) -> list[Any]:
 
 
 def histogram(model: Model) -> tuple[int, int, bool, bool]:
-    """T, L, whether rows begin with [BOS], and whether there is a class for no occurrence."""
+    """Return T, L, whether rows begin with [BOS], and whether there is a class for count 0."""
     T, L, bos, _, zero = parameters_of(model, T=32, L=10, bos=False, sampler="published", zero_class=False)
     return whole(T, 1, 1 << 16, "T"), whole(L, 1, 64, "L"), bos, zero
 

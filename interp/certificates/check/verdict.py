@@ -1,4 +1,4 @@
-"""The claim of a file, checked by its kind, and the sentence that holds."""
+"""Check the claim of a file by its kind, and print the sentence that holds."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Count the multisets that a one-layer counter answers wrong: a compiled walk over all of them (numba).
 
-A query token's input is a sum over the other tokens (for softmax two sums, the second as one more column). The other
-tokens are split into three groups. For each multiset of the first group (a prefix), every multiset of the second group
-is combined with every one of the third. Tables hold the sums over the multisets of each group, in blocks of 64. So one
-evaluation takes an addition, a ReLU and a few products per neuron, on 64 multisets at once.
+The neurons' input at a query token is a sum over the other tokens (for softmax two sums, the second as one more
+column). The other tokens are split into three groups. For each multiset of the first group (a prefix), every multiset
+of the second group is combined with every one of the third. Tables contain the sums over the multisets of each group,
+in blocks of 64. So one evaluation takes an addition, a ReLU and a few products per neuron, on 64 multisets at once.
 
 Before two blocks are combined (a tile of 64 x 64 multisets), linear bounds show which neurons change their sign and
 which answers can win. The others are skipped, and a tile with no open answer is decided as a whole.
 
-Everything is evaluated in float32 with an error bound, and again in float64 if a result is within it. Counts are sums
-of integers below 2^53 in float64, so they are exact.
+Everything is evaluated in float32 with an error bound, and again in float64 if a result is within this bound. Counts
+are sums of integers below 2^53 in float64, so they are exact.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Scratch = namedtuple(
 
 @intrinsic
 def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
-    """Bit mask of the lanes in which a > b."""
+    """Return a bit mask of the lanes in which a > b."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         mask = builder.bitcast(builder.fcmp_ordered(">", args[0], args[1]), ir.IntType(a.lanes))
@@ -166,7 +166,7 @@ def slip_of(q: Any, w: Any, j: int, columns: int) -> Any:
 
 @inner
 def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
-    """Slope and offset of a line below (or above) weight relu(y) between low and high."""
+    """Return the slope and offset of a line below (or above) weight relu(y) between low and high."""
     low, high = get(w.low, c), get(w.high, c)
     if (weight > 0) != upper:
         return (weight if high > -low else np.float32(0)), np.float32(0)
@@ -331,7 +331,7 @@ def evaluate_one(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
 
 @inner
 def evaluate_two(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """The same for leads o and o + 1."""
+    """Do the same as evaluate_one, for leads o and o + 1."""
     zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
     for x in range(rows):
         out, shift, more = x * BLOCK, spread(w.lx, ly + x), spread(w.lx, ly + BLOCK + x)
@@ -358,7 +358,7 @@ def evaluate_two(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
 
 @inner
 def evaluate_three(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """The same for leads o to o + 2."""
+    """Do the same as evaluate_one, for leads o to o + 2."""
     zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
     for x in range(rows):
         out, shift, more, most = (
@@ -517,7 +517,7 @@ def lists(
 ) -> float:  # fmt: skip
     """Combine all multisets of i slots of one group with all of j slots of another; return the work done.
 
-    w.ahead, from flat position `first`: the answers that can win.
+    w.ahead contains, from flat position `first` on, the answers that can win.
     """
     a0, a1, b0, b1 = a.start[i], a.start[i + 1], b.start[j], b.start[j + 1]
     if a0 == a1 or b0 == b1:
