@@ -1,1 +1,1 @@
-"""Training: one interface, several engines, many models at once."""
+"""Training of many models at once, by several engines with one interface."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Diverged(InterpError):
-    """Raised if seeds end with a loss or weights that are not finite. models: those of the other seeds, in order.
+    """Raised if seeds end with a loss or weights that are not finite.
 
-    lost: the message of `divergence` by seed.
+    models: the models of the other seeds, in order. The constructor's `lost` has the message of `divergence` by seed.
     """
 
     def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
@@ -31,7 +31,7 @@ class Diverged(InterpError):
 
 
 def divergence(engine: Engine, run: RunState, index: int) -> str | None:
-    """Return the message for a model whose last loss or weights are not finite, None for others."""
+    """Return a message if a model's last loss or its weights are not finite, otherwise None."""
     seed, weights = engine.seeds[index], engine.parameters().values()
     losses = [(row["epoch"], row["loss"]) for row in run.history if row["seed"] == seed and row["epoch"] > 0]
     finite = all(bool(tensor[index].isfinite().all()) for tensor in weights)

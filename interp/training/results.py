@@ -1,4 +1,4 @@
-"""The results of a training run: checkpoints, each with a few kB of its training curve."""
+"""Saving the results of a training run: checkpoints, with a few kB of training curve in the final ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
 def save_run(engine: Engine, run: RunState, folder: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """Write seed-N.safetensors, and seed-N/epoch-E.safetensors for each snapshot, of the seeds that did not diverge.
 
-    Returns a row per final checkpoint, and the reason by seed for those that were not kept.
+    Returns a row per final checkpoint, and the reason for each seed that was not saved.
     """
     epochs, rows, lost = pd.DataFrame(run.history), [], {}
     for index, seed in enumerate(engine.seeds):

@@ -1,4 +1,4 @@
-"""Training many seeds of one spec together, by the fastest engine that fits it exactly."""
+"""Training many seeds of one spec together, by the fastest engine that supports it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 ENGINES: dict[str, type[Engine]] = {
     engine.name: engine
     for engine in (
-        # Microseconds per model and step for the paper's Count01 model on one core: 50 compiled; with autograd 1500
-        # (one model), 600 (four together), 350 (64 together).
+        # Microseconds per model and step for the paper's Count01 model on one core: 50 compiled. With autograd, 1500
+        # for one model, 600 for four together, 350 for 64 together.
         FusedCountSpaceEngine,
         CountSpaceEngine,
         FusedEngine,
@@ -65,10 +65,11 @@ Progress = Callable[[int, int, float], None]
 def choose_engine(
     spec: ModelSpec, task: Task, device: torch.device, name: str = "auto", models: int | None = None
 ) -> type[Engine]:
-    """The fastest engine that trains this spec exactly, or the named one. Raises InterpError with the reasons.
+    """Return the fastest engine that supports this spec, or the named one.
 
     models: number of models to train; a compiled engine is skipped if compiling would take longer than it saves. By
-    default, as in sweeps, the time for compiling does not count.
+    default, as in sweeps, the time for compiling does not count. Raises InterpError, with the reasons, if no engine or
+    not the named one can train the spec.
     """
     if name != "auto":
         if name not in ENGINES:
@@ -102,15 +103,16 @@ def train(
     """Train one model per seed, all together; up to rounding, a model does not depend on the others.
 
     task: the spec's task, needed if it has your own tables, because the spec only has their hash.
-    seeds: each sets a model's initialization and batch order (the data set depends on the spec). snapshots: epochs
+    seeds: each determines a model's initialization and the order or sampling of its training data. snapshots: epochs
     whose models are kept in `.snapshots` (0 is the initialization). folder: where the state of the run is saved; with
     resume=True, an interrupted run continues; without it, a folder with a run or its checkpoints is refused. progress:
-    None shows a bar after two seconds, False shows none; or a function of (epochs done, number of epochs, mean loss).
+    None or True shows a bar after two seconds, False shows none; or a function of (epochs done, number of epochs, mean
+    loss).
 
     Returns task models in the order of the seeds, each with `.history` (a DataFrame: epoch, loss in nats, accuracy on
     the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
-    Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines, and Diverged where
-    weights are not finite: the models of the other seeds are its `models`.
+    Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines, and Diverged if a
+    loss or weights are not finite; its `models` are those of the other seeds.
 
     Example:
 
@@ -146,7 +148,7 @@ def train_parameters(
     resume: bool = False,
     progress: Progress | bool | None = None,
 ) -> tuple[Engine, RunState]:
-    """Train without making task models: return the engine, with its parameters, and the history of the run.
+    """Train without making task models; return the engine, with its parameters, and the state of the run.
 
     Only the reference engine loads transformer_lens. Arguments and errors as in `train`.
     """
@@ -208,7 +210,7 @@ def _say_once(text: str) -> None:
 
 
 def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, models: int, chosen: type[Engine]) -> None:
-    """Print a message, once, if a compiled engine would be used with numba installed."""
+    """Print a message, once, if installing numba would allow a compiled engine."""
     if issubclass(chosen, CompiledEngine):
         return
     for engine in ENGINES.values():
@@ -223,7 +225,7 @@ def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, mod
 
 
 def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
-    """Make the folder of a run; files of another run are not replaced."""
+    """Make the folder of a run. Raises InterpError if files of a run would be replaced."""
     if os.path.isfile(folder / FILE):  # Path.is_file raises if a name is too long
         if not resume:
             raise InterpError(
@@ -269,7 +271,7 @@ def _run(
         _record(run, engine, kept, torch.full((len(engine.seeds),), torch.nan), engine.evaluate())
     else:
         engine.load_state(run.engine)
-    saved, held = time.monotonic(), -1  # held: the epoch after which run.engine was stored
+    saved, held = time.monotonic(), -1  # held: the epoch whose end state is in run.engine
     try:
         while run.epoch < epochs:
             result = engine.run_epoch(run.epoch + 1)
@@ -321,7 +323,7 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
 
 @contextmanager
 def _shown(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
-    """The caller's function, nothing, or a bar that appears after two seconds."""
+    """Yield a progress function: the caller's, one without effect, or that of a bar that appears after two seconds."""
     if callable(progress):
         yield progress
     elif progress is False:

@@ -1,7 +1,7 @@
-"""Compiled CPU training of the histogram models, one model per core at a time: see HistogramKernel.
+"""Compiled CPU training, one model per core at a time. This package exports the kernel of the histogram models.
 
-Needs numba (the extra "fast"), which is imported on first use of HistogramKernel. Neither torch nor
-TransformerLens is imported here.
+Needs numba (the extra "fast"), which is imported on first use of HistogramKernel. Neither torch nor TransformerLens is
+imported here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The base of all compiled engines: flat vectors of models, one model per core, state, compilation.
+"""The base of all compiled engines: models as flat vectors, one model per core, with state and compilation.
 
 A compiled engine defines its refusals, the layout of its vectors, one epoch, and the accuracy of one model.
 """
@@ -45,7 +45,7 @@ class CompiledEngine(Engine):
     compile_seconds: ClassVar[float] = 25.0
     """Approximate time for compiling on one core, once per version, dtype and machine."""
     saved_seconds: ClassVar[float]
-    """About what a model-step takes less than in the fastest engine that is not compiled, with few models."""
+    """Approximate seconds saved per model and step, relative to the fastest other engine with few models."""
 
     layout: Layout
 
@@ -63,7 +63,7 @@ class CompiledEngine(Engine):
 
     @classmethod
     def pays(cls, spec: ModelSpec, task: Task, models: int) -> bool:
-        """Whether training this many models saves more time than compiling takes, if it is not cached."""
+        """Test whether training saves more time than compiling takes, or the compiled code is cached."""
         recipe = spec.training
         samples = recipe.samples_per_epoch or len(task.dataset("train"))
         steps = recipe.epochs * -(-samples // recipe.batch_size) * models
@@ -71,7 +71,7 @@ class CompiledEngine(Engine):
 
     @staticmethod
     def cannot_run(device: torch.device) -> str | None:
-        """The reason why compiled code cannot run on a device, or None."""
+        """Return the reason why compiled code cannot run on a device, or None."""
         if device.type != "cpu":
             return f"the compiled loop runs on the CPU, not on {device.type}"
         if find_spec("numba") is None:
@@ -80,7 +80,7 @@ class CompiledEngine(Engine):
 
     @abstractmethod
     def make_layout(self) -> Layout:
-        """The layout of the parameters in the flat vectors."""
+        """Return the layout of the parameters in the flat vectors."""
 
     @abstractmethod
     def train_one(self, index: int, epoch: int) -> float:
@@ -88,16 +88,14 @@ class CompiledEngine(Engine):
 
     @abstractmethod
     def accuracy_of(self, index: int) -> float:
-        """Accuracy of one model on the held-out data."""
+        """Return the accuracy of one model on the held-out data."""
 
     @abstractmethod
     def touch(self) -> None:
-        """Call every compiled function once with nothing to do, so that it is compiled or loaded."""
+        """Call every compiled function once on empty work, so that it is compiled or loaded."""
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Have the code at hand, compiled or loaded from disk. Of processes started together one compiles, the others
-        wait for it.
-        """
+        """Compile the code or load it from disk. If processes start together, one compiles and the others wait."""
         text = f"compiling the {self.name} engine, about {self.compile_seconds:.0f} s, once"
         told = threading.Timer(PATIENCE, say, (text,))
         told.daemon = True
@@ -116,7 +114,7 @@ class CompiledEngine(Engine):
         if len(self.seeds) == 1:
             found = [both(0)]
         else:
-            # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
+            # The compiled loop releases the GIL, so threads are as fast as processes, and they share the code.
             with ThreadPoolExecutor(max_workers=min(len(self.seeds), cores())) as pool:
                 found = list(pool.map(both, range(len(self.seeds))))
         loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*found))
@@ -141,12 +139,12 @@ class CompiledEngine(Engine):
 
 @contextmanager
 def no_subnormals() -> Iterator[None]:
-    """Results too small for a normal number are 0 in this thread, and arguments count as 0.
+    """Treat subnormal results and arguments as 0 in this thread.
 
-    Adam's moments of a parameter without gradient, such as those of a dead neuron, shrink until they are subnormal and
-    stay so, where arithmetic takes a hundred times as long. Steps so small move no weight: weights are the same bits.
+    Adam's moments of a parameter without gradient, such as those of a dead neuron, shrink until they are subnormal, and
+    subnormal arithmetic takes a hundred times as long. Such small steps leave the weights unchanged to the last bit.
     """
-    was_on = bool(np.float32(1e-40) * np.float32(1) == 0)  # torch does not tell
+    was_on = bool(np.float32(1e-40) * np.float32(1) == 0)  # torch cannot report this setting
     torch.set_flush_denormal(True)
     try:
         yield
@@ -155,8 +153,9 @@ def no_subnormals() -> Iterator[None]:
 
 
 def _mark(engine: str, dtype: str) -> Path:
-    """A file beside the code that numba keeps on disk: it is there once this version of the engine is compiled. Being a
-    file of this machine's in the same folder, it goes when that does.
+    """Return the path of a file that exists once this version of the engine is compiled on this machine.
+
+    It is in the folder of numba's compiled code, so that both are deleted together.
     """
     kept = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__")
     return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources()[:16]}.compiled"
@@ -164,11 +163,11 @@ def _mark(engine: str, dtype: str) -> Path:
 
 @contextmanager
 def _one_process(engine: str, dtype: str) -> Iterator[None]:
-    """One process at a time; the system ends the wait with the process that holds the lock."""
+    """Let one process at a time into this context. The system releases the lock if its process dies."""
     lock = FileLock(_mark(engine, dtype).with_suffix(".lock"), mode=0o644)
     try:
         lock.acquire()
-    except OSError:  # numba cannot keep its code here either, or elsewhere: compile side by side
+    except OSError:  # the folder is not writable: processes compile in parallel
         yield
         return
     try:

@@ -1,7 +1,7 @@
 """The interface of training engines: train many seeds of one spec, one epoch at a time.
 
 `state()` returns an engine's whole state, so train.py can interrupt, save, resume and snapshot any engine in the same
-way. The randomness of an epoch depends only on (spec id, seed, epoch). So no generator must be saved, and a model's
+way. The randomness of an epoch depends only on (spec id, seed, epoch). So generators need not be saved, and a model's
 data do not depend on the models trained together with it.
 """
 
@@ -42,39 +42,39 @@ class Engine(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        """The reason why this engine cannot train the spec, or None."""
+        """Return the reason why this engine cannot train the spec, or None."""
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        """The fastest number of models of a spec to train together in one process."""
+        """Return how many models of a spec are trained fastest together in one process."""
         return 1
 
     def prepare(self, say: Callable[[str], None]) -> None:  # noqa: B027 (most engines have nothing to do)
-        """One-time work before the first epoch; calls `say` with a message if it takes long."""
+        """Do one-time work before the first epoch; call `say` with a message if it takes long."""
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochResult:
-        """One pass; epochs count from 1."""
+        """Train one epoch; epochs count from 1."""
 
     @abstractmethod
     def evaluate(self) -> Tensor:
-        """Accuracy of each model, (M,), on the task's validation data, or on its test data if there is none."""
+        """Return the accuracy of each model, (M,), on the task's validation data, or on its test data without any."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
-        """Current parameters with a leading axis of models; these are views, so copy them to keep them."""
+        """Return the current parameters with a leading axis of models. They may be views, so copy them to keep them."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next epoch depends on, except (spec id, seed, epoch)."""
+        """Return everything that the next epoch depends on, except (spec id, seed, epoch)."""
 
     @abstractmethod
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from a state()."""
+        """Restore a state returned by state()."""
 
 
 def no_samples(spec: ModelSpec) -> str | None:
-    """The reason why the spec cannot be trained on samples, or None."""
+    """Return the reason why the spec cannot be trained on samples, or None."""
     if spec.decision == "indicator":
         return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
     if spec.training.data == "exact":
@@ -83,13 +83,13 @@ def no_samples(spec: ModelSpec) -> str | None:
 
 
 def derived_seed(spec_id: str, seed: int, *purpose: object) -> int:
-    """A 63-bit seed for one purpose: fresh and independent for every (spec, seed, purpose)."""
+    """Return a 63-bit seed, independent for every (spec, seed, purpose)."""
     text = "/".join(map(str, (spec_id, seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 def learning_rate(recipe: Training, step: int, steps_per_epoch: int) -> float:
-    """Rate of step number `step` (from 0): linear warm-up, then constant, or cosine or linear to the final rate."""
+    """Return the rate of a step (from 0): linear warm-up, then constant, or cosine or linear to the final rate."""
     warmup, total = recipe.warmup_epochs * steps_per_epoch, recipe.epochs * steps_per_epoch
     if step < warmup:
         return recipe.learning_rate * (step + 1) / warmup
@@ -103,8 +103,8 @@ def learning_rate(recipe: Training, step: int, steps_per_epoch: int) -> float:
 class StackedAdam:
     """Adam (or AdamW) over stacked tensors; it is elementwise, so the result equals training each model alone.
 
-    Calls the operation behind torch.optim.Adam(fused=True) directly, because the class would import torch's compiler,
-    which takes a second.
+    This calls the operation behind torch.optim.Adam(fused=True) directly, because the class would import torch's
+    compiler, which takes a second.
     """
 
     def __init__(self, leaves: dict[str, Tensor], recipe: Training) -> None:
@@ -131,7 +131,7 @@ class StackedAdam:
             )  # fmt: skip
 
     def epoch(self, epoch: int, n: int, losses: Callable[[slice], Tensor]) -> Float[Tensor, "*models"]:
-        """One pass over n examples, with one step per batch; returns the mean loss of each model."""
+        """Make one pass over n examples, with one step per batch; return the mean loss of each model."""
         size, total = self.recipe.batch_size, torch.zeros(())
         steps = -(-n // size)
         for step in range(steps):
@@ -157,4 +157,4 @@ class StackedAdam:
 
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""torch's names of Adam's state per tensor."""
+"""torch's names for Adam's state of each tensor."""

@@ -1,7 +1,8 @@
-"""The stacked engine on token counts: M models and no sequence (see architecture/reduced.py).
+"""The count-space engine: many models at once, on token counts instead of sequences (see architecture/reduced.py).
 
-At recipe A's sizes a step is a few small matrix products over (models x batch) rows. It is fastest if models x batch is
-near 8192: below, operator overhead dominates; above, the rows leave the cache. So models train in groups of that size.
+At recipe A's sizes, a step is a few small matrix products over (models x batch) rows. It is fastest if models x batch
+is near 8192. With fewer, operator overhead dominates; with more, the rows leave the cache. So models train in groups of
+that size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The encoder engine: bidirectional models read at one position, many at once, on distinct rows (architecture/encoder).
 
-All models take their step together. Each has its own strings, drawn as in the reference engine. A string with few
+All models take each step together. Each has its own strings, drawn as in the reference engine. A string with few
 distinct (token, code) pairs is stored as those pairs.
 """
 
@@ -22,7 +22,7 @@ from interp.training.engines.base import EpochResult
 from interp.training.engines.groups import StackEngine
 
 ROWS_AT_ONCE = 1 << 15
-"""Approximate number of rows, over all models, per batch of held-out strings: it fits into the cache."""
+"""Approximate number of rows, over all models, per batch of held-out strings, so that they fit into the cache."""
 
 
 class EncoderEngine(StackEngine):
@@ -70,10 +70,10 @@ class EncoderEngine(StackEngine):
 
 
 def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
-    """Return the strings for the accuracy after each epoch: as many validation strings as an epoch trains on, with the
-    correct output (0 or 1) as label instead of the task's own labels.
+    """Return the strings for the accuracy after each epoch, with the correct outputs (0 or 1) as labels.
 
-    The published runs tested on 100 strings after each 100; more would cost more than the training.
+    These are at most as many validation strings as an epoch trains on, because more would cost more than the training.
+    The published runs tested on 100 strings after training on 100.
     """
     batch = validation_set(task)[: spec.training.samples_per_epoch]
     return replace(batch, labels=right_classes(task, batch, spec.readout_at).bool())

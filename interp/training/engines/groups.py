@@ -60,7 +60,7 @@ G = TypeVar("G", bound=Group)
 
 
 class GroupedEngine(Engine, Generic[G]):
-    """Base of engines that train models in groups of `seeds_together`; their state is that of the groups."""
+    """Base of engines that train models in groups of size `seeds_together`. Their state is that of the groups."""
 
     group: type[G]
 

@@ -1,4 +1,4 @@
-"""The reference engine: train the TaskModel itself on sequences, one model at a time. All others must equal it."""
+"""The reference engine: train the TaskModel itself on sequences, one model at a time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The rows of an epoch, on which the stacked engine trains many models at once (see architecture/reduced.py).
 
-Without positions, equal tokens of a sequence have equal outputs (spec.symmetry = "distinct_tokens"), so a row is a
-distinct token of a sequence; with linear mixing ("slots"), a row is a position. So the d_model x p product is computed
-per row instead of per position. All tensors have a leading axis of models; losses and gradients equal the sequence
-model's up to rounding.
+Without positions, equal tokens of a sequence have equal outputs (spec.symmetry = "distinct_tokens"), so one row per
+distinct token of a sequence is enough. With linear mixing ("slots"), a row is a position. All tensors have a leading
+axis of models. Losses and gradients equal the sequence model's up to rounding.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from interp.tasks import IGNORED, Batch, Task
 
 @dataclass(frozen=True)
 class EpochRows:
-    """The rows of an epoch, step by step, padded to the widest step; padding has no weight.
+    """The rows of an epoch, step by step, padded to the widest step; padding has no weight. rows[step] is one step.
 
-    tokens: the sequences, padded with sequences of token 0. mask: of the positions that are tokens. query, sequence: a
-    row's own token and its sequence in the step. position: the row's position (slots only). target: number of the row's
-    positions per class. rows[step] are the rows of a step.
+    tokens: the sequences, padded with sequences of token 0. mask: true tokens are 1, padding 0. query, sequence: a
+    row's own token and the index of its sequence in the step. position: the row's position (used for slots only).
+    target: number of the row's positions per class.
     """
 
     tokens: Int[Tensor, "*steps models batch length"]
@@ -44,7 +43,7 @@ class EpochRows:
         return EpochRows(**{name: t.to(dtype) if t.is_floating_point() else t for name, t in fields.items()})
 
     def reduced(self, spec: ModelSpec, d_vocab: int) -> CountedRows | SlotRows:
-        """One step in the format of the forward pass."""
+        """Convert one step to the format of the forward pass."""
         if spec.symmetry == "slots":
             return SlotRows(self.query, self.position, self.sequence, self.tokens)
         counts = self.mask.new_zeros(*self.tokens.shape[:2], d_vocab).scatter_add_(2, self.tokens, self.mask)
@@ -52,31 +51,31 @@ class EpochRows:
 
 
 def step_outputs(spec: ModelSpec, tensors: Mapping[str, Tensor], rows: EpochRows) -> Float[Tensor, "models rows n_out"]:
-    """Outputs at every row of one step."""
+    """Return the outputs at every row of one step."""
     tables = token_tables(spec, tensors).folded()
     return reduced_outputs(tables, rows.reduced(spec, tables.values.shape[2]))
 
 
 def losses(spec: ModelSpec, tensors: Mapping[str, Tensor], rows: EpochRows) -> Float[Tensor, "models"]:
-    """The mean cross-entropy of each model over the read positions in one step (nats)."""
+    """Return the mean cross-entropy of each model over the read positions in one step (nats)."""
     log_probabilities = step_outputs(spec, tensors, rows).log_softmax(-1)
     return -(rows.target * log_probabilities).sum((1, 2)) / rows.target.sum((1, 2))
 
 
 def epoch_rows(spec: ModelSpec, task: Task, n_out: int, batches: Sequence[Batch], batch_size: int) -> EpochRows:
-    """The rows of an epoch for each model; every batch has one model's sequences in the order of training."""
+    """Make the rows of an epoch for each model; every batch has one model's sequences in training order."""
     n, steps = len(batches[0]), -(-len(batches[0]) // batch_size)
     parts = [_of_one(spec, task, n_out, batch, batch_size) for batch in batches]
     width = max(int(part["width"]) for part in parts)
 
     def by_step(values: Tensor) -> Tensor:
-        """(sequences, ...) -> (steps, batch, ...), with zeros after the last sequence."""
+        """Reshape (sequences, ...) to (steps, batch, ...), with zeros after the last sequence."""
         filled = values.new_zeros(steps * batch_size, *values.shape[1:])
         filled[:n] = values
         return filled.unflatten(0, (steps, batch_size))
 
     def padded(part: Mapping[str, Tensor], name: str) -> Tensor:
-        """(all rows, ...) -> (steps, width, ...)."""
+        """Reshape (all rows, ...) to (steps, width, ...), with zeros after each step's last row."""
         values = part[name]
         filled = values.new_zeros(steps, width, *values.shape[1:])
         filled[part["step"], part["place"]] = values
@@ -91,11 +90,11 @@ def epoch_rows(spec: ModelSpec, task: Task, n_out: int, batches: Sequence[Batch]
 
 
 def _of_one(spec: ModelSpec, task: Task, n_out: int, batch: Batch, batch_size: int) -> dict[str, Tensor]:
-    """All rows of one model's epoch, in the order of their sequences, with each row's step and index in the step."""
+    """Make all rows of one model's epoch, in the order of their sequences, with each row's step and index in it."""
     classes = task.classes(batch).long()
     sequence, position = (classes != IGNORED).nonzero(as_tuple=True)
     token, kind = batch.tokens[sequence, position], classes[sequence, position]
-    # The key of a row: its sequence with its token, or with its position.
+    # A row's key combines its sequence with its token, or with its position.
     length = batch.tokens.shape[1]
     key = sequence * length + position if spec.symmetry == "slots" else sequence * task.d_vocab + token
     keys, row = key.unique(return_inverse=True)

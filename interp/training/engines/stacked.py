@@ -1,6 +1,6 @@
-"""The stacked engine: one-layer models without positions on distinct rows (see rows.py), by autograd.
+"""The stacked engine: one-layer models without positions, on distinct rows (see rows.py), by autograd.
 
-On the CPU the fused engine is several times faster if it supports the spec. This engine also supports several heads,
+If the fused engine supports the spec, it is several times faster on the CPU. This engine also supports several heads,
 learned values, biases, pre-layer-norm, linear readouts, weight decay, schedules, and CUDA.
 """
 
@@ -21,7 +21,7 @@ from interp.training.engines.groups import Group, GroupedEngine
 from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
 GROUP = {"cpu": 64, "cuda": 256}
-"""Models trained together, on CPU and GPU: more would leave the CPU's cache, fewer would leave the GPU idle."""
+"""Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""
 
 
 class _Group(Group["StackedEngine"]):

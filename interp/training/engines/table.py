@@ -1,7 +1,7 @@
 """The engine for conditional tables: many seeds of a one-layer model at once, on the exact divergence or a sample.
 
-With `data = "exact"` an epoch is one step on the Kullback-Leibler divergence over the whole table, weighted by the
-prior: nothing is sampled. With `data = "fixed"` it passes over the task's training sample in batches.
+With `data = "exact"`, an epoch is one step on the Kullback-Leibler divergence over the whole table, weighted by the
+prior, without sampling. With `data = "fixed"`, it is a pass over the task's training sample in batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The vmap engine: many seeds of any architecture at once, with one forward pass mapped over an axis of models.
 
 It trains everything that the reference engine trains (several layers, MLPs, norms, positions, every readout) on the
-same batches, with the same numbers up to rounding, in far fewer operations. It does not use symmetries; engines that do
-are faster for the specs that they support.
+same batches and with the same results up to rounding, in far fewer operations. Engines that use symmetries are faster
+for the specs that they support.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interp.training.engines.base import no_samples
 from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
-"""Models trained together, on CPU and GPU: more would leave the CPU's cache, fewer would leave the GPU idle."""
+"""Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""
 
 SCORES_AT_ONCE = 1 << 22
 """Approximate number of attention scores, over all models, per batch of held-out rows."""
@@ -44,7 +44,7 @@ class Targets:
 
 
 def targets_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows length"]) -> Targets:
-    """Select the positions whose class is not IGNORED, padded to the longest row; all positions if most are read."""
+    """Select the positions whose class is not IGNORED, padded to the row with most; all positions if most are read."""
     read, length = classes != IGNORED, tokens.shape[1]
     most = int(read.sum(1).max()) if len(tokens) else 0
     if 2 * most > length:
