@@ -1,9 +1,9 @@
-"""Certify by running every input: any HookedTransformer, on any task that lists its inputs.
+"""Certify any HookedTransformer on any task that lists its inputs, by running every input.
 
 The result is about this number format, device, torch version and batch size. Other batch shapes may round differently.
-So some of the inputs are also run in float64, in batches of another shape. Right inputs with a margin below CLOSE times
-the largest difference count as close: they might be wrong in another order of evaluation, so a model with close inputs
-is not certified.
+So some of the inputs are also run in float64, in batches of another shape. Right inputs whose margin is below CLOSE
+times the largest difference between the two runs count as close. They might be wrong in another order of evaluation, so
+a model with close inputs is not certified.
 """
 
 from __future__ import annotations

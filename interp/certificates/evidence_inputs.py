@@ -1,7 +1,7 @@
 """Evidence as a table of inputs with their right answers, which the checker runs again.
 
-For domains that are small enough for exact arithmetic, and any task: the table contains the labels, and the claim names
-its SHA-256. If the domain is too large and the model errs, the table contains inputs on which it errs.
+This works for any task whose domain is small enough for exact arithmetic. The table contains the labels, and the claim
+names its SHA-256. If the domain is too large and the model errs, the table contains inputs on which it errs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bound the effect of rounding on the logit differences of a one-layer histogram model, over all T^L sequences.
 
-Every sum of n products, in whatever order, with or without fused operations, has an error of at most
+Every sum of n products, in any order, with or without fused operations, has an error of at most
 gamma_n = n u / (1 - n u) times the sum of the products' absolute values (Higham 2002, section 3.1), where u is the unit
 roundoff. The bound follows the forward pass: queries and keys, scores, pattern, mixing, residual, hidden neurons,
 logits. At each step, the sizes are the largest that any sequence with the given own token and count reaches.

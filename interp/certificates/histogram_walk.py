@@ -159,7 +159,7 @@ def _whole_vectors(rows: Float[np.ndarray, "rows columns"], lanes: int) -> Float
 class Found:
     """Numbers of (sequence, position) pairs with one own token and count (integers), and some wrong sequences.
 
-    evaluated: number of multisets that bounds did not decide. again: of them, those evaluated again in float64.
+    evaluated: number of multisets that bounds did not decide. again: how many of these float64 evaluated again.
     """
 
     right: int

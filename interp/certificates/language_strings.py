@@ -6,7 +6,8 @@ possible streams differ in anything that a later layer's queries, keys or values
 the symbols at seen positions and on k (if the values of layer 1 distinguish the symbols). So one string represents all
 strings that agree in these:
 
-    ONE, PARITY: no position is seen, k matters: length + 1 classes.    FIRST: position 1 is seen, k does not matter: 2.
+    ONE, PARITY: no position is seen and k matters, which gives length + 1 classes.
+    FIRST: only position 1 is seen and k does not matter, which gives 2 classes.
 
 Differences are computed with the error bounds of certificates/rounding.py: a difference that could be nonzero counts as
 seen. Each class is evaluated once, and certified if its margin exceeds the rounding bound for any order of evaluation

@@ -1,7 +1,7 @@
-"""Certify PALINDROME on all strings of a length: check the proof's inequality in exact arithmetic, with rounding.
+"""Certify PALINDROME on all strings of a length, by a proof's inequality in exact arithmetic and a rounding bound.
 
-There are 2^length strings and every symbol matters, so no symmetry reduces their number. Instead, the proof is checked
-for each length, for a model whose weights equal the construction's to the last bit:
+There are 2^length strings and every symbol matters, so no symmetry reduces their number. Instead, the proof's
+inequality is checked for each length, for a model whose weights equal the construction's to the last bit:
 
 binary: the weights p_i = 2^i / (2^n - 1) are compared as fractions. From i = 1 on, each exceeds the sum of the smaller
 ones by exactly p_1. So a non-palindrome has |s| >= p_1 = 2/(2^n - 1), and the slack is p_0 for palindromes and at most

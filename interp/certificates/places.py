@@ -73,7 +73,7 @@ TAKEN_APART = "the config and the parameters; the model itself was run on the pr
 class Tally:
     """Progress of the proof at one read position.
 
-    inputs: number of inputs in total; right, wrong: of them, those decided so far. cells: number of sets processed.
+    inputs: total number of inputs; right, wrong: numbers of inputs decided so far. cells: number of sets processed.
     worst: lower bound on the margins in the decided sets; error: the rounding in it. finished: whether all inputs are
     in decided sets. nearest: sets with the smallest margins. patterns: the wrong sets, None if there are too many.
     """
@@ -386,7 +386,7 @@ class ReadProof:
         right_of = self.proof.right(self.at)
         for one in self.sights():
             cells = one.routes.whole(self.after)
-            stack: list[Cells] = []  # depth first, so that each level holds about CELLS cells at most
+            stack: list[Cells] = []  # depth first, so that each level has about CELLS cells at most
             while True:
                 bounds = one.bounds(cells, right_of[cells.states[self.after]])
                 undecided, decided = self._take(one, cells, bounds)

@@ -1,6 +1,6 @@
 """Affine arithmetic with rounding: propagate sets of vectors through the layers after attention.
 
-A Forms holds n numbers per cell. Over a cell, each number is
+A Forms contains n numbers per cell. Over a cell, each number is
 
     center + slopes . t + r,      t in [-1, 1]^k, |r| <= rest,
 

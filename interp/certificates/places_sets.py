@@ -270,7 +270,7 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
         relative = np.where(usable, np.expm1(real + U64 * np.abs(below)) + exp_error(U64, 1), 0.0)
         each = np.where(usable, np.expm1(own + u * np.abs(below)), 0.0) + exp_error(u, keys) + gamma(keys + 8, u)
     slack = 3 * float(relative.max()) + 4 * gamma(keys + 8, 2 * U64)
-    # In every row, each visible place holds one of its usable tokens.
+    # In every row, each visible place has one of its usable tokens.
     heaviest = np.where(usable, below, np.inf)[usable.any(1)].min(1).max()
     if not np.isfinite(slack) or slack > 0.1 or heaviest < -LIGHTEST:
         slack = 1.0

@@ -1,9 +1,9 @@
 """Compact proofs for one-head models: certify all inputs in a product of token sets at once.
 
-The model has one layer and one softmax head, and is read where every input has the same token. So the query is fixed,
-and each token at each place has a weight w and contributes a difference d between two outputs. The margin over another
-answer, times the positive sum of weights, is the sum of w d over places. Over a product of sets it is smallest when
-every place has its worst token, independently of the other places (Gross et al. 2024, "Compact Proofs of Model
+The model has one layer and one softmax head, and its read position has the same token in every input. So the query is
+fixed, and each token at each place has a weight w and contributes a difference d between two outputs. The margin over
+another answer, times the positive sum of weights, is the sum of w d over places. Over a product of sets it is smallest
+when every place has its worst token, independently of the other places (Gross et al. 2024, "Compact Proofs of Model
 Performance"; their models read at the last number, so they also range over queries). If the smallest sum is not
 positive, places are fixed one by one until all inputs of a part are right, or all are wrong.
 

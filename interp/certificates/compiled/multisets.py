@@ -224,7 +224,8 @@ def lead_bound(
 def thresholds(q: Any, w: Any, n: int, columns: int) -> None:
     """Set the thresholds for leads (minus the required margin, times the sum of weights) over the n answers in w.kept.
 
-    Above w.slip[0] an input is right; below [1] it is wrong; between [2] and [3] it is right by too small a margin.
+    With slip = w.slip: above slip[0] an input is right, below slip[1] it is wrong, and between slip[2] and slip[3] it
+    is right by too small a margin.
     """
     slip, gap, need, slack = np.float32(0), 0.0, np.inf, 0.0
     for o in range(n):
