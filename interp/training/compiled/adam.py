@@ -1,6 +1,4 @@
-"""One step of Adam on a flat vector (Kingma and Ba 2015, algorithm 1; the same formula as torch.optim.Adam without
-weight decay).
-"""
+"""One step of Adam on a flat vector (Kingma and Ba 2015, algorithm 1), as in torch.optim.Adam without weight decay."""
 
 from __future__ import annotations
 

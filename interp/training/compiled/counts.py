@@ -5,10 +5,10 @@ token and the multiplicities c_t of the keys it sees, and head h writes
 
     z_h = (sum_t c_t e^(s_ht) v_ht) / (sum_t c_t e^(s_ht)),        s_ht = q_h k_ht scale.
 
-Everything but c depends on the query token only. So a batch is processed one query token at a time. Its rows lie side
-by side, one per lane of a vector; numerators and denominators of all heads are one small matrix times the matrix of
-multiplicities. Layer norm, queries, keys, values and the readout are tables over the vocabulary. The small vector
-operations are shared with the histogram kernel and the encoder.
+Everything except c depends only on the query token. So a batch is processed one query token at a time. Its rows are
+side by side, one per lane of a vector. The numerators and denominators of all heads are one small matrix times the
+matrix of multiplicities. Layer norm, queries, keys, values and the readout are tables over the vocabulary. The small
+vector operations are shared with the histogram kernel and the encoder.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from interp.training.compiled.vectors import (
 
 @inner
 def multiply_rows(out: Any, a: Any, b: Any, m: int, n: int, k: int, add: bool) -> None:
-    """out[i, j] = the inner product of the first k numbers (rounded up to whole vectors) of row i of `a`, i < m, and
-    row j of `b`, j < n, added to what `out` holds if `add`. Tiles of 4 by 2; the last ones repeat the last row.
+    """Compute out = a b^T for the first m rows of `a`, n rows of `b` and k columns (rounded up to whole vectors).
+
+    add: add the result to `out`. Tiles are 4 by 2; the last ones repeat the last row.
     """
     lanes, width, zero = lanes_of(a), a.shape[1], fill(a.dtype.type(0))
     for i in range(0, m, 4):
@@ -79,7 +80,7 @@ def add_to_rows(out: Any, bias: Any, m: int) -> None:
 
 @inner
 def sum_rows(out: Any, a: Any, first: int, last: int) -> None:
-    """out[i] = the sum of row i of `a`, whose padding is zero."""
+    """Set out[0, i] to the sum of row i of `a`, whose padding is zero."""
     width = a.shape[1]
     for i in range(first, last):
         s = fill(a.dtype.type(0))
@@ -161,8 +162,9 @@ def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) 
 
 @inner
 def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
-    """Place the multiplicities of n rows side by side, repeating the last row to fill whole vectors. Also note which
-    keys occur in any row and which occur in all rows.
+    """Place the multiplicities of n rows side by side, repeating the last row to fill whole vectors.
+
+    Also note which keys occur in any row and which occur in all rows.
     """
     counts, order, source, lanes, width = w.counts, w.order, data.counts, lanes_of(w.counts), w.counts.shape[1]
     columns, one = -(-n // lanes) * lanes, fill(w.counts.dtype.type(1))
@@ -181,11 +183,11 @@ def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
 
 @inner
 def weigh_keys(s: Any, w: Any, q: int) -> bool:
-    """Set weights = e^(score - largest score among keys that occur), 0 for other keys, and mix = (weights times values,
-    weights).
+    """Set weights = e^(score - largest score), 0 for keys that do not occur, and mix = (weights times values, weights).
 
-    Returns False if a row could underflow: a row's largest score is at least that of the best key common to all rows,
-    or else that of the worst key that occurs, and this bound lies too far below the largest score.
+    Returns False if a row could underflow. A row's largest score is at least the largest score of keys common to all
+    rows, and at least the smallest score of keys that occur. False means that this bound is too far below the largest
+    score.
     """
     table, weights, mix, present, constant, number = (
         w.table,
@@ -223,7 +225,7 @@ def weigh_keys(s: Any, w: Any, q: int) -> bool:
 
 @inner
 def forward_rows(s: Any, w: Any, q: int, n: int) -> None:
-    """Compute head outputs z (first rows of `mixed`; below them 1 / denominator) and logits of n rows with query q."""
+    """Compute logits, head outputs z (first rows of `mixed`) and 1 / denominators (below) of n rows with query q."""
     mixed, logits, lanes, width = w.mixed, w.logits, lanes_of(w.mixed), w.mixed.shape[1]
     multiply(mixed, w.mix, w.counts, s.width + s.heads, s.T, n, False)
     one = fill(mixed.dtype.type(1))

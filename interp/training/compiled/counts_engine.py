@@ -52,7 +52,7 @@ class FusedCountSpaceEngine(CompiledEngine):
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        """Models train one by one but share the rows of the data set: counting them takes longer than training."""
+        """Models train one by one but share the data set's rows, because counting these takes longer than training."""
         return CountSpaceEngine.seeds_together(spec, device)
 
     def touch(self) -> None:

@@ -41,7 +41,7 @@ Work = namedtuple(
 
 
 def layout(s: Any, dtype: Any) -> Layout:
-    """Vectors are stored as matrices with one row."""
+    """Return the layout for these sizes. Vectors are stored as matrices with one row."""
     D = padded(s.d, dtype)
     norm = 1 if s.norm else 0
     shapes = {
@@ -79,13 +79,13 @@ def _named(s: Any, block: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Any, rows: int, dtype: Any) -> Work:
-    """Work arrays for one step on at most `rows` rows."""
+    """Make work arrays for one step on at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)
 
     D, V, H = (padded(n, dtype) for n in (s.d, s.T, s.width))
-    # One extra vector per row: rows at a distance of a power of two would compete for the same cache lines.
+    # One extra vector per row, because rows at a distance of a power of two would compete for the same cache lines.
     R = padded(rows, dtype) + padded(1, dtype)
     mask = zeros(1, D)
     mask[:, : s.d] = 1

@@ -29,9 +29,7 @@ def below(state: Any, n: int) -> int:
 
 @inner
 def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int, published: bool) -> int:
-    """Write the distinct tokens of one sequence and their multiplicities to token and count from flat position
-    `first`; return their number.
-    """
+    """Draw a sequence's distinct tokens and multiplicities into token and count from `first`; return their number."""
     left, i = L, first
     while left > 0:
         k = 1 + below(state, left - 1 if published and left > 1 else left)
@@ -51,8 +49,10 @@ def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int
 
 @inner
 def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, distinct: int) -> None:
-    """Write to `place`, from flat position `at`, the index of the distinct token at each position, in uniformly random
-    order (Fisher-Yates, inside out). count starts at flat position `first`.
+    """Shuffle a sequence uniformly (Fisher-Yates, inside out).
+
+    Writes the index of the distinct token at each position to `place`, from flat position `at`. The sequence's
+    multiplicities are in `count` from flat position `first`.
     """
     n = 0
     for i in range(distinct):
@@ -65,7 +65,7 @@ def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, dist
 
 @inner
 def compress(sequence: Any, token: Any, count: Any, place: Any) -> int:
-    """Describe a given sequence in the same form: its distinct tokens in order of appearance."""
+    """Write a given sequence in the same form, with its distinct tokens in order of appearance; return their number."""
     distinct = 0
     for position in range(len(sequence)):
         i = 0

@@ -1,4 +1,4 @@
-"""exp and log of vectors by range reduction and a polynomial: without library calls, equal on every machine."""
+"""exp and log of vectors by range reduction and a polynomial, without library calls, so equal on every machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from interp.training.compiled.vectors import call, constant, intrinsic, llvm_type
 
-# exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2: a Taylor sum of this degree errs by one
-# or two units in the last place. ln 2 is split in two so that n ln2_high is exact. Below `smallest` the result is 0.
+# exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2. A Taylor sum of this degree has an error of one or
+# two units in the last place. ln 2 is split in two so that n ln2_high is exact. Below `smallest` the result is 0.
 # log(x) = n ln 2 + 2 artanh(s) with x = 2^n f, 1/sqrt(2) < f < sqrt(2), s = (f - 1) / (f + 1): `terms` odd powers of s.
 _TABLE: dict[int, Any] = {
     32: {

@@ -1,10 +1,10 @@
 """The published encoder as one compiled loop: forward, hand-written backward and Adam, string after string.
 
-Layers of heads with biases and post-layer-norm, ReLU neurons, and one scalar read at one row (Nowak et al. 2022,
+The layers have heads with biases, post-layer-norm and ReLU neurons; one scalar is read at one row (Nowak et al. 2022,
 section 4.2). A string is represented by its distinct rows, with the read row first; in the last layer only that row
 has a query. Small vector operations are shared by all compiled loops. Needs numba, the optional extra `fast`.
 
-Row-vector convention: each product x W has the gradients dx = dy W^T and dW = x^T dy; transposed weights are made once
+Row-vector convention: each product y = x W has the gradients dx = dy W^T and dW = x^T dy. Weights are transposed once
 per step, so that all three products read rows of whole vectors. Arrays are padded with zeros, whose gradients are zero.
 """
 
@@ -62,7 +62,7 @@ def add_sum_of_rows(out: Any, x: Any, m: int) -> None:
 
 @inner
 def normalize(out: Any, hat: Any, inverse: Any, x: Any, w: Any, b: Any, mask: Any, m: int, d: int, eps: float) -> None:
-    """out = layer norm of each row; hat the normalized row, inverse 1/deviation."""
+    """Write the layer norm of each row to out, the normalized row to hat, and 1/deviation to inverse."""
     width, lanes, number = x.shape[1], lanes_of(x), x.dtype.type
     zero = fill(number(0))
     for r in range(m):
@@ -108,7 +108,7 @@ def normalize_gradient(dx: Any, hat: Any, inverse: Any, w: Any, dw: Any, db: Any
 
 @inner
 def softmax_rows(p: Any, log_counts: Any, string: int, m: int, n: int, factor: float) -> None:
-    """p = softmax over n keys of p factor + ln(multiplicity), in place; the padding of a row becomes zero."""
+    """Replace p by the softmax of p factor + ln(multiplicity) over n keys; the padding of a row becomes zero."""
     width, lanes, number = p.shape[1], lanes_of(p), p.dtype.type
     scale, base = fill(number(factor)), string * log_counts.shape[1]
     for r in range(m):
@@ -161,7 +161,7 @@ def mask_rows(dx: Any, x: Any, m: int) -> None:
 
 @inner
 def forward(s: Any, P: Any, w: Any, data: Any, i: int) -> float:
-    """Return the scalar of string i; keep in w everything that the backward pass needs."""
+    """Return the scalar of string i; store in w everything that the backward pass needs."""
     n, factor = data.rows[i], data.factor[i]
     x, width, lanes = w.x[0], w.x.shape[2], lanes_of(w.x)
     for r in range(n):

@@ -1,4 +1,4 @@
-"""The compiled engine of encoders: models of the published shape, string after string (encoder.py, numba)."""
+"""The compiled engine of encoders with the published architecture, string after string (encoder.py, numba)."""
 
 from __future__ import annotations
 

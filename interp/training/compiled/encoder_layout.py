@@ -61,7 +61,7 @@ def _named(s: Any, part: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Any, rows: int, dtype: Any) -> Any:
-    """Work arrays for one string of at most `rows` rows."""
+    """Make work arrays for one string of at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)

@@ -17,10 +17,10 @@ WORK_BATCH = 32  # sequences processed together, unless a training batch is larg
 class HistogramKernel:
     """The compiled training loop of one of the six histogram models (Behrens et al. 2024, section 3).
 
-    mixing "dot": scores (x W_Q)(x W_K)^T / sqrt(d) of all pairs of positions; "lin": a learned L x L matrix.
-    `softmax`: normalize each row of either. `bos`: a token with id T is put before the sequence, mixed but not read
-    ("dot" only). Value and output are the identity, x' = x + A x; logits relu(x' W_in + b_in) W_out + b_out of p
-    hidden units and n_out classes: n_out = L + 1 (class = count) or n_out = L (class = count - 1).
+    mixing: "dot" has scores (x W_Q)(x W_K)^T / sqrt(d) of all pairs of positions, "lin" a learned L x L matrix.
+    softmax: whether to normalize each row. bos: whether a token with id T comes before the sequence, which is mixed but
+    not read ("dot" only). Value and output are the identity, so x' = x + A x. The logits are relu(x' W_in + b_in) W_out
+    + b_out, with p hidden units and n_out classes: n_out = L + 1 (class = count) or n_out = L (class = count - 1).
 
     The parameters are one flat vector of `dtype` (float32 or float64) with padding; `views` names its parts. A kernel
     owns the work arrays of one model in training: use one per thread. The compiled code releases the GIL. Raises
@@ -80,8 +80,10 @@ class HistogramKernel:
         return self.layout.zeros()
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the parameters in `flat` by name: embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or
-        W_mix (1, L, L), unembed.W_in (d, p), b_in (p), W_out (p, n_out), b_out (n_out). Views write to `flat`.
+        """Return the parameters in `flat` by name, as views: writing to them changes `flat`.
+
+        These are embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or W_mix (1, L, L), unembed.W_in
+        (d, p), b_in (p), W_out (p, n_out), b_out (n_out).
         """
         return self.layout.views(self._checked(flat))
 
@@ -98,8 +100,7 @@ class HistogramKernel:
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
     ) -> float:
-        """Train on n_samples fresh sequences, in place; return the mean loss per position (each step's loss before its
-        update).
+        """Train on n_samples fresh sequences, in place; return the mean loss per position, measured before each update.
 
         step: Adam steps done before (an epoch does ceil(n_samples / batch), the last on the remainder). rng_seed (64
         bits) determines the epoch's data: use a different one per run and epoch. Frozen embeddings do not change.
@@ -148,9 +149,7 @@ class HistogramKernel:
     def evaluate(
         self, flat: np.ndarray, tokens: np.ndarray | None = None, *, seed: int | None = None, n: int = 3000
     ) -> float:
-        """Return the share of positions whose largest logit is the count, on tokens (batch, L) or on n sequences drawn
-        with `seed`.
-        """
+        """Return the share of right answers on tokens (batch, L), or on n sequences drawn with `seed`."""
         if (tokens is None) == (seed is None):
             raise InterpError("evaluate needs either tokens or a seed to draw them from")
         if tokens is None:
@@ -160,7 +159,7 @@ class HistogramKernel:
         return float(histogram_loop.accuracy(self.sizes, params, self._work, tokens))
 
     def draw(self, seed: int, n: int) -> np.ndarray:
-        """Draw n sequences, (n, L) int64, with this kernel's sampler; the same seed gives the same sequences."""
+        """Draw n sequences, (n, L) int64, with this kernel's sampler; equal seeds give equal sequences."""
         self._check_alphabet()
         tokens = np.empty((n, self.sizes.L), np.int64)
         histogram_loop.draw_tokens(np.uint64(seed), tokens, self.sizes.T, self.sampler == "published")

@@ -1,4 +1,4 @@
-"""The compiled engine of the six histogram models: sampler to optimizer in one loop (histogram.py, numba)."""
+"""The compiled engine of the six histogram models, with sampler and optimizer in one loop (histogram.py, numba)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Work = namedtuple(
 
 
 def layout(s: Sizes, dtype: Any) -> Layout:
-    """Vectors are stored as matrices with one row."""
+    """Return the layout for these sizes. Vectors are stored as matrices with one row."""
     D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
     shapes = {
         "embed": (s.vocab, D),
@@ -77,7 +77,7 @@ def _named(s: Sizes, block: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
-    """Work arrays for one training step on at most `batch` sequences."""
+    """Make work arrays for one training step on at most `batch` sequences."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)

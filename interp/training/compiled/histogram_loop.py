@@ -1,10 +1,12 @@
 """The compiled entry points of a histogram model: a training step, an epoch, and the logits.
 
 A step of dot+sftm (T = 32, L = 10, batch 32) at (d, p) = (8, 8), (32, 32), (128, 128) takes 0.85, 7.8, 102 MFLOP if
-each position is computed, and 0.18, 1.1, 11.7 MFLOP here, because
-  - without positions everything depends on token ids: one T x T score table and one T x p table of E W_in per step;
-  - equal tokens of a sequence have equal outputs: one row per distinct token (3.8 of 10), weighted by its count.
-Linear mixing has a row per position and shares only the table.
+each position is computed, but only 0.18, 1.1, 11.7 MFLOP here, for two reasons:
+  - Without positions, scores and values depend only on token ids, so each step makes one T x T table of scores and one
+    T x p table of E W_in.
+  - Equal tokens of a sequence have equal outputs, so there is one row per distinct token (on average 3.8 for 10
+    positions), weighted by its count.
+Linear mixing has one row per position and uses only the table of E W_in.
 """
 
 from __future__ import annotations
@@ -31,8 +33,7 @@ from interp.training.compiled.vectors import inner, lanes_of
 
 @inner
 def whole_vectors(s: Any, w: Any) -> int:
-    """Return how many columns of the token tables to fill vector by vector: all, or all but BOS's if that column would
-    start a new vector."""
+    """Return how many columns of the token tables to fill by vectors: all, except BOS's if it would start a new one."""
     return s.T if s.bos and s.T % lanes_of(w.table) == 0 else s.vocab
 
 
@@ -62,7 +63,7 @@ def coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
 
 @inner
 def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
-    """Return the mean loss over the batch's positions; overwrite every block of `grads` but a frozen embedding's."""
+    """Return the mean loss over the batch's positions; overwrite all blocks of `grads` except a frozen embedding's."""
     V, wide = s.vocab, whole_vectors(s, w)
     forward_tables(s, params, w)
     coefficients(s, params, w, batch)

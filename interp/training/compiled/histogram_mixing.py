@@ -32,7 +32,7 @@ def lay_out(s: Any, w: Any, batch: int) -> None:
 
 @inner
 def dot_coefficients(s: Any, w: Any, batch: int) -> None:
-    """C[i, j] = a[i, j] + (i = j): a is count_j score_ij, or its softmax over the tokens weighted by their counts."""
+    """Compute C = a + identity: a[i, j] is count_j score_ij, or the softmax of scores over j, weighted by count_j."""
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
     scores, attention, coefficient = w.scores, w.attention, w.coefficient
     lanes, height, number = lanes_of(scores), w.mix.shape[1], scores.dtype.type
@@ -103,8 +103,9 @@ def dot_gradient(s: Any, w: Any, batch: int) -> None:
 
 @inner
 def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
-    """C[l, i] = (position l holds token i) + the sum of A[l, m] over the positions m of token i. A: W_mix or its
-    softmax over m.
+    """Compute C[l, i], the sum of A[l, m] over the positions m of token i, plus 1 if position l has token i.
+
+    A is W_mix, or its softmax over m.
     """
     mix, width, lanes = params.mix, w.mix.shape[1], lanes_of(w.mix)
     place, start, effective, coefficient, L = w.place, w.start, w.mix, w.coefficient, s.L

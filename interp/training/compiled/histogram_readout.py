@@ -94,7 +94,7 @@ def mix_rows(s: Any, params: Any, w: Any, batch: int) -> int:
 
 @inner
 def logits_of(s: Any, params: Any, w: Any, rows: int) -> None:
-    """logits = hidden W_out + b_out."""
+    """Compute logits = hidden W_out + b_out."""
     logits, b_out, lanes, C = w.logits, params.b_out, lanes_of(w.logits), w.logits.shape[1]
     for v in range(0, C, lanes):
         bias = load(b_out, v)
@@ -107,7 +107,7 @@ def logits_of(s: Any, params: Any, w: Any, rows: int) -> None:
 def cross_entropy(s: Any, w: Any, rows: int, norm: float) -> float:
     """Return the weighted sum of the rows' losses; set d_logits (classes, rows) to the gradient of that sum / `norm`.
 
-    Goes class by class with the rows side by side: no sums across lanes, and no work for the padding of classes.
+    Works class by class with the rows side by side, which needs no sums across lanes and no padding of classes.
     """
     logits, d_logits, label, weight, tops = w.logits, w.d_logits, w.label, w.weight, w.top
     lanes, C, R, number, loss = lanes_of(logits), logits.shape[1], w.d_logits.shape[1], logits.dtype.type, 0.0
@@ -268,7 +268,7 @@ def batch_logits(s: Any, params: Any, w: Any, batch: int, out: Any) -> None:
 
 @inner
 def count_right(s: Any, params: Any, w: Any, batch: int) -> float:
-    """Count a batch's positions at which all logits are finite and the first of the largest is the count's."""
+    """Count a batch's right answers: all logits are finite, and the first of the largest is that of the count."""
     rows, right = mix_rows(s, params, w, batch), 0.0
     logits_of(s, params, w, rows)
     logits, C = w.logits, w.logits.shape[1]

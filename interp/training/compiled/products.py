@@ -10,7 +10,7 @@ from interp.training.compiled.vectors import fill, fma, inner, lanes_of, load, s
 
 @inner
 def multiply(out: Any, a: Any, b: Any, m: int, k: int, n: int, add: bool) -> None:
-    """out (m, n) = a (m, k) @ b (k, n), added to what `out` holds if `add`; n is rounded up to whole vectors.
+    """Compute out (m, n) = a (m, k) @ b (k, n), or add it to `out` if `add`; n is rounded up to whole vectors.
 
     `out` and `b` are C-contiguous with the same padded width; `a` is read number by number and may be a transposed
     view. Tiles of 4 rows and 2 vectors, or 8 rows and the last vector, keep 8 sums in registers: enough to hide the
@@ -92,7 +92,7 @@ def _one_column(out: Any, a: Any, b: Any, m: int, k: int, j: int, add: bool) -> 
 
 @inner
 def multiply_column(out: Any, column: int, a: Any, b: Any, row: int, m: int) -> None:
-    """out[i, column] = the inner product of row i of `a` with one row of `b` (of one padded width), for i < m."""
+    """Set out[i, column] to the inner product of row i of `a` and one row of `b` (of equal padded width), for i < m."""
     lanes, width = lanes_of(a), a.shape[1]
     for i in range(m):
         product = fill(a.dtype.type(0))
@@ -117,7 +117,7 @@ def copy(out: Any, a: Any) -> None:
 
 @inner
 def transpose(out: Any, a: Any, m: int, n: int) -> None:
-    """out[j, i] = a[i, j] for i < m, j < n, and zeros in the padding of out's first n rows."""
+    """Set out[j, i] = a[i, j] for i < m, j < n, and the padding of out's first n rows to zero."""
     lanes, height, width = lanes_of(out), a.shape[1], out.shape[1]
     for i in range(0, m, lanes):
         for j in range(0, n, lanes):

@@ -2,8 +2,8 @@
 
 numba vectorizes a plain loop only if it can prove that no two arrays overlap and that the loop is long. The kernels'
 loops are short (a readout has 11 classes) and run over many arrays at once. So vectors are explicit: a numba type
-backed by an LLVM vector, with the few operations that the kernels need. LLVM splits it if the machine's registers are
-narrower.
+backed by an LLVM vector, with the few operations that the kernels need. LLVM splits vectors wider than the machine's
+registers.
 
 Indices are flat positions in a C-contiguous array of any rank. Nothing is bounds-checked: the kernels' own layouts
 (`layout.py`) pad every row to whole vectors.
@@ -134,7 +134,7 @@ def load(typingctx: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write `value` at flat position `index` and after."""
+    """Write the vector `value` from flat position `index` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = address_of(context, builder, signature.args[0], args[0], args[1])
