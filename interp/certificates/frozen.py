@@ -136,9 +136,6 @@ def _alike(one: Any, other: Any) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- both models on the same inputs
-
-
 def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
     """Yield the inputs of a proof's probes, or the task's first inputs and samples if there are none."""
     found = False

@@ -93,8 +93,6 @@ class FormArithmetic:
         error = error + self.u * size + self.smallest
         return self._made(x.center * y.center, slopes, rest, error, size, 6)
 
-    # ------------------------------------------------------------ norms
-
     @np.errstate(all="ignore")
     def norm(self, x: Forms, kind: str, weight: Array, bias: Array, eps: float) -> Forms:
         """Return LayerNorm or RMSNorm over all n numbers; bounds are infinite if all of them could be zero."""
@@ -162,8 +160,6 @@ class FormArithmetic:
         rest = np.where(known, rest + 8 * U64 * np.abs(value), np.inf)
         value = np.where(known, value, 0.0)
         return Forms(value[None], np.where(known, slopes, 0.0)[None], rest[None], np.zeros_like(rest)[None])
-
-    # ------------------------------------------------------------ activations
 
     def activation(self, x: Forms, name: str) -> Forms:
         """Return relu, gelu, gelu_new or silu of each number."""

@@ -202,9 +202,6 @@ def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------- from tables over tokens to sums
-
-
 def sight(net: OneLayer, routes: Routes, at: int, token: int, real: TokenTables, own: TokenTables) -> Sight:
     """Return the Sight of this token at the read position.
 

@@ -109,8 +109,6 @@ class Decoder:
         return [(j, j + half, Fraction(2 * j, dim)) if kind == "halves" else (2 * j, 2 * j + 1, Fraction(2 * j, dim))
                 for j in range(half)]  # fmt: skip
 
-    # ------------------------------------------------------------ rows
-
     @lru_cache(maxsize=1 << 14)  # noqa: B019 (one model lives as long as the process)
     def row(self, token: int, place: int) -> Vec:
         """Return the token plus position embedding."""

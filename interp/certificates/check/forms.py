@@ -116,9 +116,6 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     return Form(weighted, tilted, [(r * (abs(w) + 1) >> F) + more for r, w, more in zip(y.rest, weight, moved)])
 
 
-# ---------------------------------------------------------------- activations
-
-
 def activated(x: Form, name: str) -> Form:
     """Return relu, gelu (by the error function) or silu of each number."""
     value, slope, rest = [], [], []

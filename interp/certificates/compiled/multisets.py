@@ -123,9 +123,6 @@ def lowest(typingctx: Any, a: Any) -> Any:
     return a.dtype(a), codegen
 
 
-# ------------------------------------------------------------------ bounds for a pair of blocks, or of lists
-
-
 @inner
 def sort_neurons(w: Any, a: Any, i: int, b: Any, j: int, columns: int) -> tuple[int, int]:
     """Find the columns that are positive everywhere (active) or change sign (mixed); the others add nothing."""
@@ -266,9 +263,6 @@ def open_answers(
         if lead_bound(q, w, get(w.kept, o), a, a0, a1, b, b0, b1, active, mixed, columns, True) < get(w.slip, 1):
             return -1
     return left
-
-
-# ------------------------------------------------------------------ every multiset of a tile
 
 
 @inner
