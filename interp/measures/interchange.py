@@ -103,8 +103,8 @@ def interchange(
     """Interchange one variable on all pairs of units if there are at most `most`, otherwise on random ones.
 
     A pair must change if its expected answer differs from both the hypothesis's and the model's answer to the base.
-    Random sampling takes at most `pairs` pairs, plus pairs that must change until there are at most `pairs` of these.
-    Returns a sentence instead if no two inputs can be paired, or if no pair must change.
+    From random pairs, this takes the first `pairs`, and the first `pairs` of those that must change (or as many as
+    there are). Returns a sentence instead if no two inputs can be paired, or if no pair must change.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most

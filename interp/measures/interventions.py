@@ -84,10 +84,7 @@ def reweighted_outputs(
 def _hooked(
     subject: Subject, batch: Batch, ratios: tuple[float, float] | None, tokens: Sequence[str] | None, layer: int
 ) -> tuple[Float[Tensor, "reads heads d_head"], float]:
-    """Return head outputs at the reads and the model's accuracy, by a forward pass with hooks.
-
-    ratios: None leaves the attention unchanged.
-    """
+    """Return head outputs at the reads and the accuracy, from a pass with hooks; ratios = None changes nothing."""
     layer = check_layer(subject, layer)
     name, found, tally = f"blocks.{layer}.attn.", [], Tally()
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):

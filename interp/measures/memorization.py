@@ -190,10 +190,7 @@ def optimum_gap(
 
 
 def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
-    """Return W_U in the order of the task's outputs.
-
-    Raises UnsupportedError unless the logits are the last residual stream times W_U.
-    """
+    """Return W_U in the task's order. Raises UnsupportedError unless it maps the last stream to the logits."""
     subject = Subject.of(model)
     if getattr(subject.model, "ln_final", None) is not None:
         raise UnsupportedError("after a final layer norm, the logits are not a linear map of the last stream")
@@ -216,10 +213,7 @@ def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame
 
 
 def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> AttentionMatrix:
-    """Compute the numerical rank of the heads' outputs over all contexts.
-
-    Raises UnsupportedError if the logits are not a sum over the heads.
-    """
+    """Compute the rank of the heads' outputs over all contexts. Raises UnsupportedError as in `head_table`."""
     subject = Subject.of(model)
     task, cfg = table_of(subject), subject.model.cfg
     outputs = context_outputs(subject) if outputs is None else outputs

@@ -194,10 +194,7 @@ def slopes(
 def silence_by_token(
     counter: CountingModel, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
 ) -> tuple[float, float]:
-    """Measure the accuracy lost on a token and on the others when the neurons most responsive to its count are zeroed.
-
-    Both are averaged over the tokens.
-    """
+    """Zero the neurons that respond most to a token's count; return the mean accuracy lost on it and on others."""
     hidden = counter.hidden(parts.mixed)
     logits = hidden @ counter.W_out + counter.b_out
     right = (counter.count_of_class(logits.argmax(-1)) == labels).double()

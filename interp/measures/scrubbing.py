@@ -118,10 +118,7 @@ class Scrubber:
         return list(zip(places, self._run(one.of, donors, generator, places)))
 
     def _sources(self, names: Sequence[str]) -> tuple[list[Variable], list[str]]:
-        """Split variables into those with places and those computed from tokens without a place.
-
-        A variable without a place that has parents is replaced by its parents.
-        """
+        """Split variables by whether they have places; one without places is replaced by its parents, if any."""
         placed: list[Variable] = []
         free: list[str] = []
         for name in names:

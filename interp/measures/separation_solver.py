@@ -131,10 +131,7 @@ def prove(
 
 
 def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tuple[ndarray, ndarray]]:
-    """Yield groups with similar numbers of working rows, and the indices of these rows.
-
-    Shorter lists of rows are padded with the index after the last row.
-    """
+    """Yield groups with similar numbers of working rows, and these rows, padded with the index after the last row."""
     counts = working.sum(axis=1)
     order = np.argsort(counts)
     end = len(order)
@@ -154,10 +151,7 @@ def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tupl
 def _newton_on(
     padded: ndarray, chosen: ndarray, columns: ndarray, weights: ndarray, ridge: ndarray, C: float, tolerance: float
 ) -> tuple[ndarray, ndarray]:
-    """Run Newton's method on the chosen rows of each group; return weights and numbers of steps.
-
-    The last row of `padded` is padding.
-    """
+    """Run Newton's method on each group's rows of `padded` (the last is padding); return weights and step numbers."""
     target = (chosen < len(padded) - 1).astype(float)
     z = padded.ravel()[chosen[:, :, None] * padded.shape[1] + columns[:, None, :]]
     weights, steps = weights.copy(), np.zeros(len(weights), int)

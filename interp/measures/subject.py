@@ -266,10 +266,7 @@ class Subject:
         return Batch(batch.tokens[:, :used], batch.lengths, labels)
 
     def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
-        """Yield slices of rows whose activations take at most `most` bytes (default: the model's budget).
-
-        Every slice has at least one row. chunk: a fixed number of rows instead.
-        """
+        """Yield slices of `chunk` rows, or with activations of at most `most` bytes (default: `budget`)."""
         cfg, length = self.model.cfg, batch.tokens.shape[1]
         width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
         row_bytes = 4 * length * (3 * cfg.n_heads * length + width)

@@ -191,10 +191,7 @@ def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndar
 def _fit(
     x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
-    """Fit a classifier of n values by least squares, or by logistic regression if that makes errors.
-
-    Returns the classifier and its directions.
-    """
+    """Fit a classifier of n values by least squares, or logistic regression if that errs; also return directions."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 

@@ -114,10 +114,7 @@ def failed(job: Job, error: str) -> list[Outcome]:
 
 
 def _trainer(job: Job) -> Callable[..., Any]:
-    """Return the training function, after registering a user's own task and limiting torch to one thread.
-
-    One worker per core is faster than many threads, and reproducible.
-    """
+    """Return the training function, after registering a user's own task and limiting torch to one thread."""
     import torch
 
     from interp.tasks import registered_tasks
@@ -127,7 +124,7 @@ def _trainer(job: Job) -> Callable[..., Any]:
     if job.task_file and job.spec["task"]["name"] not in registered_tasks():
         import_file(job.task_file)
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # one worker per core is faster than many threads, and reproducible
     return train_parameters
 
 

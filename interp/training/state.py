@@ -42,10 +42,7 @@ def save_state(folder: Path, key: dict[str, Any], run: RunState) -> None:
 
 
 def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
-    """Read the state of the run `key` from a folder, or return None if the folder has no state.
-
-    Raises InterpError for the state of another run or an unreadable file.
-    """
+    """Read the state of the run `key` from a folder, if any. Raises InterpError for another run's or a bad file."""
     path = folder / FILE
     if not path.exists():
         return None

@@ -162,9 +162,9 @@ def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) 
 
 @inner
 def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
-    """Place the multiplicities of n rows side by side, repeating the last row to fill whole vectors.
+    """Place the multiplicities of n rows side by side; note which keys occur in any row and which in all rows.
 
-    Also note which keys occur in any row and which occur in all rows.
+    The last row is repeated to fill whole vectors.
     """
     counts, order, source, lanes, width = w.counts, w.order, data.counts, lanes_of(w.counts), w.counts.shape[1]
     columns, one = -(-n // lanes) * lanes, fill(w.counts.dtype.type(1))
@@ -186,8 +186,7 @@ def weigh_keys(s: Any, w: Any, q: int) -> bool:
     """Set weights = e^(score - largest score), 0 for keys that do not occur, and mix = (weights times values, weights).
 
     Returns False if a row could underflow. A row's largest score is at least the largest score of keys common to all
-    rows, and at least the smallest score of keys that occur. False means that this bound is too far below the largest
-    score.
+    rows and the smallest score of keys that occur. Underflow is possible if both are too far below the largest score.
     """
     table, weights, mix, present, constant, number = (
         w.table,
@@ -336,7 +335,7 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, fi
         while at < end:
             gather_counts(s, w, data, at, together)
             if not weigh_keys(s, w, q) and together > 1:
-                together = 1  # row by row, so that every key that occurs is in the row: correct but slow
+                together = 1  # slow but safe: in a single row, every key that occurs is in the row
                 continue
             forward_rows(s, w, q, together)
             loss += cross_entropy(s, w, data, at, together, rows)

@@ -72,8 +72,8 @@ class EncoderEngine(StackEngine):
 def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
     """Return the strings for the accuracy after each epoch, with the correct outputs (0 or 1) as labels.
 
-    These are at most as many validation strings as an epoch trains on, because more would cost more than the training.
-    The published runs tested on 100 strings after training on 100.
+    There are at most as many validation strings as an epoch has training strings, because more would cost more than
+    training. The published runs tested on 100 strings after training on 100.
     """
     batch = validation_set(task)[: spec.training.samples_per_epoch]
     return replace(batch, labels=right_classes(task, batch, spec.readout_at).bool())
