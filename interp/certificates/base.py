@@ -54,9 +54,9 @@ class Certificate:
     n_errors: number of wrong inputs; if inputs have several answers, the number of wrong answers, of n_answers in all.
     arithmetic: "reals, with a rounding bound" (true for any order of evaluation) or "as run: ..." (every input was
     run). tables: further results by name, such as where the errors are. probes: bounds on single inputs that the model
-    itself was compared with; probed: their number. on_trust: declarations of the task that were not compared with its
-    labels. about: the subject of the claim, either the spec and the parameters in a fresh model, or an external model
-    as it was run. on_record: whether the certificate was read from those shipped with interp for these weights.
+    itself was compared with; probed: number of values compared. on_trust: declarations of the task that were not
+    compared with its labels. about: the subject of the claim, either the spec and the parameters in a fresh model, or
+    an external model as it was run. on_record: whether it was read from those shipped with interp for these weights.
 
     Example:
 

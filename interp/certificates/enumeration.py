@@ -72,9 +72,9 @@ def certify_subject(
     """Certify any model with a task, by running every input that the task lists.
 
     batch_size: number of rows per batch. most: largest number of inputs. The certificate's accuracy is the share of
-    right answers, one per row or one per read position. Its tables "errors" and "close" (the first LISTED) have input,
-    position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a model with
-    hooks, and too many inputs.
+    right answers, one per row or one per read position. Its tables "wrong inputs" and "close inputs" (the first LISTED)
+    have input, position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a
+    model with hooks, and too many inputs.
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
     if (reason := no_domain(task) or impostor(task) or hooks_on(model) or autocast()) is not None:
