@@ -191,8 +191,8 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
     if bool(other.any()):
         row = int(other.flatten(1).any(1).int().argmax()) if other.ndim > 1 else int(other.int().argmax())
         raise UnsupportedError(
-            f"{model.spec.id} cannot be certified: on {_text(fresh, batch, row)} its predict() answers otherwise than "
-            "its outputs: something else runs"
+            f"{model.spec.id} cannot be certified: on {_text(fresh, batch, row)} its predict() does not "
+            "follow from its outputs: something else runs"
         )
     return int(wanted.shape[:-1].numel())
 

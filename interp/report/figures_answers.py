@@ -76,7 +76,7 @@ def error_by_difference(
     Args:
         frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
         margin: how many differences to show on either side of the errors and of 0.
-        tokens: the counted tokens, of which n0 and n1 count the first two.
+        tokens: the counted tokens; n0 and n1 count the first two.
         answers: the right answer if n1 > n0, and the right answer otherwise.
     """
     theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
@@ -107,7 +107,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     """Draw the range of differences n1 - n0 in which a model errs, by the number of '2' tokens.
 
     Args:
-        tokens: the counted tokens, of which n0, n1 and n2 are the numbers.
+        tokens: the counted tokens; n0, n1 and n2 count them.
         frame: one row per number of '2' tokens: `n2`, `min_difference`, `max_difference` (of the inputs answered
             wrongly; NaN if there are none).
     """
