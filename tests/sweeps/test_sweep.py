@@ -108,7 +108,7 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
     assert shell(monkeypatch, grid, "-o", out, "--workers", 1) == 1
     printed = capsys.readouterr()
     assert "InterpError" in printed.out
-    assert "needs an alphabet of T >= 5, not T = 3" in printed.out
+    assert "need an alphabet of T >= 5, not T = 3" in printed.out
     assert "1 of 2 runs are in" in printed.err
     runs = read_runs(out)
     assert runs.set_index("task.parameters.T")["error"].str.contains("alphabet").to_dict() == {3: True, 8: False}
