@@ -28,16 +28,16 @@ from interp.tasks import Batch, Task
 def encoder_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec has no forward pass on distinct rows, or None."""
     if spec.direction != "bidirectional" or spec.readout_at == "all" or not spec.linear_readout:
-        return "distinct rows are built for bidirectional models that are read at one position by a linear readout"
+        return "distinct rows need a bidirectional model that is read at one position by a linear readout"
     if spec.positions in RELATIVE_POSITIONS:
         return f"{spec.positions} positions act on pairs of positions, so equal tokens have different rows"
     if spec.positions == "learned":
         return "learned positions have no formula: the code of every position is trained"
     for layer in spec.layers:
         if layer.mixing != "dot" or layer.normalizer != "softmax" or layer.query_key != "learned":
-            return "distinct rows are built for softmax attention with learned queries and keys"
+            return "distinct rows need softmax attention with learned queries and keys"
         if layer.value_output != "learned":
-            return "distinct rows are built for learned values"
+            return "distinct rows need learned values"
     return None
 
 

@@ -1,8 +1,9 @@
 """Read a user's HookedTransformer state dict with a spec, as strictly as interp's own checkpoints.
 
 A state dict does not contain the attention direction, the scale of the scores or the meaning of tokens, so it needs a
-ModelSpec in a TOML or JSON file next to it. If the file contains parameters that are constants in the spec (identity
-values, missing biases), they must have these values. A position table of zeros counts as no positions.
+ModelSpec in a TOML or JSON file next to it. The spec fixes some parameters: without learned values, W_V is the
+identity, and missing biases are zero. If the file contains one of them, it must equal that constant. A position table
+of zeros counts as no positions.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
         if choice.is_file():
             return _read_spec(choice)
     raise CheckpointError(
-        f"{path} needs its spec in the same folder, but none of {', '.join(c.name for c in choices)} exists; an "
-        "external model needs its task: task=, or --task NAME"
+        f"{path} needs a spec, but none of {', '.join(c.name for c in choices)} exists next to it; for a model of your "
+        "own without a spec, give its task: task=... in Python, or --task NAME"
     )
 
 

@@ -1,14 +1,15 @@
-"""The forward pass of a one-layer model in count space: on distinct rows instead of sequences.
+"""The forward pass of a one-layer model from tables over tokens, on rows instead of whole sequences.
 
-With three values of spec.symmetry, an output does not depend on the whole sequence:
+A row is a query token with the count of each token, or one position of a sequence. Tables suffice for three values of
+spec.symmetry:
 
-counts, distinct_tokens: it depends on the query token and on the count of each visible token. If token t occurs c_t
-times, softmax attention is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact symmetry").
-Without a softmax, it is sum_t c_t s_t v_t.
-slots: it depends on the query position and the token at each position, because mixing is linear.
+counts, distinct_tokens: an output depends on the query token and on the count of each visible token. If token t occurs
+c_t times, softmax attention is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact
+symmetry"). Without a softmax, it is sum_t c_t s_t v_t.
+slots: mixing is linear, so the attention weights depend only on positions. Before the readout, an output is a sum of
+one term per position.
 
-In all cases a head mixes values of tokens, so tables over tokens are computed once. All tensors have a leading axis of
-models. Outputs and gradients equal the sequence model's up to rounding.
+All tensors have a leading axis of models. Outputs and gradients equal the sequence model's up to rounding.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec has no forward pass in this module, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens", "slots") or len(spec.layers) != 1:
-        return f"rows need one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
+        return f"rows need one layer without positions; this spec has {len(spec.layers)}, symmetry {spec.symmetry!r}"
     if layer.mlp is not None or layer.norm == "post" or layer.log_length != "none":
-        return "rows are built without MLP block, post-layer-norm and log-length scaling"
+        return "rows do not support an MLP block, post-layer-norm or log-length scaling"
     if spec.final_norm != "none":
-        return "rows are built without a final layer norm"
+        return "rows do not support a final layer norm"
     if spec.extras:
-        return f"rows are built without {first_few(spec.extras)}"
+        return f"rows do not support {first_few(spec.extras)}"
     return None
 
 
@@ -47,13 +48,14 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
-        return f"count space needs one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
+        layers = len(spec.layers)
+        return f"count space needs one layer without positions; this spec has {layers}, symmetry {spec.symmetry!r}"
     if layer.normalizer != "softmax" or layer.mlp is not None or layer.norm == "post" or not spec.linear_readout:
-        return "count space is built for softmax attention without MLP or post-layer-norm, and a linear readout"
+        return "count space needs softmax attention and a linear readout, without an MLP or post-layer-norm"
     if layer.log_length != "none":
-        return "count space is built without log-length scaling"
+        return "count space does not support log-length scaling"
     if spec.extras:
-        return f"count space is built without {first_few(spec.extras)}"
+        return f"count space does not support {first_few(spec.extras)}"
     return None
 
 
@@ -216,7 +218,7 @@ def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Te
         models = torch.arange(len(mixed), device=mixed.device)[:, None]
         return mixed[models, rows.sequence, :, rows.position].transpose(1, 2)
     counts, scores = rows.counts[:, None], _scores_of(tables.scores, rows.query)
-    # Subtract the maximum over the tokens present in each row, which is safe for all scores.
+    # log 0 = -inf removes absent tokens. softmax subtracts the maximum over the others, so no exponential overflows.
     return (scores + counts.log()).softmax(-1) if tables.softmax else scores * counts
 
 

@@ -90,8 +90,8 @@ class Subject:
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir == "bidirectional":
             raise UnsupportedError(
-                "TransformerLens's alibi is for causal attention: a bidirectional model's outputs would depend on the "
-                "lengths of its earlier inputs"
+                "TransformerLens's alibi is for causal attention: it keeps the bias of the longest input so far, so a "
+                "bidirectional model's outputs would depend on which inputs ran before"
             )
         known = make_task(task) if isinstance(task, str) else task
         if isinstance(task, str) and isinstance(known, Task) and tokens is None:
@@ -145,7 +145,11 @@ class Subject:
 
     @property
     def decision(self) -> Decision:
-        """How outputs become answers. External models use the task's sets, the sign of one output, or the largest."""
+        """How outputs become answers.
+
+        For external models: a set of outputs if the task's answers are sets, otherwise the sign of a single output, or
+        the largest of several.
+        """
         if isinstance(self.model, TaskModel):
             return decision_of(self.model.spec)
         if self.task.decision == "set":
@@ -308,8 +312,8 @@ class Subject:
     def two_answers(self) -> tuple[int, int]:
         """Return the output indices of the two answers in a logit difference.
 
-        These are the task's contrast, or the two answers of its samples, the larger first. Raises UnsupportedError if
-        a task without contrast does not have two answers.
+        These are the two words of the task's contrast in order. Without a contrast, they are the two answers that occur
+        in its samples, the larger index first. Raises UnsupportedError if there are not exactly two.
         """
         if self.task.contrast is not None:
             first, second = (self.task.answer_words.index(word) for word in self.task.contrast)
@@ -418,7 +422,10 @@ Model: TypeAlias = HookedTransformer | Subject
 
 
 def budget(model: HookedTransformer) -> int:
-    """Return the most bytes of activations per batch: the maximum if the model has hooks, which may depend on rows."""
+    """Return the limit on the bytes of activations per batch.
+
+    It is MOST_BYTES if the model has hooks, because hooks may depend on which rows run together.
+    """
     if hooked(model):
         return MOST_BYTES
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())

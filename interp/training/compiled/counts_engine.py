@@ -45,7 +45,7 @@ class FusedCountSpaceEngine(CompiledEngine):
             return reason
         layer = spec.layers[0]
         if layer.query_key != "learned" or layer.value_output != "learned" or spec.readout != "linear":
-            return "the compiled count space has learned factors of queries, keys and values, and a linear readout"
+            return "compiled count space needs query_key = 'learned', value_output = 'learned' and readout = 'linear'"
         if spec.training.weight_decay:
             return "the compiled count space trains without weight decay"
         return cls.cannot_run(device)

@@ -60,7 +60,7 @@ class FusedEngine(CompiledEngine):
             or len(spec.layers) != 1
             or not isinstance(task, Histogram)
         ):
-            return "the fused loop is built for one layer without positions on the histogram task"
+            return "the fused loop needs one layer without positions on the histogram task"
         plain = layer.norm == "none" and layer.mlp is None and layer.bias == Bias() and layer.log_length == "none"
         plain = plain and spec.final_norm == "none" and not spec.extras
         scaled = layer.factor(spec.d_model) == spec.d_model**-0.5

@@ -42,7 +42,7 @@ class EncoderEngine(StackEngine):
         if spec.decision != "sigmoid" or task.n_out != 1:
             return "the encoder engine trains one scalar by binary cross-entropy"
         if spec.positions_enter != "residual":
-            return "the encoder engine is built for positions that enter the residual stream"
+            return "the encoder engine needs positions that enter the residual stream"
         return None
 
     def run_epoch(self, epoch: int) -> EpochResult:

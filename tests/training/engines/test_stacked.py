@@ -187,7 +187,7 @@ def test_engines_are_chosen_by_spec_and_device() -> None:
         ({"layers": (Layer(d_head=6), Layer(d_head=6))}, "one layer without positions"),
         ({"positions": "learned", "max_length": 5}, "one layer without positions"),
         ({"direction": "causal"}, "bidirectional layers"),
-        ({"layers": (Layer(d_head=6, mlp=MLP(d_mlp=3)),)}, "without MLP"),
+        ({"layers": (Layer(d_head=6, mlp=MLP(d_mlp=3)),)}, "MLP block"),
         ({"layers": (Layer(d_head=6, norm="post"),)}, "post-layer-norm"),
     ):
         with pytest.raises(InterpError, match=f"stacked cannot train .*{reason}"):
