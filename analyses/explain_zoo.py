@@ -6,7 +6,7 @@ python analyses/explain_zoo.py histogram/dot languages/parity --out out/explain_
 Writes OUT/shipped.json after each model: the explanations that come with interp, in interp/explanations/shipped.json,
 are this file. Models that it holds already, with the same weights, are not explained anew. The verdict counts models
 with a program of at most a tenth as many constants as they have parameters that gives 99% of their answers. Full: up to
-5 minutes a model; quick: 1 minute; smoke: 5 seconds, one model.
+5 minutes per model; quick: 1 minute; smoke: 5 seconds, one model.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python analyses/head_metrics.py count01/paper --out out/head_metrics [--quick | --smoke]
 
-Single heads and all pairs, and random groups of every other size: 400 a head in full, else 320 in all.
+Single heads and all pairs, and random groups of every other size: 400 per head in full, else 320 in all.
 """
 
 from __future__ import annotations

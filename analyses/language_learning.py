@@ -2,7 +2,7 @@
 
 python analyses/language_learning.py --out out/learning [--quick | --smoke]
 
-The published recipe, one string a step for 100 epochs of 100 strings, for FIRST (log-length scaling), ONE (strings of
+The published recipe, one string per step for 100 epochs of 100 strings, for FIRST (log-length scaling), ONE (strings of
 varying length), PARITY and PALINDROME, beside the published accuracies; then a better recipe, batches of 32 with
 warm-up, for short PARITY without positions and short PALINDROME with the position code of the exact model, and for
 balanced brackets. Full: the 12 published lengths and 10 seeds (hours, nearly all for lengths from 300 on); quick:
@@ -49,7 +49,7 @@ def study(arguments: Arguments) -> Report:
 
 
 def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
-    """One string a step, at every length; returns ours beside the published accuracies."""
+    """Train on one string per step at every length; return our accuracies next to the published ones."""
     published = pd.read_csv(PUBLISHED_RUNS)
     lengths = {"full": sorted(published["train_length"].unique()), "quick": [10, 30, 100], "smoke": [10]}[
         arguments.mode

@@ -66,7 +66,7 @@ class Cell:
 
 
 def train(cell: Cell, seeds: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy over the table, exact, and over the training sample, of one model a seed.
+    """Accuracy over the table, exact, and over the training sample, of one model per seed.
 
     Each seed has a table and a sample of its own.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(
-    help="Find out what small transformers compute, and how, and prove it.",
+    help="Take small transformers apart: what they compute, how, and whether that can be proved.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

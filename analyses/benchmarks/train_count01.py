@@ -5,7 +5,7 @@
 A: a stock HookedTransformer (use_attn_result off) of the paper's main model on padded sequences, batches of 128, Adam.
 B: the count-space engine with one model. C: the same with 64 models. D: the compiled count-space engine (numba) with
 one model. E: the same with 4 models. F: the count-space engine with those 4. All on one core, taking turns; an epoch of
-A is extrapolated from a whole training step (55 an epoch), the others' are run, with their accuracy on the validation
+A is extrapolated from a whole training step (55 per epoch), the others' are run, with their accuracy on the validation
 set. Prints model-epochs per second, microseconds a model-step and ratios, each as min, median and max over the rounds.
 Loss and gradients are equal (tests/training).
 """

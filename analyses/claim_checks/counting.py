@@ -275,7 +275,7 @@ def five_runs() -> pd.DataFrame:
 
 @check("counting.figure1")
 def figure1() -> Found:
-    """z of the two means of five runs: of both spreads; of the test sets (ours of 1,000 sequences a run, theirs of
+    """z of the two means of five runs: of both spreads; of the test sets (ours of 1,000 sequences per run, theirs of
     3,000, by sequence); of the printed color, a bin of .39 percent."""
     cells = five_runs()
     assert (cells["seeds"] == 5).all()

@@ -34,7 +34,7 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec has no forward pass in this module, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens", "slots") or len(spec.layers) != 1:
-        return f"rows need one layer without positions; this spec has {len(spec.layers)}, symmetry {spec.symmetry!r}"
+        return f"rows need one layer without positions; got {len(spec.layers)} with symmetry = {spec.symmetry!r}"
     if layer.mlp is not None or layer.norm == "post" or layer.log_length != "none":
         return "rows do not support an MLP block, post-layer-norm or log-length scaling"
     if spec.final_norm != "none":
@@ -48,8 +48,9 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
-        layers = len(spec.layers)
-        return f"count space needs one layer without positions; this spec has {layers}, symmetry {spec.symmetry!r}"
+        return (
+            f"count space needs one layer without positions; got {len(spec.layers)} with symmetry = {spec.symmetry!r}"
+        )
     if layer.normalizer != "softmax" or layer.mlp is not None or layer.norm == "post" or not spec.linear_readout:
         return "count space needs softmax attention and a linear readout, without an MLP or post-layer-norm"
     if layer.log_length != "none":

@@ -62,7 +62,8 @@ TAKES = {
 """Causal attention without positions, so that the read position sees only counts."""
 
 PROBED, PROBED_WHOLE = 240, 40
-"""Number of inputs on which the model itself is run (the smallest margins and random ones), and of full sentences."""
+"""Number of inputs on which the model itself is run (smallest margins, and random ones), and how many of these are run
+as whole sentences."""
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -91,11 +92,13 @@ def as_box(task: Task, box: CountBox | str | None) -> CountBox:
 class Sweep:
     """The errors in a box, and its smallest margins.
 
-    wrong: inputs with a margin of at most 0. worst_margin, closest: the smallest margin and its counts. close: number
-    of right inputs with a margin within the model's rounding. tied: number of inputs with a margin within the rounding
-    of this float64 evaluation. wrong_between: errors between '4' and '5' only. slack: bound on the error of
-    worst_margin. near: counts at the smallest margins of the box's slabs, smallest first. neither: for the question
-    "answer", number of errors whose answer is not in the contrast.
+    wrong: inputs with a margin of at most 0. worst_margin, closest: the smallest margin and its counts. rounding: bound
+    on the rounding of a margin in the model's format, the largest of the box. close: number of right inputs with a
+    margin within the model's rounding. tied: number of inputs with a margin within the rounding of this float64
+    evaluation. wrong_between: number of inputs on which the other answer of the task's contrast (Count01: '4' against
+    '5') is at least as large as the right one. slack: bound on the error of worst_margin. near: counts at the smallest
+    margins of the box's slabs, smallest first. neither: for the question "answer", number of errors whose answer is not
+    in the contrast.
     """
 
     wrong: Int[np.ndarray, "errors 3"]
@@ -237,7 +240,7 @@ def certify_box(
 
 @torch.no_grad()
 def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
-    """Yield margins at the nearest inputs and at random ones, from single rows of counts."""
+    """Yield margins at the inputs with the smallest margins and at random ones, each from its own row of counts."""
     task, shape = model.task, shape_of(model.task)
     bounds = Bounds(model, shape, box)
     index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))

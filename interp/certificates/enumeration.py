@@ -61,7 +61,7 @@ def refusal(model: TaskModel) -> str | None:
 def no_domain(task: Task) -> str | None:
     """Return the reason why a task's inputs cannot be listed, or None."""
     if task.n_inputs is None:
-        return f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)"
+        return f"task {task.name} does not list its inputs (define n_inputs and inputs(chunk) in it)"
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
 
 

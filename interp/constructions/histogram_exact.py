@@ -1,11 +1,13 @@
 """The six exact histogram models. Each docstring names the file that contains the mechanism and the proof.
 
-Common arguments: T tokens; sequences of length L (at least 1; L > T is allowed); d_model and p (default: the smallest
-that the variant allows; larger sizes are padded with zeros); n_out = L or L + 1 classes (default L: class c means
-count c + 1; with L + 1 classes, class c means count c). All tensors are float64. Tokens are 0..T-1, and the last
-embedding of a bos model is BOS. variant = "auto" selects the orthogonal construction if d_model is left out or at
-least T, else the variant described in each docstring. All functions raise InterpError for an unknown variant and for
-sizes at which the variant does not work.
+Sections such as A.3.1 are of the paper on the histogram task, Behrens et al. (2024).
+
+Common arguments: T tokens; sequences of length L (at least 1; L > T is allowed); d_model and the number p of hidden
+neurons (default: the smallest that the variant allows; larger sizes are padded with zeros); n_out = L or L + 1 classes
+(default L: class c means count c + 1; with L + 1 classes, class c means count c). All tensors are float64. Tokens are
+0..T-1, and the last embedding of a bos model is BOS. variant = "auto" selects the orthogonal construction if d_model is
+left out or at least T, else the variant described in each docstring. All functions raise InterpError for an unknown
+variant and for sizes at which the variant does not work.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def bos_exact(
     Variants: `bos-sum` (A.2.3, p >= 1), where the BOS embedding is the sum of the token embeddings; `bos-zero` (A.2.3,
     p >= 1), which is the orthogonal variant of dot with a BOS embedding of 0; and `simplex`, `counter-frame` and
     `frame`, also as in dot with a BOS embedding of 0. auto is bos-sum for d_model >= T (and by default), otherwise as
-    for dot.
+    for dot. See the files named in `dot_exact`.
     """
     return _scores("bos", T, L, d_model, p, variant, n_out, alpha, seed)
 
@@ -95,9 +97,10 @@ def bos_softmax_exact(
     """Build `bos-softmax`: softmax attention with a BOS token, p >= 1.
 
     Variants: `orthogonal` (A.2.2), `binary` (B.3.1, d_model >= ceil(log2(T+1)) + 1), and `circle` and `quarter-circle`
-    (d_model >= 3). The last three are codes. Their `-printed` forms take one more dimension, a separate coordinate for
-    the counter. auto is orthogonal for d_model >= T (and by default), else binary if it fits, else circle. `kappa` and
-    `alpha` apply to the codes only; giving either selects binary instead of orthogonal. See histogram_bos_softmax.
+    (d_model >= 3). The last three are codes: fixed vectors of few dimensions for the tokens. Their `-printed`
+    forms follow the paper and use one more dimension, a separate coordinate for the counter. auto is orthogonal for
+    d_model >= T (and by default), else binary if it fits, else circle. `kappa` and `alpha` apply to the codes only;
+    giving either selects binary instead of orthogonal. See histogram_bos_softmax.
     """
     if variant == "auto":
         if d_model is None or d_model >= T:
@@ -117,7 +120,7 @@ def dot_softmax_exact(
 ) -> ConstructedWeights:  # fmt: skip
     """Build `dot-softmax`: softmax over scores, p >= T.
 
-    Variants: `orthogonal` (A.3.3) and `frame` (at T = 32, L = 10: d_model = 6, or at least 7 for a usable margin). auto
+    Variants: `orthogonal` (A.3.3) and `frame` (at T = 32, L = 10 from d_model = 6, with a usable margin from 7). auto
     is orthogonal for d_model >= T (and by default) unless kappa is given, else frame. `kappa` and `seed` apply to
     frame only. See histogram_dot_inventory.
     """

@@ -47,7 +47,7 @@ def score_groups(
         return table[["heads", "size", "s_acc", "relative_gap"]]
     test = features("test_z", test_z, "rows heads d_head")
     if len(wanted) != len(test):
-        raise InterpError(f"{len(test)} test rows have {len(wanted)} labels; one a row is needed")
+        raise InterpError(f"{len(test)} test rows have {len(wanted)} labels; one per row is needed")
     tables, values = [], []
     chosen = None if groups is None else list(groups)
     for value in classes:

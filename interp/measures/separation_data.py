@@ -1,4 +1,4 @@
-"""Checks of the arguments of separation measures: head outputs, labels of two classes, and groups of heads."""
+"""Checks of the arguments of separation measures: head outputs and labels of two classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 
 BIASES = ("penalized", "free")
-_LARGEST = 1e100  # squares of larger numbers overflow float64
+_LARGEST = 1e100  # sums of squares of larger numbers could overflow float64
 
 
 def as_array(values: ArrayLike) -> ndarray:
@@ -33,7 +33,7 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InterpError(
-            f"{name} holds {bad.sum()} values that are not finite numbers, the first at {where}: {array[where]}"
+            f"{name} has {bad.sum()} values that are NaN or above {_LARGEST:g}, the first at {where}: {array[where]}"
         )
     return array
 
@@ -72,7 +72,7 @@ def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarra
 
 def _check_labels(labels: ndarray, n_rows: int) -> None:
     if labels.shape != (n_rows,):
-        raise InterpError(f"the labels have shape {labels.shape}, but ({n_rows},) is needed: one label a row")
+        raise InterpError(f"the labels have shape {labels.shape}, but ({n_rows},) is needed: one label per row")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InterpError("the labels hold values that are not finite numbers")
 

@@ -147,7 +147,7 @@ def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarra
 def _class_indices(labels: ArrayLike, n_rows: int, n_classes: int) -> Int[ndarray, " rows"]:
     array = as_array(labels)
     if array.shape != (n_rows,):
-        raise InterpError(f"the labels have shape {array.shape}, but ({n_rows},) is needed: one label a row")
+        raise InterpError(f"the labels have shape {array.shape}, but ({n_rows},) is needed: one label per row")
     if array.dtype.kind not in "iu":
         raise InterpError(f"the labels are of type {array.dtype}, but class indices (integers) are needed")
     if array.min() < 0 or array.max() >= n_classes:

@@ -121,13 +121,13 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     if found.empty:
         clearly = "" if population.exact else "clearly "
         return (
-            f"{on} replacing any single part by {mean_of(table)} does not {clearly}lower accuracy by more than "
+            f"{on}, replacing any single part by {mean_of(table)} does not {clearly}lower accuracy by more than "
             f"{NEEDED:g}: it is then {_at_least(rest)} ({words.share(whole)} with all parts)."
         )
     named = [f"{part} (to {words.share(float(value))})" for part, value in found.head(MOST_NAMED).items()]
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return (
-        f"{on} accuracy falls from {words.share(whole)} when one of these is replaced by {mean_of(table)}: "
+        f"{on}, accuracy falls from {words.share(whole)} when one of these is replaced by {mean_of(table)}: "
         f"{words.joined([*named, *more])}{kept}."
     )
 

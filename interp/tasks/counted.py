@@ -204,7 +204,7 @@ def _shape_of(task: Task, seed: int) -> CountedShape:
         row = int((said != right).int().argmax())
         raise UnsupportedError(
             f"task {task.name} declares {task.contrast[0]!r} if there are more {task.counted[1]!r} than "
-            f"{task.counted[0]!r}, else {task.contrast[1]!r}, but labels counts {counts[row].tolist()} otherwise"
+            f"{task.counted[0]!r}, else {task.contrast[1]!r}, but labels counts {counts[row].tolist()} differently"
         )
     return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]
 

@@ -83,7 +83,7 @@ def targets(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "rows leng
     read = classes != IGNORED
     if not (read.sum(1) == 1).all():
         raise InterpError(
-            f"task {task.name} has several answers a row, or none, so {spec.id} cannot be trained to give "
+            f"task {task.name} has several answers per row, or none, so {spec.id} cannot be trained to give "
             f"them at {spec.readout_at!r}"
         )
     moved = torch.full_like(classes, IGNORED)

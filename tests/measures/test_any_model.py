@@ -157,7 +157,7 @@ def test_more_than_two_labels(data) -> None:
         ({"labels": [1] * ROWS}, "one class only"),
         ({"labels": list(range(ROWS))}, "answer 9 is not an output token of the model"),
         ({"labels": [0, 1, 2] * 8, "answers": (3, 4)}, "2 answers for the 3 labels 0, 1, 2: give one per label"),
-        ({"labels": [1, 2]}, "one label a row"),
+        ({"labels": [1, 2]}, "one label per row"),
         ({"labels": ["a", "b"] * 12}, "answer 'a' is not an output token of the model, which has 0 to 8"),
         ({"labels": [0, 1] * 12, "answers": (3, 3)}, "names one output token twice"),
         ({"labels": [0, 1] * 12, "answers": (3, 9)}, "answer 9 is not an output token"),

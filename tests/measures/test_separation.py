@@ -216,10 +216,10 @@ X, Y = cloud(9, n=20)
     [
         ({"y": np.ones(20)}, "one class only"),
         ({"y": np.arange(20)}, "20 classes"),
-        ({"y": Y[:19]}, "one label a row"),
+        ({"y": Y[:19]}, "one label per row"),
         ({"y": np.where(Y > 0, np.nan, 0.0)}, "labels hold values that are not finite"),
-        ({"x": np.where(X > 1, np.nan, X)}, "not finite numbers, the first at"),
-        ({"x": X * 1e200}, "not finite numbers"),
+        ({"x": np.where(X > 1, np.nan, X)}, "values that are NaN or above 1e+100, the first at"),
+        ({"x": X * 1e200}, "NaN or above 1e+100"),
         ({"x": X[:, 0]}, "(rows, features) is needed"),
         ({"x": X[:, :0]}, "nothing to separate"),
         ({"x": X[:3], "y": np.array([0, 1, 0])}, "3 rows are fewer than 4 features"),

@@ -170,9 +170,9 @@ Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
         ({"sample": 32}, "5 heads have 31"),
         ({"max_subsets": 30}, "5 heads have 31 subsets"),
         ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
-        ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z holds 300 values that are not finite"),
+        ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z has 300 values that are NaN"),
         ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
-        ({"y": TEST_Y[:-1]}, "one label a row"),
+        ({"y": TEST_Y[:-1]}, "one label per row"),
     ],
 )
 def test_bad_requests(arguments: dict, sentence: str) -> None:

@@ -105,10 +105,10 @@ CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"contributions": CONTRIBUTIONS * np.nan}, "contributions holds 200 values that are not finite"),
+        ({"contributions": CONTRIBUTIONS * np.nan}, "contributions has 200 values that are NaN"),
         ({"contributions": CONTRIBUTIONS[0]}, "(rows, heads, classes) is needed"),
         ({"bias": BIAS[:4]}, "bias has shape (4,), but (5,) or (10, 5) is needed"),
-        ({"labels": LABELS[:9]}, "one label a row"),
+        ({"labels": LABELS[:9]}, "one label per row"),
         ({"labels": LABELS.astype(float)}, "class indices (integers) are needed"),
         ({"labels": LABELS + 2}, "the labels hold 5, but the contributions have classes 0 to 4"),
         ({"columns": (2, 5)}, "columns names class 5"),

@@ -272,13 +272,13 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
     text = needed(table, whole, 0.3, every(95))
-    assert text == "" or text.startswith("On all 95 inputs ")
+    assert text == "" or text.startswith("On all 95 inputs, ")
     assert says in text if says else text == ""
 
 
 def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
     table = pd.DataFrame({"part": ["head 0.0", "head 0.1", "MLP 0"], "accuracy_mean": [0.5, 0.88, 0.95]})
-    on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less) accuracy falls from 0.9500"
+    on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less), accuracy falls from 0.9500"
     text = needed(table, 0.95, 0.3, some(200))
     assert text.startswith(on)
     assert text.endswith("its mean: head 0.0 (to 0.5000); without any other part it is 0.8800 or more.")

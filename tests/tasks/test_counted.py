@@ -49,8 +49,8 @@ def test_a_task_that_only_declares() -> None:
         ({"counted": ("b", "a")}, "does not declare three counted tokens"),
         ({"contrast": None}, "does not declare"),
         ({"count_ranges": {}}, "does not declare"),
-        ({"contrast": ("no", "yes")}, "labels .* otherwise"),
-        ({"counted": ("b", ".", "a")}, "labels .* otherwise"),
+        ({"contrast": ("no", "yes")}, "labels .* differently"),
+        ({"counted": ("b", ".", "a")}, "labels .* differently"),
         ({"readout": "all"}, "is read at 'all'"),
         ({"example": None}, "gives no example"),
     ],
@@ -142,7 +142,7 @@ def own_sentences(self: Majority, counts: torch.Tensor, seed: int = 0) -> Batch:
         ({"sample": twice_marked}, r"samples '\^\^.*' in split 'train', which is not its example"),
         ({"sample": many}, "in count_ranges: n0 in 0..3"),
         ({"batch": flipped, "sentences": own_sentences}, "in two ways, by sentences and by batch"),
-        ({"batch": ordered}, "labels .* otherwise"),
+        ({"batch": ordered}, "labels .* differently"),
     ],
 )
 def test_inputs_and_labels_that_the_declarations_do_not_describe(changes: dict[str, Any], sentence: str) -> None:

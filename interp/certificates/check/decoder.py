@@ -20,7 +20,7 @@ Pair = tuple[int, int]
 
 
 class Neurons(NamedTuple):
-    """act(x gate) * (x into) out, or act(x into + b_in) out + b_out without a gate: columns and biases."""
+    """The MLP: act(x into + b_in) out + b_out, or with a gate (act(x gate) * (x into)) out + b_out."""
 
     activation: str
     gate: Matrix | None
@@ -42,7 +42,8 @@ class Decoder:
             need(spec[key] == value, f"{key} = {spec[key]!r:.60} is not what this kind of claim is about")
         normed = layer["norm"] == "pre"
         need(
-            layer["norm"] == "none" or (normed and layer["norm_kind"] == "rms"), "norms are RMS norms before the parts"
+            layer["norm"] == "none" or (normed and layer["norm_kind"] == "rms"),
+            "the layer's norms must be RMS norms, before attention and before the MLP",
         )
         need(spec["final_norm"] in ("none", "rms_norm"), "the last norm must be an RMS norm")
         need(spec["positions"] in ("none", "learned", "rotary"), "positions must be none, learned or rotary")
@@ -95,14 +96,14 @@ class Decoder:
         shift = self.model.tensor(f"{name}b_in", many) if bias and gated else None
         need(shift is None or not any(shift), "b_in of a gated MLP must be zero")
         out = self.model.matrix(f"{name}W_out", many, f"{name}b_out" if bias else None)
-        need(len(into.columns) == many and len(out.columns) == self.d, "d_mlp is another")
-        need(gate is None or len(gate.columns) == many, "d_mlp is another")
+        need(len(into.columns) == many and len(out.columns) == self.d, "W_in and W_out must have d_mlp neurons")
+        need(gate is None or len(gate.columns) == many, "W_gate must have d_mlp neurons")
         return Neurons(act, gate, into, out)
 
     def _turns(self, spec: dict[str, Any]) -> list[tuple[int, int, Fraction | int]]:
         """Return the rotated pairs of dimensions, each with the exponent in its angle, place / base^exponent."""
         base, dim, kind = spec["rotary_base"], spec["rotary_dim"], spec["rotary_pairs"]
-        need(type(base) in (int, float) and 1 < base < 1e9, "rotary_base must be a number above 1")
+        need(type(base) in (int, float) and 1 < base < 1e9, "rotary_base must be a number between 1 and 1e9")
         dim = self.width if dim is None else whole(dim, 2, self.width, "rotary_dim")
         need(dim % 2 == 0 and kind in ("halves", "adjacent"), "rotary_dim is even, rotary_pairs halves or adjacent")
         half = dim // 2
@@ -206,7 +207,8 @@ def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
             total, i = total + term, i + 2
             if abs(term) <= 4 and i > 4 * place + 8:
                 break
-        # Truncation changes each term by a few units; later terms multiply this by less than e^place < 2^185.
+        # Rounding changes each term by a few units. The terms computed from it enlarge this error by a factor below
+        # e^place <= e^128 < 2^185, which the 192 extra bits absorb.
         ends.append(((total >> more) - off - 256, (total >> more) + off + 257))
     return ends[0], ends[1]
 

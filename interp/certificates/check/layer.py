@@ -71,7 +71,7 @@ class Layer:
             many = whole(mlp.get("d_mlp"), 1, 1 << 16, "d_mlp")
             self.neurons = [model.matrix(f"{name}mlp.W_{part}", rows, f"{name}mlp.b_{part}")
                             for part, rows in (("in", d), ("out", many))]  # fmt: skip
-            need([len(m.columns) for m in self.neurons] == [many, d], "d_mlp is another")
+            need([len(m.columns) for m in self.neurons] == [many, d], "W_in and W_out must have d_mlp neurons")
 
     def factor(self, n: int) -> tuple[int, int]:
         """Return bounds on the scale of scores for n tokens."""

@@ -189,7 +189,7 @@ def test_what_it_cannot_train_is_said() -> None:
     decayed = short_spec().training.model_copy(update={"weight_decay": 0.1})
     refused = {
         "one layer without positions": short_spec(positions="learned", max_length=30),
-        "learned factors": short_spec(layers=[Layer(n_heads=2, d_head=7, query_key="full")]),
+        "query_key = .learned.": short_spec(layers=[Layer(n_heads=2, d_head=7, query_key="full")]),
         "weight decay": short_spec(origin=decayed),
     }
     for reason, spec in refused.items():

@@ -61,7 +61,7 @@ def test_the_label_stands_where_the_spec_reads(name: str) -> None:
 def test_answers_that_only_the_task_can_place_are_refused() -> None:
     plain = ModelSpec(task=TaskRef(name="histogram"), d_model=4, direction="bidirectional", layers=(Layer(d_head=4),))
     model = TaskModel(plain.replace(readout_at="last"))
-    with pytest.raises(InterpError, match="several answers a row"):
+    with pytest.raises(InterpError, match="several answers per row"):
         batch_loss(model, model.task.sample(3, "train"))
 
 
