@@ -1,0 +1,321 @@
+"""The language of programs: variables at positions, and the steps that make them.
+
+A *variable* has, at each position of a row, a weight for each of its values; the weights sum to one. Usually one value
+has all the weight (then the variable is a code). After a soft head, several have some (then it holds shares).
+
+    token, position            given
+    Head(query, key, value)    select and mix: the share of attention on each value of a variable
+    Table(of)                  map: one value for each combination of values of a few variables
+    Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
+    Answer(of)                 readout: as Linear, with the task's answers as values
+
+A step names the part of a model that it describes, so a program is also a claim about the model: see decompile. A
+program runs without a model, prints as Python (source.py), is plain JSON, and compiles to weights (compile.py). The
+steps are those of Weiss et al. 2021 (RASP), with soft selection and with weights instead of functions, so that a
+program can be stored, compared and compiled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+
+SCHEMA = 1
+NEVER = -1e4
+"""A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
+
+Values: TypeAlias = tuple[str, ...]
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+Features: TypeAlias = dict[str, Tensor]
+"""The weights of each variable, (rows, length, values of the variable)."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """Select and mix: softmax of a score for each pair of values, then the share of attention on each value.
+
+    scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
+    value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3".
+    """
+
+    name: str
+    query: str
+    key: str
+    scores: Matrix
+    value: str
+    part: str = ""
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The variables that the step reads."""
+        return tuple(dict.fromkeys(name for name in (self.query, self.key, self.value) if name))
+
+    @property
+    def hard(self) -> bool:
+        """Whether each key is either selected or not."""
+        return all(score in (0.0, NEVER) for row in self.scores for score in row)
+
+    @property
+    def constants(self) -> int:
+        """Number of selected pairs if the head is hard, otherwise of scores."""
+        flat = [score for row in self.scores for score in row]
+        return sum(score == 0.0 for score in flat) if self.hard else len(flat)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Map: entries[i] is the new value for the i-th combination of values of `of` (the last variable varies fastest).
+
+    A variable that holds shares is read at its largest share.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    entries: tuple[int, ...]
+    values: Values
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return len(self.entries) - max(self.entries.count(value) for value in set(self.entries)) + 1
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Map: the value with the largest sum of weights; weights[i] is (values of of[i]) x (new values)."""
+
+    name: str
+    of: tuple[str, ...]
+    weights: tuple[Matrix, ...]
+    bias: tuple[float, ...]
+    values: Values
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return sum(len(row) for matrix in self.weights for row in matrix) + len(self.bias)
+
+
+Step: TypeAlias = Head | Table | Linear
+KINDS: dict[str, type[Head] | type[Table] | type[Linear]] = {"head": Head, "table": Table, "linear": Linear}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps over the tokens of a row, and the answer.
+
+    vocabulary: the tokens, by id. length: the largest number of tokens of a row (positions from 0). causal: whether a
+    position sees only those up to itself. pad: the token that fills up rows; no position sees it. read: where the
+    answer is read, "all", "first", "last" or a token (its first place). answer: its values are the answers.
+
+    Raises InterpError for steps that do not fit together.
+    """
+
+    vocabulary: Values
+    length: int
+    causal: bool
+    steps: tuple[Step, ...]
+    answer: Linear
+    read: str = "last"
+    pad: str | None = None
+    words: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+    """What variables mean, in words, where that is known."""
+
+    def __post_init__(self) -> None:
+        if found := self.problems():
+            raise InterpError("this is not a program: " + "; ".join(found))
+
+    # ------------------------------------------------------------ structure
+
+    @cached_property
+    def values(self) -> dict[str, Values]:
+        """The values of each variable, in the order in which variables are made."""
+        found: dict[str, Values] = {"token": self.vocabulary, "position": tuple(map(str, range(self.length)))}
+        for step in self.steps:
+            found[step.name] = found.get(step.value, ()) if isinstance(step, Head) else step.values
+        return found
+
+    @property
+    def answers(self) -> Values:
+        """The words of the answers."""
+        return self.answer.values
+
+    @property
+    def constants(self) -> int:
+        """Numbers of the program: table entries, selected pairs, scores and weights."""
+        return sum(step.constants for step in (*self.steps, self.answer))
+
+    def step(self, name: str) -> Step:
+        """The step that makes a variable. Raises KeyError for others."""
+        return {step.name: step for step in self.steps}[name]
+
+    def problems(self) -> list[str]:
+        """List what does not fit together, one sentence each."""
+        found, known = [], {"token": len(self.vocabulary), "position": self.length}
+        for step in (*self.steps, self.answer):
+            if missing := [name for name in step.of if name not in known]:
+                found.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
+                break
+            sizes = [known[name] for name in step.of]
+            if isinstance(step, Head):
+                shape = (known.get(step.query, 1), known.get(step.key, 1))
+                if (len(step.scores), *{len(row) for row in step.scores}) != shape:
+                    found.append(f"the scores of {step.name} must be {shape[0]} x {shape[1]}")
+                known[step.name] = known[step.value]
+                continue
+            if isinstance(step, Table):
+                n = 1
+                for size in sizes:
+                    n *= size
+                if len(step.entries) != n or not all(0 <= entry < len(step.values) for entry in step.entries):
+                    found.append(f"{step.name} needs {n} entries below {len(step.values)}")
+            else:
+                n = len(step.values)
+                shapes = [(len(matrix), {len(row) for row in matrix}) for matrix in step.weights]
+                if shapes != [(size, {n}) for size in sizes] or len(step.bias) != n:
+                    found.append(
+                        f"the weights of {step.name} do not fit its variables and its {len(step.values)} values"
+                    )
+            known[step.name] = len(step.values)
+        if self.read not in ("all", "first", "last", *self.vocabulary):
+            found.append(f"read = {self.read!r} is neither all, first or last nor a token")
+        if self.pad is not None and self.pad not in self.vocabulary:
+            found.append(f"pad = {self.pad!r} is not a token")
+        return found
+
+    # ------------------------------------------------------------ running
+
+    def visible(self, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
+        """Which positions (last axis) each position sees."""
+        n = tokens.shape[1]
+        seen = torch.ones(len(tokens), n, n, dtype=torch.bool)
+        if self.causal:
+            seen = seen.tril()
+        return seen if self.pad is None else seen & (tokens != self.vocabulary.index(self.pad))[:, None, :]
+
+    def run(
+        self, tokens: Int[Tensor, "rows length"], given: Features | None = None, upto: str | None = None
+    ) -> Features:
+        """Return each variable's weights at each position, in float64; `given` variables are not computed.
+
+        upto: the last variable that is wanted. Raises InterpError for rows that are longer than `length`.
+        """
+        if tokens.shape[1] > self.length:
+            raise InterpError(f"rows have {tokens.shape[1]} tokens; this program is for at most {self.length}")
+        place = torch.arange(tokens.shape[1]).expand_as(tokens)
+        made = {"token": codes(tokens, len(self.vocabulary)), "position": codes(place, self.length), **(given or {})}
+        seen = self.visible(tokens)
+        for step in self.steps:
+            if step.name not in made:
+                made[step.name] = head(step, made, seen) if isinstance(step, Head) else mapped(step, made)
+            if step.name == upto:
+                break
+        return made
+
+    def classes(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """Return the index of the answer at each position."""
+        return linear(self.answer, self.run(tokens)).argmax(-1)
+
+    def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
+        if self.read == "all":
+            raise InterpError("this program answers at each position")
+        if self.read == "first":
+            return torch.zeros(len(tokens), dtype=torch.long)
+        if self.read == "last":
+            pad = None if self.pad is None else self.vocabulary.index(self.pad)
+            return (tokens != pad).sum(1) - 1 if pad is not None else torch.full((len(tokens),), tokens.shape[1] - 1)
+        here = tokens == self.vocabulary.index(self.read)
+        if not bool(here.any(1).all()):
+            raise InterpError(
+                f"row {int((~here.any(1)).int().argmax())} has no {self.read!r}, where the answer is read"
+            )
+        return here.int().argmax(1)
+
+    def __call__(self, tokens: Sequence[str]) -> str | list[str]:
+        """Return the answer to a row of words, or the answer at each position. Raises InterpError for other tokens."""
+        if unknown := [word for word in tokens if word not in self.vocabulary]:
+            raise InterpError(f"{unknown[0]!r} is not a token of this program: {', '.join(self.vocabulary)}")
+        row = torch.tensor([[self.vocabulary.index(word) for word in tokens]])
+        found = self.classes(row)[0].tolist()
+        return (
+            [self.answers[at] for at in found] if self.read == "all" else self.answers[found[int(self.reads(row)[0])]]
+        )
+
+    # ------------------------------------------------------------ plain data
+
+    def to_json(self) -> str:
+        """Return plain data without code, so that a file from a stranger is safe to read."""
+        names = {kind: name for name, kind in KINDS.items()}
+        data = {**asdict(self), "schema": SCHEMA}
+        data["steps"] = [{"kind": names[type(step)], **asdict(step)} for step in self.steps]
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Program:
+        """Read the result of to_json. Raises InterpError for anything else."""
+        try:
+            data = json.loads(text)
+            if data.pop("schema") != SCHEMA:
+                raise InterpError(f"a program of another schema than {SCHEMA}")
+            steps = tuple(KINDS[one.pop("kind")](**_tuples(one)) for one in data.pop("steps"))
+            answer, said = Linear(**_tuples(data.pop("answer"))), data.pop("words")
+            return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in said.items()})
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InterpError(f"this is not a program: {error}") from None
+
+
+def _tuples(value: Any) -> Any:
+    """Turn lists into tuples, within tables, too."""
+    if isinstance(value, dict):
+        return {name: _tuples(one) for name, one in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- steps
+
+
+def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows length values"]:
+    """One value with all the weight at each position."""
+    return torch.nn.functional.one_hot(values, size).double()
+
+
+def head(step: Head, made: Features, seen: Bool[Tensor, "rows length length"]) -> Float[Tensor, "rows length values"]:
+    """The shares of attention on the values of a variable."""
+    return attention(step, made, seen) @ made[step.value]
+
+
+def attention(step: Head, made: Features, seen: Bool[Tensor, "rows length length"]) -> Float[Tensor, "rows query key"]:
+    """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention)."""
+    ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
+    query, key = (made[name] if name else ones for name in (step.query, step.key))
+    scores = query @ torch.tensor(step.scores, dtype=query.dtype) @ key.transpose(1, 2)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
+
+
+def mapped(step: Table | Linear, made: Features) -> Float[Tensor, "rows length values"]:
+    """The values of a map, as codes."""
+    if isinstance(step, Linear):
+        return codes(linear(step, made).argmax(-1), len(step.values))
+    index = torch.zeros((), dtype=torch.long)
+    for name in step.of:
+        index = index * made[name].shape[-1] + made[name].argmax(-1)
+    found = torch.tensor(step.entries)[index]
+    return codes(found.expand(made["token"].shape[:2]), len(step.values))
+
+
+def linear(step: Linear, made: Features) -> Float[Tensor, "rows length values"]:
+    """The sums of weights of a linear map or of the answer."""
+    total = torch.tensor(step.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
+    for name, weights in zip(step.of, step.weights, strict=True):
+        total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)
+    return total

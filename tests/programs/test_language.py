@@ -1,0 +1,67 @@
+"""Programs run as written, against plain Python; broken ones and broken files are refused in a sentence."""
+
+import json
+from itertools import pairwise, product
+
+import pytest
+import torch
+
+from interp.errors import InterpError
+from interp.programs.language import NEVER, Head, Linear, Program, Table
+
+WORDS = ("a", "b", "=")
+BEFORE = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(4)) for q in range(4))
+SAME = tuple(int(x == y) for x in range(3) for y in range(3))
+YES = Linear("answer", ("same",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("no", "yes"))
+REPEATS = Program(
+    WORDS, 4, True,
+    (Head("before", "position", "position", BEFORE, "token", "head 0.0"),
+     Table("same", ("token", "before"), SAME, ("no", "yes"), "MLP 0")),
+    YES, read="all",
+)  # fmt: skip
+
+
+def test_hard_selection_and_a_table() -> None:
+    for row in product("ab", repeat=4):
+        # Where nothing is selected (position 0), attention is even over what is seen: itself.
+        expected = ["yes"] + ["yes" if x == y else "no" for x, y in pairwise(row)]
+        assert REPEATS(row) == expected
+
+
+def test_soft_shares_and_a_threshold_under_padding() -> None:
+    """Majority: even attention to the tokens that are no padding; more a's than b's, ties are no."""
+    evenly = Head("shares", "", "", ((0.0,),), "token")
+    more = Linear("answer", ("shares",), (((0.0, 1.0), (0.0, -1.0), (0.0, 0.0)),), (1e-9, 0.0), ("no", "yes"))
+    program = Program(("a", "b", "pad"), 5, False, (evenly,), more, read="first", pad="pad")
+    for n in range(1, 6):
+        for row in product("ab", repeat=n):
+            expected = "yes" if row.count("a") > row.count("b") else "no"
+            assert program([*row, *["pad"] * (5 - n)]) == expected
+
+
+def test_the_pattern_of_a_soft_head() -> None:
+    """Scores 0 and ln 3 over two positions give 1/4 and 3/4."""
+    scores = ((0.0, torch.tensor(3.0).log().item(), NEVER),)
+    program = Program(WORDS, 2, False, (Head("h", "", "token", scores, "token"),),
+                      Linear("answer", (), (), (0.0,), ("x",)))  # fmt: skip
+    found = program.run(torch.tensor([[0, 1]]))["h"][0, 0]
+    assert torch.allclose(found, torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64), atol=1e-7)
+
+
+def test_files() -> None:
+    assert Program.from_json(REPEATS.to_json()) == REPEATS
+    data = json.loads(REPEATS.to_json())
+    data["steps"][1]["entries"] = [5] * 9
+    for text, said in ((json.dumps(data), "entries below 2"), ("{}", "not a program"), ("[1", "not a program")):
+        with pytest.raises(InterpError, match=said):
+            Program.from_json(text)
+    assert REPEATS.constants == 3 + 4 + 6  # three pairs of positions, three equal pairs and a default, the readout
+
+
+def test_refusals() -> None:
+    with pytest.raises(InterpError, match="no earlier step makes"):
+        Program(WORDS, 4, True, (), YES)
+    with pytest.raises(InterpError, match="at most 4"):
+        REPEATS(["a"] * 5)
+    with pytest.raises(InterpError, match="not a token"):
+        REPEATS(["c"])
