@@ -22,7 +22,7 @@ WANTED = ("counting_attention", "counting_mechanism", "counting_logits", "counti
 
 def study(arguments: Arguments) -> Report:
     name = arguments.checkpoint
-    known = interp.list_sections(name).set_index("section")["status"]
+    known = interp.analyze(name, sections=["accuracy"]).sections.set_index("section")["status"]
     options = {"counting_logits": {"tokens": arguments.pick(16, 6, 3)}}
     wanted = [section for section in WANTED if known[section] == "applies"] or list(WANTED)
     report = interp.analyze(name, sections=wanted, options=options)

@@ -16,12 +16,9 @@ _PUBLIC = {
     "InterpError": "interp.errors",
     "Layer": "interp.spec",
     "ModelSpec": "interp.spec",
-    "Pairs": "interp.tasks",
-    "Place": "interp.measures.hypothesis_places",
     "Report": "interp.report",
     "Task": "interp.tasks",
     "TaskModel": "interp.architecture.task_model",
-    "TaskRef": "interp.spec",
     "Training": "interp.spec",
     "Variable": "interp.measures.hypothesis",
     "ablate_heads": "interp.measures.ablation",
@@ -29,11 +26,10 @@ _PUBLIC = {
     "build": "interp.zoo",
     "certify": "interp._analyze",
     "explain": "interp._analyze",
-    "from_function": "interp.readers.inspection",
+    "check_conversion": "interp.readers.inspection",
     "head_metrics": "interp.measures.heads",
     "learn_automaton": "interp.explanations.automata",
     "list_models": "interp.listing",
-    "list_sections": "interp._analyze",
     "list_tasks": "interp.listing",
     "live": "interp.sections.live",
     "load": "interp.zoo",
@@ -42,8 +38,8 @@ _PUBLIC = {
     "save": "interp.zoo",
     "section": "interp.sections",
     "sweep": "interp.sweeps.sweep",
-    "test_circuit": "interp.measures.faithfulness",
-    "test_hypothesis": "interp.measures.hypothesis_test",
+    "evaluate_circuit": "interp.measures.faithfulness",
+    "evaluate_hypothesis": "interp.measures.hypothesis_scores",
     "train": "interp.training.train",
 }
 _ROOMS = (
@@ -87,7 +83,6 @@ if TYPE_CHECKING:
     from interp._analyze import analyze as analyze
     from interp._analyze import certify as certify
     from interp._analyze import explain as explain
-    from interp._analyze import list_sections as list_sections
     from interp.architecture.task_model import TaskModel as TaskModel
     from interp.certificates import Certificate as Certificate
     from interp.errors import InterpError as InterpError
@@ -96,24 +91,21 @@ if TYPE_CHECKING:
     from interp.listing import list_models as list_models
     from interp.listing import list_tasks as list_tasks
     from interp.measures.ablation import ablate_heads as ablate_heads
-    from interp.measures.faithfulness import test_circuit as test_circuit
+    from interp.measures.faithfulness import evaluate_circuit as evaluate_circuit
     from interp.measures.heads import head_metrics as head_metrics
     from interp.measures.hypothesis import Hypothesis as Hypothesis
     from interp.measures.hypothesis import Variable as Variable
-    from interp.measures.hypothesis_places import Place as Place
-    from interp.measures.hypothesis_test import test_hypothesis as test_hypothesis
+    from interp.measures.hypothesis_scores import evaluate_hypothesis as evaluate_hypothesis
     from interp.measures.interventions import reweight_attention as reweight_attention
-    from interp.readers.inspection import from_function as from_function
+    from interp.readers.inspection import check_conversion as check_conversion
     from interp.report import Report as Report
     from interp.sections import section as section
     from interp.sections.live import live as live
     from interp.spec import Layer as Layer
     from interp.spec import ModelSpec as ModelSpec
-    from interp.spec import TaskRef as TaskRef
     from interp.spec import Training as Training
     from interp.sweeps.sweep import sweep as sweep
     from interp.tasks import Batch as Batch
-    from interp.tasks import Pairs as Pairs
     from interp.tasks import Task as Task
     from interp.tasks import register_task as register_task
     from interp.training.train import train as train

@@ -58,7 +58,7 @@ def analyze(
     Your own HookedTransformer needs its task. `tokens` maps the task's tokens to the model's ids, `outputs` maps answer
     words to the model's outputs, and `padding` is "mask" unless the model attends to padding. A file of an external
     model also needs its `config`, as in interp.load.
-    sections: names of the sections to make (default: all that apply; see list_sections). options: keyword
+    sections: names of the sections to make (default: all that apply; see `report.sections`). options: keyword
     arguments of sections by name, {"heads": {...}}.
     inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: time limit per
     section, a few seconds by default; it determines the number of inputs unless `inputs` is given. For one section
@@ -184,7 +184,8 @@ def list_sections(
 
     Example:
 
-        >>> found = interp.list_sections("count01/minimal").set_index("section")
+        >>> from interp._analyze import list_sections
+        >>> found = list_sections("count01/minimal").set_index("section")
         >>> found.loc["accuracy", "status"]
         'applies'
     """
@@ -258,7 +259,9 @@ def _page(
     """Make one model's report. load: Python code that loads the model, if known."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
-        fill(Study(subject, load, asked), report, sections, options)
+        study = Study(subject, load, asked)
+        fill(study, report, sections, options)
+    report.list_sections = partial(availability, study)
     report.replace_bare_figures()
     return report
 

@@ -297,11 +297,11 @@ def sections(
     format: FormatOption = Format.table,
 ) -> None:
     """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
-    import interp
+    from interp._analyze import list_sections
 
     given = foreign(task, config, tokens, outputs, padding)
     named = checkpoints if len(checkpoints) > 1 else checkpoints[0]
-    _print(interp.list_sections(named, inputs=inputs, seconds=seconds, **given), format)
+    _print(list_sections(named, inputs=inputs, seconds=seconds, **given), format)
 
 
 @app.command()

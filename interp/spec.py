@@ -100,7 +100,7 @@ class TaskRef(_Frozen):
 
     Example:
 
-        >>> interp.TaskRef(name="histogram", parameters={"T": 16}).parameters
+        >>> interp.spec.TaskRef(name="histogram", parameters={"T": 16}).parameters
         (('T', 16),)
     """
 
@@ -303,7 +303,7 @@ class ModelSpec(_Frozen):
     Example:
 
         >>> layer = interp.Layer(n_heads=2, d_head=4)
-        >>> spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=8, layers=(layer,), readout_at="=")
+        >>> spec = interp.ModelSpec(task="count01", d_model=8, layers=(layer,), readout_at="=")
         >>> spec.symmetry
         'counts'
         >>> spec.replace(positions="learned").problems()
@@ -335,6 +335,12 @@ class ModelSpec(_Frozen):
     rotary_pairs: Literal["halves", "adjacent"] = "halves"
 
     # ---------------------------------------------------------------- validation
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """Accept the name of a task without parameters."""
+        return {"name": value} if isinstance(value, str) else value
 
     def problems(self) -> list[str]:
         """List the problems of this spec, one sentence each; empty if it can be built."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import interp
+from interp._analyze import list_sections
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
@@ -71,7 +72,7 @@ def test_a_comparison_tells_models_and_tasks_apart() -> None:
     assert table["model"].to_list() == ["languages/one", "count01/minimal", "languages/one (3)"]
     assert table["task"].to_list() == ["one", "count01", "one"]
     assert "task" not in interp.analyze(["count01/minimal"] * 2, sections=["question"]).tables["comparison"]
-    sections = interp.list_sections(["languages/one"] * 2)
+    sections = list_sections(["languages/one"] * 2)
     assert list(sections.columns) == ["section", "title", "languages/one", "languages/one (2)"]
 
 
@@ -80,7 +81,7 @@ def test_of_several_models_an_error_names_the_one_it_is_about() -> None:
     with torch.no_grad():
         broken.embed.W_E[0, 0] = torch.nan
     sentence = "^1 of the [0-9]+ weights of embed.W_E are not finite: the model cannot be analyzed$"
-    for use in (interp.analyze, interp.list_sections, interp.live):
+    for use in (interp.analyze, list_sections, interp.live):
         with pytest.raises(InterpError, match=sentence):
             use(broken)
     with pytest.raises(InterpError, match=f"^{broken.spec.id}, seed 0: {sentence[1:]}"):

@@ -243,11 +243,15 @@ def test_fields_are_checked_all_at_once() -> None:
     assert any("layers.0: d_head is missing" in problem for problem in found)
 
 
+def test_a_task_without_parameters_is_named_by_its_name() -> None:
+    assert ModelSpec.from_dict(COUNT01.to_dict() | {"task": "count01"}).task == TaskRef(name="count01")
+
+
 @pytest.mark.parametrize(
     ("data", "word"),
     [
         ({}, "task"),
-        ({"task": "count01"}, "task"),
+        ({"task": 5}, "task"),
         ({"schema": 2}, "schema 2"),
         ({"schema": "1"}, "schema '1'"),
         ({"origin": {"kind": "magic"}}, "magic"),

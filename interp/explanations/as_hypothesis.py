@@ -20,7 +20,7 @@ FAR = 1 << 12
 
 
 def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hypothesis:
-    """Return the explained parts as variables for interp.test_hypothesis. setting: the setting of the program.
+    """Return the explained parts as variables for interp.evaluate_hypothesis. setting: the setting of the program.
 
     Raises InterpError if no part was explained.
     """

@@ -90,7 +90,7 @@ class Explanation:
 
     @property
     def hypothesis(self) -> Hypothesis:
-        """The explained parts as variables with their places: interp.test_hypothesis(model, found.hypothesis).
+        """The explained parts as variables with their places: interp.evaluate_hypothesis(model, found.hypothesis).
 
         Raises InterpError if no part was explained.
         """

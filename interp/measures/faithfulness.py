@@ -5,8 +5,6 @@ some of its parts hurts the circuit as much as the model; *minimal* if it needs 
 2023 apply such tests to edges.
 """
 
-# ruff: noqa: PT028  (test_circuit is not a pytest test: users call it by that name)
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -79,7 +77,7 @@ class CircuitTest:
 _PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "pooled_mean": "mean-ablated", "resample": "resample-ablated"}
 
 
-def test_circuit(
+def evaluate_circuit(
     model: Model,
     heads: Iterable[Any] | None = None,
     edges: Iterable[tuple[Any, Any]] | None = None,
@@ -101,7 +99,7 @@ def test_circuit(
     Example:
 
         >>> model = interp.load("count01/paper")
-        >>> print(interp.test_circuit(model, heads=[3, 9], draws=0))
+        >>> print(interp.evaluate_circuit(model, heads=[3, 9], draws=0))
         With all but head 0.3, head 0.9 mean-ablated, accuracy is 0.5020 (whole model: 0.9813; all ablated: 0.5020).
     """
     subject = Subject.of(model)
@@ -122,9 +120,6 @@ def test_circuit(
         kept += [known[layer] for layer in wanted]
         everything = everything + mlps_of(subject)
     return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)
-
-
-test_circuit.__test__ = False  # type: ignore[attr-defined]  # otherwise pytest would collect it as a test
 
 
 def _of_parts(

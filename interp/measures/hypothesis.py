@@ -7,7 +7,7 @@
         ],
         answer=lambda even, never_below: even & never_below,
     )
-    interp.test_hypothesis(model, hypothesis)
+    interp.evaluate_hypothesis(model, hypothesis)
 
 The value of a variable is a feature that the task declares, or a function of the tokens, or a function of other
 variables (`of`). If a variable has no place, inputs must agree on it wherever the hypothesis uses it.

@@ -38,7 +38,8 @@ class Place:
 
     Example:
 
-        >>> print(interp.Place(1, position=3, basis=torch.eye(8)[:, :2]))
+        >>> from interp.measures.hypothesis_places import Place
+        >>> print(Place(1, position=3, basis=torch.eye(8)[:, :2]))
         stream 1 @ 3 (2 directions)
     """
 

@@ -43,7 +43,7 @@ def find_reader(source: Source) -> Reader:
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
         f"{'; '.join(reader.name for reader in readers())}; "
-        "for other formats, rename the tensors as in TransformerLens and check the result with interp.from_function"
+        "for other formats, rename the tensors as in TransformerLens and check the result with interp.check_conversion"
     )
 
 

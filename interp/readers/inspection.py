@@ -90,7 +90,7 @@ def _vocabulary(reading: Reading) -> str:
 def _compared(reading: Reading) -> str:
     """Compare the converted model's logits with the original library's, in one sentence."""
     if reading.blocks is not None or reading.original is None:
-        return "no: its library is not available; interp.from_function compares with your own forward pass"
+        return "no: its library is not available; interp.check_conversion compares with your own forward pass"
     try:
         worst = deviation(stock_model(read_config(reading.fields), reading.tensors), reading.original)
     except InterpError as error:
@@ -102,7 +102,7 @@ ROWS = 50
 
 
 @torch.no_grad()
-def from_function(
+def check_conversion(
     forward: Any, like: Any, tokens: Mapping[str, int] | None = None, outputs: Mapping[str, int] | None = None
 ) -> float:
     """Compare a converted model with the user's own forward pass at the read positions of 50 inputs of its task.
@@ -122,7 +122,7 @@ def from_function(
     Example:
 
         >>> model = interp.build("count01/minimal")
-        >>> interp.from_function(lambda tokens: model(tokens), like=model) < 1e-5
+        >>> interp.check_conversion(lambda tokens: model(tokens), like=model) < 1e-5
         True
     """
     subject = Subject.of(like)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -80,10 +80,18 @@ class Report:
         self.tables: dict[str, pd.DataFrame] = {}
         self.figures: dict[str, go.Figure] = {}
         self.in_words: dict[str, str] = {}
+        self.list_sections: Callable[[], pd.DataFrame] | None = None
 
     def __repr__(self) -> str:
         tables, figures, facts = (", ".join(keys) or "none" for keys in (self.tables, self.figures, self.facts))
         return f"Report({self.title!r}, tables: {tables}; figures: {figures}; facts: {facts})"
+
+    @property
+    def sections(self) -> pd.DataFrame:
+        """All sections, with their status for this report's model: see `interp sections`."""
+        if self.list_sections is None:
+            raise InterpError("a page on several models, or without a model, has no list of sections")
+        return self.list_sections()
 
     @property
     def verdict(self) -> str:

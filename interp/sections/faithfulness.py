@@ -6,7 +6,7 @@ import pandas as pd
 
 from interp import words
 from interp.measures.ablation import ablate
-from interp.measures.faithfulness import CircuitTest, test_circuit
+from interp.measures.faithfulness import CircuitTest, evaluate_circuit
 from interp.measures.runs import heads_of
 from interp.measures.subject import Subject
 from interp.populations import SECONDS, Population
@@ -51,12 +51,12 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
     low, high = 0, len(order)
     while low < high:  # accuracy may fall as the set grows, so the report measures the final set
         size = (low + high) // 2 if low else 0
-        found = test_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
+        found = evaluate_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
         if found.circuit.accuracy >= found.model.accuracy - TOLERANCE:
             high = size
         else:
             low = size + 1
-    return test_circuit(subject, heads=order[:low], test=test, reference=train)
+    return evaluate_circuit(subject, heads=order[:low], test=test, reference=train)
 
 
 def sentence(found: CircuitTest, n: int, population: Population) -> str:

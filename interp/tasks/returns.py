@@ -182,7 +182,7 @@ def _features(task: Any, what: str, given: Any, batch: Any) -> Any:
 def _corrupt(task: Any, what: str, given: Any, batch: Any) -> Any:
     if not isinstance(given, Pairs):
         raise TaskError(
-            f"task {task.name}: {what} gives {of_type(given)}; it must be an interp.Pairs(clean, corrupted)"
+            f"task {task.name}: {what} gives {of_type(given)}; it must be an interp.tasks.Pairs(clean, corrupted)"
         )
     for part in (given.clean, given.corrupted):
         refuse(task, batch_problems(task, part, what))

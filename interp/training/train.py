@@ -118,8 +118,7 @@ def train(
 
         >>> layer = interp.Layer(n_heads=2, d_head=4)
         >>> recipe = interp.Training(data="fresh", samples_per_epoch=64, batch_size=32, epochs=2)
-        >>> task = interp.TaskRef(name="count01")
-        >>> spec = interp.ModelSpec(task=task, d_model=8, layers=(layer,), readout_at="=", origin=recipe)
+        >>> spec = interp.ModelSpec(task="count01", d_model=8, layers=(layer,), readout_at="=", origin=recipe)
         >>> models = interp.train(spec, seeds=range(2))
         >>> [model.seed for model in models], models[0].history["epoch"].tolist()
         ([0, 1], [0, 1, 2])

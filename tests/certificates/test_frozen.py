@@ -214,7 +214,7 @@ class InOrder(Count01):
 
 def test_a_spec_may_state_a_default_of_its_task() -> None:
     spec = interp.ModelSpec(
-        task=interp.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
+        task=interp.spec.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
         d_model=4, layers=(interp.Layer(n_heads=1, d_head=4),), positions="learned", max_length=2, readout_at="last",
     )  # fmt: skip
     assert interp.certify(interp.build(spec, seed=0)).status == "refuted"

@@ -159,13 +159,13 @@ def test_a_first_token_is_there_only_where_the_task_has_it() -> None:
     forward = shape.original(shape.path("gpt2"))
     ids = {"(": 0, ")": 1}
     bare = interp.load(shape.path("gpt2"), task=NoMark(), tokens=ids, outputs=shape.load["outputs"])
-    assert interp.from_function(forward, bare) < 1e-5
+    assert interp.check_conversion(forward, bare) < 1e-5
 
     def behind_mark(tokens: Tensor) -> Tensor:
         return forward(torch.cat([torch.full((len(tokens), 1), 3), tokens], 1))[:, 1:]
 
     with pytest.raises(CheckpointError, match=r"on '[()]+' at position \d"):
-        interp.from_function(behind_mark, bare)
+        interp.check_conversion(behind_mark, bare)
     with_mark, without = interp.certify(shape.subject("gpt2")), interp.certify(bare)
     assert isinstance(with_mark.accuracy, float)
     assert isinstance(without.accuracy, float)
@@ -198,9 +198,9 @@ def test_positions_that_start_elsewhere_are_found_and_cut_off() -> None:
     state["transformer.wpe.weight"] = torch.cat([torch.randn(2, table.shape[1]), table])
     given: dict[str, Any] = {"task": Sums(), "tokens": ids, "config": {"n_heads": 2, "act_fn": "gelu"}}
     with pytest.raises(CheckpointError, match="differs from forward"):
-        interp.from_function(shifted, interp.load(state, **given))
+        interp.check_conversion(shifted, interp.load(state, **given))
     state["transformer.wpe.weight"] = state["transformer.wpe.weight"][2:]
-    assert interp.from_function(shifted, interp.load(state, **given)) < 1e-5
+    assert interp.check_conversion(shifted, interp.load(state, **given)) < 1e-5
     assert interp.certify(model).status == "certified"
 
 
@@ -208,7 +208,7 @@ def test_positions_that_start_elsewhere_are_found_and_cut_off() -> None:
 def test_a_model_that_sees_its_answers_is_not_certified(digits: int) -> None:
     """A bidirectional model can copy every digit of the sum but the last from the row: right on each of them, and
     wrong on all that it generates. On few inputs, which are run, and on many, which are not."""
-    task = interp.TaskRef(name="addition", parameters=(("digits", digits),))
+    task = interp.spec.TaskRef(name="addition", parameters=(("digits", digits),))
     spec = interp.ModelSpec(task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2),))
     with pytest.raises(UnsupportedError, match="bidirectional, and rows of task addition hold the answers"):
         interp.certify(interp.build(spec))

@@ -209,7 +209,7 @@ def test_the_largest_of_many_numbers(terms: int) -> None:
 @pytest.mark.parametrize("name", ["brackets", "parity"])
 def test_strings_of_forty_symbols(name: str) -> None:
     """A recognizer that says yes to every string is wrong on all that are no members, and on no other."""
-    task = interp.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
+    task = interp.spec.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
     spec = interp.ModelSpec(
         task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp=interp.spec.MLP(d_mlp=3)),),
         positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid",
@@ -226,7 +226,7 @@ def test_strings_of_forty_symbols(name: str) -> None:
 
 def recognizer(name: str, length: int, shift: float) -> TaskModel:
     """Says yes where |x - shift| < 1/2: x is the sum of all symbols, or the first one alone (task first)."""
-    task = interp.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
+    task = interp.spec.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
     spec = interp.ModelSpec(
         task=task, d_model=5, direction="bidirectional", positions="learned", max_length=length + 2,
         layers=(interp.Layer(d_head=1, scale=1.0, mlp=interp.spec.MLP(d_mlp=2)),), readout="scalar",

@@ -21,13 +21,13 @@ def found() -> Explanation:
 def test_what_was_found_survives_scrubbing(found: Explanation) -> None:
     guess = found.hypothesis
     assert [one.at for one in guess.variables] == [("head 0.0",)]
-    test = interp.test_hypothesis(MODEL, guess, MODEL.task.sample(300, seed=1))
+    test = interp.evaluate_hypothesis(MODEL, guess, MODEL.task.sample(300, seed=1))
     assert test.scrubbed.accuracy > 0.99
 
 
 def test_a_false_quantity_does_not(found: Explanation) -> None:
     wrong = (replace(found.parts[0], quantities=(("extreme", "smallest", 1),)),)
-    test = interp.test_hypothesis(MODEL, replace(found, parts=wrong).hypothesis, MODEL.task.sample(300, seed=1))
+    test = interp.evaluate_hypothesis(MODEL, replace(found, parts=wrong).hypothesis, MODEL.task.sample(300, seed=1))
     assert test.scrubbed.accuracy < 0.7
 
 

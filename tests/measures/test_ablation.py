@@ -112,8 +112,8 @@ def test_heads_have_the_same_names_in_every_measure() -> None:
     assert by_name["loss"].tolist() == by_number["loss"].tolist()
     assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == (1, 0)  # heads 0.1 and 0.0
     with pytest.raises(InterpError, match=r"\(1, 0\) is a group of two heads; head 1.0 is 'head 1.0' or its number, 2"):
-        interp.test_circuit(subject, heads=[(1, 0)], test=batch)
-    kept = [interp.test_circuit(subject, heads=[head], test=batch, draws=0).kept for head in (2, "1.0", "head 1.0")]
+        interp.evaluate_circuit(subject, heads=[(1, 0)], test=batch)
+    kept = [interp.evaluate_circuit(subject, heads=[head], test=batch, draws=0).kept for head in (2, "1.0", "head 1.0")]
     assert kept == [("head 1.0",)] * 3
     with pytest.raises(InterpError, match=r"unknown head '7.7'"):
         interp.ablate_heads(subject, [("7.7",)], test=batch)

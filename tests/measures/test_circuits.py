@@ -45,7 +45,7 @@ def test_one_layer_without_positions_is_the_exact_circuit() -> None:
 def small(**layer: object) -> interp.TaskModel:
     """Random weights of order one, gains and biases of norms included."""
     layers = (interp.Layer(n_heads=2, d_head=3, **layer),)
-    spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=5, layers=layers, dtype="float64")
+    spec = interp.ModelSpec(task="count01", d_model=5, layers=layers, dtype="float64")
     model, generator = interp.build(spec), torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
@@ -161,7 +161,7 @@ def test_waves_in_outputs_are_the_diagonal_of_their_transform() -> None:
     """All p^3 outputs of modular addition: power at k (a + b - c), each pair's mean aside (Nanda et al. 2023)."""
     for p in (7, 6):
         layers = (interp.Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5)),)
-        task = interp.TaskRef(name="modular-addition", parameters={"p": p})
+        task = interp.spec.TaskRef(name="modular-addition", parameters={"p": p})
         spec = interp.ModelSpec(task=task, d_model=4, layers=layers, readout_at="=", origin=Training(init="torch"))
         model = TaskModel(spec, seed=3, dtype="float64")
         (batch,) = model.task.inputs(chunk=p * p)

@@ -9,7 +9,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.edges import Edge, check_edges, edge_effects, edges, nodes, run_edges
-from interp.measures.faithfulness import test_circuit as try_circuit
+from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.pairs import make_pairs
 from interp.measures.runs import forward
 from interp.measures.subject import Subject
@@ -140,7 +140,7 @@ def test_what_is_no_edge() -> None:
 def test_all_edges_are_the_model_and_none_are_nothing() -> None:
     subject = standin("recall")
     test = subject.task.sample(60, seed=1)
-    found = try_circuit(
+    found = evaluate_circuit(
         subject, edges=edges(subject), test=test, reference=subject.task.sample(50, "train"), mode="resample"
     )
     assert found.circuit.accuracy == found.model.accuracy == 1.0

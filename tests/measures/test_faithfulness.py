@@ -13,14 +13,14 @@ from standins import standin
 import interp
 from interp.errors import InterpError
 from interp.measures.ablation import ablate
-from interp.measures.faithfulness import test_circuit as try_circuit
+from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.runs import heads_of
 
 
 def test_the_whole_model_is_its_own_circuit() -> None:
     subject = standin("recall")
     test = subject.task.sample(80, seed=1)
-    found = try_circuit(subject, heads=range(4), test=test)
+    found = evaluate_circuit(subject, heads=range(4), test=test)
     assert found.circuit == found.model
     assert found.faithfulness == pytest.approx(1.0)
     assert found.incompleteness == 0.0
@@ -31,7 +31,7 @@ def test_the_whole_model_is_its_own_circuit() -> None:
 def test_complements_are_silenced(mode) -> None:
     subject = standin("ends")
     test, reference = subject.task.sample(60, seed=1), subject.task.sample(60, "train", seed=1)
-    found = try_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, test=test, reference=reference, seed=3)
+    found = evaluate_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, test=test, reference=reference, seed=3)
     heads = heads_of(subject)
     rest = [heads[i] for i in (1, 2, 5)]
     scores = ablate(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)
@@ -44,8 +44,8 @@ def test_complements_are_silenced(mode) -> None:
 def test_mlps_can_be_part_of_it() -> None:
     subject = standin("balance")
     test = subject.task.sample(60, seed=1)
-    all_of_it = try_circuit(subject, heads=range(3), mlps=[0], mode="zero", test=test)
-    without = try_circuit(subject, heads=range(3), mlps=[], mode="zero", test=test)
+    all_of_it = evaluate_circuit(subject, heads=range(3), mlps=[0], mode="zero", test=test)
+    without = evaluate_circuit(subject, heads=range(3), mlps=[], mode="zero", test=test)
     assert all_of_it.circuit.accuracy == all_of_it.model.accuracy
     assert without.circuit.accuracy < all_of_it.circuit.accuracy
 
@@ -62,11 +62,11 @@ def test_mlps_can_be_part_of_it() -> None:
 )
 def test_refusals(arguments, sentence) -> None:
     with pytest.raises(InterpError, match=sentence):
-        try_circuit(standin("recall"), **arguments)
+        evaluate_circuit(standin("recall"), **arguments)
 
 
 def test_it_is_public() -> None:
-    assert interp.test_circuit is try_circuit
+    assert interp.evaluate_circuit is evaluate_circuit
 
 
 def test_where_no_head_does_anything_no_share_is_recovered() -> None:
@@ -74,8 +74,8 @@ def test_where_no_head_does_anything_no_share_is_recovered() -> None:
     idle = copy.deepcopy(subject.model)
     for block in idle.blocks:
         torch.nn.init.zeros_(block.attn.W_O)
-    found = try_circuit(replace(subject, model=idle), heads=[0], test=subject.task.sample(20), draws=0)
+    found = evaluate_circuit(replace(subject, model=idle), heads=[0], test=subject.task.sample(20), draws=0)
     assert found.nothing == found.model
     assert math.isnan(found.faithfulness)
     with pytest.raises(InterpError, match=r"unknown head '\(0, 1, 2\)'"):
-        try_circuit(subject, heads=[(0, 1, 2)])
+        evaluate_circuit(subject, heads=[(0, 1, 2)])

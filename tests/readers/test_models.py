@@ -187,12 +187,12 @@ def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm:
         wanted = made(torch.tensor([4, 0, 2])[tokens], mask)
         torch.testing.assert_close(model(tokens), wanted, rtol=1e-5, atol=1e-5)
     ours = lambda rows: made(rows, mask)  # noqa: E731
-    assert interp.from_function(ours, model) < 1e-5
+    assert interp.check_conversion(ours, model) < 1e-5
     with pytest.raises(CheckpointError, match="forward returns"):
-        interp.from_function(lambda rows: 1.01 * ours(rows), model)
+        interp.check_conversion(lambda rows: 1.01 * ours(rows), model)
     settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
     with pytest.raises(CheckpointError, match="forward returns"):  # ids that are said again are believed
-        interp.from_function(ours, model, tokens={"a": 0, "b": 1, "c": 2})
+        interp.check_conversion(ours, model, tokens={"a": 0, "b": 1, "c": 2})
     again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
     torch.testing.assert_close(again(tokens), model(tokens))  # type: ignore[operator]
     with pytest.raises(InterpError, match="number of heads"):

@@ -61,7 +61,7 @@ def test_inspect_asks_for_what_a_file_leaves_open(name: str, words: str) -> None
 
 
 def test_a_module_that_no_reader_knows_is_told_what_to_do() -> None:
-    with pytest.raises(InterpError, match=r"check the result with interp\.from_function"):
+    with pytest.raises(InterpError, match=r"check the result with interp\.check_conversion"):
         inspect(SHAPES["adder"].path("adder"))
 
 
@@ -141,4 +141,4 @@ def test_each_row_of_the_table_runs(number: int, tmp_path: Path, monkeypatch: py
     ids = {key: value for key, value in shape.load.items() if key != "config"}  # the fixture's, which no row can know
     names |= {"task": shape.task(), "interp": SimpleNamespace(load=partial(interp.load, **ids))}
     model = eval(code.strip("`"), names)
-    assert interp.from_function(shape.original(shape.path(name)), model) < 1e-3
+    assert interp.check_conversion(shape.original(shape.path(name)), model) < 1e-3

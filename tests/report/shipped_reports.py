@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import interp
+from interp._analyze import list_sections
 from interp.report import Report
 from interp.sections import all_sections
 
@@ -29,7 +30,7 @@ CLICKED = (
 
 def drawn(name: str, *others: str) -> Report:
     """Every section that draws and applies, after the others."""
-    applies = interp.list_sections(name).query("status == 'applies'")["section"]
+    applies = list_sections(name).query("status == 'applies'")["section"]
     return interp.analyze(name, sections=[*others, *sorted({*drawing_sections()} & {*applies} - {*others})])
 
 

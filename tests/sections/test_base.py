@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import interp
+from interp._analyze import list_sections
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -124,7 +125,7 @@ def test_a_section_of_ones_own_appears_in_a_report(own: None) -> None:
     assert list(report.tables) == ["mine"]
     assert report.facts == {"rows": 5}
     assert report.verdict == "It has rows."
-    assert "mine" in list(interp.list_sections(model)["section"])
+    assert "mine" in list(list_sections(model)["section"])
     with pytest.raises(InterpError, match=r"unknown section 'mind'.*did you mean 'mine'"):
         interp.analyze(model, sections=["mind"])
     with pytest.raises(InterpError, match="unknown option of section mine 'row'; known: rows"):
@@ -149,13 +150,15 @@ def test_needs_and_costs(own: None) -> None:
         raise UnsupportedError("three heads are needed")
 
     model = interp.build("count01/minimal")
-    found = interp.list_sections(model).set_index("section")
+    found = list_sections(model).set_index("section")
     assert found.loc["never", ["status", "note"]].tolist() == ["does not apply", "it has no wings"]
     assert found.loc["costly", ["status", "note"]].tolist() == ["on request", "about 75 s"]
     assert found.loc["refusing", "status"] == found.loc["cheap", "status"] == "applies"
     with pytest.raises(UnsupportedError, match="section never does not apply: it has no wings"):
         interp.analyze(model, sections=["never"])
-    assert "Costly" in interp.analyze(model, sections=["costly"]).html()
+    report = interp.analyze(model, sections=["costly"])
+    assert "Costly" in report.html()
+    assert report.sections.equals(list_sections(model))
     assert "Not shown: three heads are needed." in interp.analyze(model, sections=["refusing"]).html()
 
 
@@ -167,12 +170,12 @@ def test_sections_of_several_models_side_by_side(own: None) -> None:
     def costly(study: Study, report: Report) -> None: ...
 
     models = [interp.build("languages/parity"), interp.build("languages/first")]
-    table = interp.list_sections(models).set_index("section")
+    table = list_sections(models).set_index("section")
     assert list(table.columns) == ["title", *(f"{model.spec.id}, seed 0" for model in models)]
     assert table.loc["two_heads"].tolist() == ["Two heads", "applies", "no: one head"]
     assert table.loc["costly"].tolist() == ["Costly", *["on request, about 75 s"] * 2]
     with pytest.raises(InterpError, match="no model is given"):
-        interp.list_sections([])
+        list_sections([])
 
 
 def test_a_name_is_taken_once(own: None) -> None:

@@ -1,4 +1,4 @@
-"""The circuit that the heads suggest: what is said of it is what test_circuit measures."""
+"""The circuit that the heads suggest: what is said of it is what evaluate_circuit measures."""
 
 from __future__ import annotations
 

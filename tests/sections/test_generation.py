@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import interp
+from interp._analyze import list_sections
 from interp.sections.generation import sentence
 
 
@@ -30,7 +31,7 @@ def test_a_broken_adder_is_not() -> None:
 
 
 def test_a_task_without_generated_answers_says_why() -> None:
-    listed = interp.list_sections("count01/minimal").set_index("section")
+    listed = list_sections("count01/minimal").set_index("section")
     assert "read at one position" in listed.loc["generation", "note"]
 
 

@@ -39,7 +39,7 @@ def test_a_row_is_an_input_by_its_length_where_all_rows_are(n_inputs, alphabet, 
 
 
 def test_longer_inputs_are_asked_of_a_model_that_takes_them() -> None:
-    task = interp.TaskRef(name="parity", parameters=(("length", 6),))
+    task = interp.spec.TaskRef(name="parity", parameters=(("length", 6),))
     spec = interp.ModelSpec(
         task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2),), positions="none",
         readout="scalar", readout_at="[CLS]", decision="sigmoid",

@@ -59,7 +59,7 @@ def test_no_neurons() -> None:
 
 
 def test_frequencies_of_neurons_where_addition_acts() -> None:
-    task = interp.tasks.make_task(interp.TaskRef(name="modular-addition", parameters=(("p", 7), ("share", 0.2))))
+    task = interp.tasks.make_task(interp.spec.TaskRef(name="modular-addition", parameters=(("p", 7), ("share", 0.2))))
     layer = interp.Layer(d_head=8, mlp=interp.spec.MLP(d_mlp=12, activation="relu"))
     spec = interp.ModelSpec(
         task=task.ref,

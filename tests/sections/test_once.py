@@ -38,9 +38,7 @@ def _distinct(calls: list[Any]) -> int:
 
 
 def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = interp.ModelSpec(
-        task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
-    )
+    spec = interp.ModelSpec(task="count01", d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64")
     study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=60))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")

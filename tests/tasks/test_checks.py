@@ -193,13 +193,13 @@ def test_an_unknown_task_says_how_to_register_it() -> None:
 def test_rooms_answer_in_a_fresh_python() -> None:
     code = (
         "import interp; assert 'heads' in dir(interp.measures); assert interp.measures.subsets.all_subsets; "
-        "assert interp.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.TaskRef"
+        "assert interp.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.spec.TaskRef"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_spec_is_read_where_its_task_says() -> None:
-    spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=4, layers=(interp.Layer(d_head=2),))
+    spec = interp.ModelSpec(task="count01", d_model=4, layers=(interp.Layer(d_head=2),))
     model = interp.build(spec)
     assert model.spec.readout_at == "="
     assert model.predict(model.task.sample(2).tokens).shape == (2,)

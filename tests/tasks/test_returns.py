@@ -150,7 +150,7 @@ GIVEN: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str]] = {
     "nan": ({"features": lambda self, b: {"a": b.lengths / 0 * 0}}, lambda task: task.features(task.batch(WORDS)),
             "has values of 'a' that are not finite"),
     "pairs": ({"corrupt": lambda self, batch, seed=0: (batch, batch)}, lambda task: task.corrupt(task.batch(WORDS)),
-              r"corrupt\(batch\) gives a tuple; it must be an interp.Pairs"),
+              r"corrupt\(batch\) gives a tuple; it must be an interp.tasks.Pairs"),
     "half a pair": ({"corrupt": lambda self, batch, seed=0: other(Pairs(batch, batch), corrupted=None)},
                     lambda task: task.corrupt(task.batch(WORDS)), "gives a NoneType; it must be an interp.Batch"),
     "orders": ({"multisets": lambda self, chunk=9: iter([(self.batch(WORDS), [1] * 8)])},

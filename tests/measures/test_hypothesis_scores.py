@@ -10,9 +10,10 @@ from planted import Pairing, planted
 from standins import standin
 
 import interp
-from interp import Hypothesis, Place, Variable
+from interp import Hypothesis, Variable
 from interp.errors import InterpError
-from interp.measures.hypothesis_test import test_hypothesis as score
+from interp.measures.hypothesis_places import Place
+from interp.measures.hypothesis_scores import evaluate_hypothesis as score
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 
@@ -257,6 +258,5 @@ def test_what_is_not_a_hypothesis_is_refused(pairing) -> None:
         score(pairing, "head 0.0 copies a")
 
 
-def test_it_is_public_and_no_test() -> None:
-    assert interp.test_hypothesis is score
-    assert score.__test__ is False
+def test_it_is_public() -> None:
+    assert interp.evaluate_hypothesis is score

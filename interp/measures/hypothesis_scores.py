@@ -5,8 +5,6 @@ recovered if this does not increase the loss, and 0% if the loss is as high as w
 interventions (Geiger et al. 2021), see measures.interchange.
 """
 
-# ruff: noqa: PT028  (test_hypothesis is not a pytest test: users call it by that name)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -113,7 +111,7 @@ class HypothesisTest:
         return "\n".join(lines)
 
 
-def test_hypothesis(
+def evaluate_hypothesis(
     model: Model,
     hypothesis: Any,
     inputs: Batch | None = None,
@@ -139,7 +137,7 @@ def test_hypothesis(
 
         >>> model = interp.build("languages/parity")
         >>> both = interp.Hypothesis([interp.Variable("answer", at=["head 1.0", "head 1.1"])])
-        >>> found = interp.test_hypothesis(model, both, model.task.enumerate_up_to(4))
+        >>> found = interp.evaluate_hypothesis(model, both, model.task.enumerate_up_to(4))
         >>> found.exact, found.scrubbed.accuracy
         (True, 1.0)
     """
@@ -172,9 +170,6 @@ def test_hypothesis(
         _interchanges(scrubber, program, pairs, seed),
         _by_answer(subject, scrubber, scrub),
     )
-
-
-test_hypothesis.__test__ = False  # type: ignore[attr-defined]  # otherwise pytest would collect it as a test
 
 
 # ---------------------------------------------------------------- places and inputs
