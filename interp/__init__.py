@@ -25,6 +25,7 @@ _PUBLIC = {
     "analyze": "interp._analyze",
     "build": "interp.zoo",
     "certify": "interp._analyze",
+    "compile": "interp.programs.compile",
     "explain": "interp._analyze",
     "check_conversion": "interp.readers.inspection",
     "head_metrics": "interp.measures.heads",
@@ -49,6 +50,7 @@ _ROOMS = (
     "explanations",
     "measures",
     "mechanisms",
+    "programs",
     "report",
     "sections",
     "spec",
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from interp.measures.hypothesis import Variable as Variable
     from interp.measures.hypothesis_scores import evaluate_hypothesis as evaluate_hypothesis
     from interp.measures.interventions import reweight_attention as reweight_attention
+    from interp.programs.compile import compile as compile
     from interp.readers.inspection import check_conversion as check_conversion
     from interp.report import Report as Report
     from interp.sections import section as section

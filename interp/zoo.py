@@ -23,6 +23,7 @@ from interp.budget import check_seed
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
 from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_file
+from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import Construction, ModelSpec, read_json, read_toml
 from interp.tasks import Task, make_task
 
@@ -70,9 +71,10 @@ def build(
         task = None if spec.task.table_sha256 else make_task(spec.task)
         read = spec if task is None else spec.read_as(task.readout)
         return TaskModel(read, task, seed=seed, device=device, dtype=dtype)
-    # A memorization model has its task's table.
-    table = {"table": make_task(spec.task)} if _takes_table(spec.origin.name) else {}
-    return _construct(spec, spec.origin, **table).model(seed=seed, device=device, dtype=dtype)
+    # A memorization model is made of its task's table, a compiled one of its task's program.
+    taken = [name for name in ("table", "program") if name in _sizes(spec.origin.name)]
+    more = {name: make_task(spec.task) for name in taken}
+    return _construct(spec, spec.origin, **more).model(seed=seed, device=device, dtype=dtype)
 
 
 @overload
@@ -299,9 +301,9 @@ def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
     return proof.length_limit if same else None
 
 
-def _takes_table(name: str) -> bool:
+def _sizes(name: str) -> Mapping[str, Any]:
     entry = registered_constructions().get(name)
-    return entry is not None and "table" in entry.sizes
+    return {} if entry is None else entry.sizes
 
 
 def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:

@@ -57,6 +57,7 @@ def test_public_names_are_these_and_all_load() -> None:
         "analyze",
         "build",
         "certify",
+        "compile",
         "explain",
         "check_conversion",
         "head_metrics",
