@@ -7,7 +7,6 @@ with interp, in this order.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +177,7 @@ def _load_foreign(
 ) -> TaskModel | Subject:
     """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
     from interp._lens import HookedTransformer, is_bridge
+    from interp.architecture.comparison import cast
     from interp.architecture.stock import expressed, from_bridge, read_config, stock_model
     from interp.architecture.task_model import TaskModel, as_device, as_dtype
     from interp.measures.subject import Subject
@@ -204,13 +204,9 @@ def _load_foreign(
     try:
         made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
-        if model is source and (kind is not None or place != torch.device(model.cfg.device)):
-            model = copy.deepcopy(model)  # do not change the caller's model
-            subject = replace(subject, model=model)
-        if kind is not None:
-            model.to(kind, print_details=False)
-        model.to(place, print_details=False)
-        return subject
+        if kind is not None or place != model.W_E.device:  # do not change the caller's model
+            model = cast(model, kind or model.cfg.dtype).to(place, print_details=False)
+        return replace(subject, model=model)
     if kind is not None:
         made.to(kind, print_details=False)
     return made.to(place, print_details=False)

@@ -366,7 +366,7 @@ class Shape:
 
     def deviation(self, name: str) -> float:
         """How far our logits lie from the original's on inputs of the task, relative to the largest."""
-        return interp.check_conversion(self.original(self.path(name)), self.subject(name))
+        return interp.check_conversion(self.original(self.path(name)), self.subject(name)).difference
 
 
 def transformers_shape(

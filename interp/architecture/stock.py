@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.architecture.comparison import compare, runs
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
 from interp.budget import need
@@ -61,8 +62,6 @@ MOST = 2**31
 DTYPES: dict[torch.dtype, Literal["float64", "float32", "float16", "bfloat16"]] = {
     torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16",
 }  # fmt: skip
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
-"""Largest difference between the two models' outputs, relative to the largest output, that counts as rounding."""
 
 
 # ---------------------------------------------------------------- config and weights
@@ -102,7 +101,7 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
         found.append(f"config: attention_dir = {short(fields['attention_dir'])} must be causal or bidirectional")
     dtype = fields.get("dtype", torch.float32)
     fields["dtype"] = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype).split(".")[-1], None)
-    if fields["dtype"] not in TOLERANCE:
+    if fields["dtype"] not in DTYPES:
         found.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
     if found:
         raise SpecError(found)
@@ -328,17 +327,18 @@ def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
         tensors[f"{name}.b"] = like.new_zeros(cfg.d_model)
 
 
-@torch.no_grad()
 def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | None, output_ids: Tensor | None) -> None:
     """Compare both models on a few random rows, which reveals any config field with an unknown effect."""
     allowed = torch.tensor([t for t in range(made.task.d_vocab) if t != made.task.pad_id])
     length = min(12, own.cfg.n_ctx)
     tokens = allowed[torch.randint(len(allowed), (4, length), generator=torch.Generator().manual_seed(0))]
-    wanted = own(tokens if token_ids is None else token_ids[tokens])
-    wanted = wanted if output_ids is None else wanted[..., output_ids]
-    worst = float((made(tokens) - wanted).abs().max())
-    if not worst <= TOLERANCE[own.cfg.dtype] * max(1.0, float(wanted.abs().max())):
-        raise UnsupportedError(f"a spec cannot express this model: the outputs would differ by {worst:.3g}")
+    theirs, chosen = (
+        runs(own, tokens if token_ids is None else token_ids[tokens]),
+        ... if output_ids is None else output_ids,
+    )
+    found = compare(runs(made, tokens), lambda dtype: theirs(dtype)[..., chosen])
+    if not found.same:
+        raise UnsupportedError(f"a spec cannot express this model: {found}")
 
 
 # ---------------------------------------------------------------- TransformerBridge
@@ -372,11 +372,9 @@ def from_bridge(bridge: Any) -> HookedTransformer:
         for name in names:
             tensors[f"blocks.{index}.{name}"] = getattr(bridge, name.split(".")[1])[index]
     model = stock_model(fields, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
-    with torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        tokens = torch.randint(model.cfg.d_vocab, (4, min(12, model.cfg.n_ctx)), generator=generator)
-        wanted = bridge(tokens.to(bridge.W_E.device)).cpu()
-        worst = float((model(tokens) - wanted).abs().max())
-    if not worst <= TOLERANCE[model.cfg.dtype] * max(1.0, float(wanted.abs().max())):
-        raise UnsupportedError(f"this TransformerBridge cannot be converted: the outputs differ by {worst:.3g}")
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.cfg.d_vocab, (4, min(12, model.cfg.n_ctx)), generator=generator)
+    found = compare(runs(model, tokens), lambda _: bridge(tokens.to(bridge.W_E.device)))
+    if not found.same:
+        raise UnsupportedError(f"this TransformerBridge cannot be converted: {found}")
     return model

@@ -116,6 +116,14 @@ class TaskModel(HookedTransformer):
             for name, parameter in self.named_parameters():
                 parameter.copy_(tensors[name])
 
+    def _apply(self, *args: Any, **kwargs: Any) -> TaskModel:
+        """Apply `to`, `double`, ... to every part and its config, to whose dtype norms cast their outputs."""
+        super()._apply(*args, **kwargs)
+        for part in self.modules():
+            if hasattr(part, "cfg"):
+                part.cfg.dtype = self.embed.W_E.dtype
+        return self
+
     # ------------------------------------------------------------ inputs and answers
 
     def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.answers import answered, decide, margins
+from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import AT_HAND, Certificate, Status, noted, register_method
@@ -257,7 +258,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
 
     The result is at least one rounding of the outputs.
     """
-    exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64, print_details=False))
+    exact = replace(subject, model=cast(subject.model, torch.float64))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(filter(len, subject.task.inputs(batch_size)), 0, None, step):

@@ -65,9 +65,9 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
 
 
 def _one_dtype(reading: Reading) -> Reading:
-    """Convert all weights to float64 if all are float64, otherwise to float32."""
+    """Convert all weights to float64 if any is float64 (missing biases are zeros in float32), otherwise to float32."""
     kinds = {tensor.dtype for tensor in reading.tensors.values()}
-    kind = torch.float64 if kinds == {torch.float64} else torch.float32
+    kind = torch.float64 if torch.float64 in kinds else torch.float32
     tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
     half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
     notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()

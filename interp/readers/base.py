@@ -51,8 +51,8 @@ class Reading:
 
     format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
-    the reader's assumptions, one sentence each. original: the other library's own logits for token ids, (rows, length)
-    to (rows, length, n_out), if that library is installed.
+    the reader's assumptions, one sentence each. original: builds the other library's model, from token ids
+    (rows, length) to logits (rows, length, n_out), if that library is installed.
     """
 
     format: str
@@ -61,7 +61,7 @@ class Reading:
     blocks: Layers | None = None
     vocabulary: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
-    original: Callable[[Tensor], Tensor] | None = None
+    original: Callable[[], nn.Module] | None = None
 
     @property
     def n_parameters(self) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from interp.architecture.comparison import Comparison, cast, compare, runs
 from interp.architecture.stock import read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, short
 from interp.measures.subject import Subject, output_ids_of, token_ids_of
 from interp.readers import Reading, find_reader, open_source, read
 from interp.readers.base import Source
-from interp.readers.models import TOLERANCE, deviation
+from interp.readers.models import compared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,37 +94,38 @@ def _compared(reading: Reading) -> str:
     if reading.blocks is not None or reading.original is None:
         return "no: its library is not available; interp.check_conversion compares with your own forward pass"
     try:
-        worst = deviation(stock_model(read_config(reading.fields), reading.tensors), reading.original)
+        model = stock_model(read_config(reading.fields), reading.tensors)
+        return f"{compared(model, reading.original())}, on 4 random inputs"
     except InterpError as error:
         return f"no: {error}"
-    return f"logits differ by at most {worst:.1e} of the largest logit, on 4 random inputs"
 
 
 ROWS = 50
 
 
-@torch.no_grad()
 def check_conversion(
     forward: Any, like: Any, tokens: Mapping[str, int] | None = None, outputs: Mapping[str, int] | None = None
-) -> float:
+) -> Comparison:
     """Compare a converted model with the user's own forward pass at the read positions of 50 inputs of its task.
 
     Args:
-        forward: token ids (rows, length) to logits (rows, length, n_out): a function, or a module in evaluation mode.
+        forward: token ids (rows, length) to logits (rows, length, n_out): a module, of which a copy runs in float64 if
+            it can, or a function, which runs in its own number format.
         like: the converted model, as returned by `interp.load`.
         tokens, outputs: the ids given to `interp.load`, if `like` has been saved and loaded since.
 
     Returns:
-        The largest difference of logits, relative to the largest logit (at least 1).
+        The largest difference of logits, and what float32 changes, both relative to the largest logit (at least 1).
 
     Raises:
-        CheckpointError: the difference is above 1e-5; the message names an input, the position and both values.
+        CheckpointError: the difference is above 1e-5 and above 8 times what float32 changes; the message names an
+            input, the position and both values.
         InterpError: `like` is not a model.
 
     Example:
 
         >>> model = interp.build("count01/minimal")
-        >>> interp.check_conversion(lambda tokens: model(tokens), like=model) < 1e-5
+        >>> interp.check_conversion(lambda tokens: model(tokens), like=model).difference < 1e-5
         True
     """
     subject = Subject.of(like)
@@ -130,23 +133,26 @@ def check_conversion(
     ids, columns = like.ids_before if isinstance(like, TaskModel) else (subject.token_ids, subject.output_ids)
     if tokens is not None:
         ids = token_ids_of(1 + max(tokens.values(), default=0), task, tokens)
-    ours, where = subject.logits(batch).double(), subject.read_mask(batch)
-    theirs = torch.as_tensor(forward(batch.tokens if ids is None else ids[batch.tokens])).detach().double().cpu()
-    if theirs.ndim != 3 or theirs.shape[:2] != batch.tokens.shape:
-        raise CheckpointError(
-            f"forward returns shape {tuple(theirs.shape)}; expected {tuple(batch.tokens.shape)} and an axis of outputs"
-        )
-    if columns is None and (outputs is not None or theirs.shape[-1] != ours.shape[-1]):
-        columns = output_ids_of(theirs.shape[-1], theirs.shape[-1], task, ids, outputs)
-    picked = theirs[where] if columns is None else theirs[where][:, columns]
-    apart = (ours - picked).abs().nan_to_num(torch.inf)
-    worst = float(apart.max() / picked.abs().max().clamp_min(1))
-    if worst > TOLERANCE:
-        read, output = (int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
-        row, place = where.nonzero()[read].tolist()
+    where, theirs = subject.read_mask(batch), runs(forward, batch.tokens if ids is None else ids[batch.tokens])
+
+    def picked(dtype: torch.dtype) -> Tensor:
+        found = theirs(dtype).cpu()
+        if found.ndim != 3 or found.shape[:2] != batch.tokens.shape:
+            raise CheckpointError(
+                f"forward returns shape {tuple(found.shape)}; expected {tuple(batch.tokens.shape)} and an axis of "
+                "outputs"
+            )
+        chosen, n_out = columns, found.shape[-1]
+        if columns is None and (outputs is not None or n_out != subject.model.cfg.d_vocab_out):
+            chosen = output_ids_of(n_out, n_out, task, ids, outputs)
+        return found[where] if chosen is None else found[where][:, chosen]
+
+    found = compare(lambda dtype: replace(subject, model=cast(subject.model, dtype)).logits(batch), picked)
+    if not found.same:
+        row, place = where.nonzero()[found.at[0]].tolist()
         raise CheckpointError(
             f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
-            f"output {task.answer_words[output]!r} is {float(ours[read, output]):.6g}, but forward returns "
-            f"{float(picked[read, output]):.6g}"
+            f"output {task.answer_words[found.at[1]]!r} is {found.ours:.6g}, but forward returns {found.theirs:.6g} "
+            f"({found})"
         )
-    return worst
+    return found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from interp._lens import HookedTransformer
+from interp.architecture.comparison import Comparison, compare, runs
 from interp.architecture.stock import read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError
@@ -19,23 +19,19 @@ from interp.readers import Reading, read
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 
-TOLERANCE = 1e-5
-"""Largest allowed difference between a converted model's logits and the original's, relative to the largest logit."""
-
 
 @dataclass(frozen=True)
 class Converted:
     """A converted model.
 
-    tokens: the model's id of each token of the task, or None if the ids are equal. deviation: the largest difference
-    between its logits and the original's on random inputs, relative to the largest logit; None if the original could
-    not be run.
+    tokens: the model's id of each token of the task, or None if the ids are equal. compared: its logits and the
+    original's on random inputs; None if the original could not be run.
     """
 
     model: HookedTransformer
     reading: Reading
     tokens: Mapping[str, int] | None
-    deviation: float | None
+    compared: Comparison | None
 
 
 def convert(
@@ -68,12 +64,12 @@ def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
     return {token: words[token] for token in task.vocabulary}
 
 
-def check_original(model: HookedTransformer, reading: Reading) -> float | None:
-    """Return the deviation from the original, or None if it cannot be run. Raises CheckpointError above TOLERANCE."""
+def check_original(model: HookedTransformer, reading: Reading) -> Comparison | None:
+    """Compare a model with its original; None if that cannot be run. Raises CheckpointError if their logits differ."""
     if reading.original is None:
         return None
     try:
-        return deviation(model, reading.original)
+        return compared(model, reading.original())
     except CheckpointError:
         raise
     except InterpError as error:
@@ -81,29 +77,20 @@ def check_original(model: HookedTransformer, reading: Reading) -> float | None:
         return None
 
 
-@torch.no_grad()
-def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], rows: int = 4) -> float:
-    """Return the largest difference of logits on random inputs, relative to the largest logit (at least 1).
+def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
+    """Compare a model's logits with its original's, a module or a function of token ids, on random inputs.
 
-    Raises CheckpointError, with the input, the position and both values, if it is above TOLERANCE.
+    Raises CheckpointError, with the input, the position and both values, if their logits differ.
     """
     length = min(12, model.cfg.n_ctx)
     tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))
-    ours, theirs = model(tokens).detach().double().cpu(), original(tokens).detach().double().cpu()
-    if ours.shape != theirs.shape:
+    found = compare(runs(model, tokens), runs(original, tokens))
+    if not found.same:
         raise CheckpointError(
-            f"the original's logits have shape {tuple(theirs.shape)}, the converted model's {tuple(ours.shape)}"
+            f"the converted model differs from the original: on tokens {tokens[found.at[0]].tolist()} at position "
+            f"{found.at[1]}, output {found.at[2]} is {found.ours:.6g}; the original's is {found.theirs:.6g} ({found})"
         )
-    worst = float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1))
-    limit = TOLERANCE if model.cfg.dtype != torch.float64 else 1e-9
-    if not worst <= limit:
-        apart = (ours - theirs).abs().nan_to_num(torch.inf)
-        at = tuple(int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
-        raise CheckpointError(
-            f"the converted model differs from the original: on tokens {tokens[at[0]].tolist()} at position {at[1]}, "
-            f"output {at[2]} is {float(ours[at]):.6g}; the original's is {float(theirs[at]):.6g}"
-        )
-    return worst
+    return found
 
 
 def task_model(

@@ -7,7 +7,6 @@ alphabets are inferred from samples and from the task's declarations, never from
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture import plain
+from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import UnsupportedError
 from interp.measures.generation import layout
@@ -143,5 +143,5 @@ def _logits(subject: Subject, rows: list[Batch]) -> Float[Tensor, "reads n_out"]
     """Return torch's logits at the positions that are read, row by row, so that nothing is padded."""
     if subject.model.cfg.dtype not in (torch.float32, torch.float64):
         # The page computes in double precision, so half-precision models must do so here.
-        subject = replace(subject, model=copy.deepcopy(subject.model).double())
+        subject = replace(subject, model=cast(subject.model, torch.float64))
     return torch.cat([subject.logits(row) for row in rows]).double()

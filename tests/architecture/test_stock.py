@@ -307,7 +307,7 @@ def test_a_difference_in_outputs_refuses_the_conversion(monkeypatch: pytest.Monk
     """Whatever a config means that was not read shows in the outputs, and then the model stays the library's own."""
     _, own = made(attn_only=True, d_vocab_out=4)
     monkeypatch.setattr("interp.architecture.stock._scale", lambda cfg: 2.0)
-    with pytest.raises(UnsupportedError, match="outputs would differ"):
+    with pytest.raises(UnsupportedError, match="logits differ by at most"):
         expressed(own, Largest(), torch.tensor([TOKENS[word] for word in Largest.vocabulary]))
 
 

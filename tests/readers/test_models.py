@@ -15,7 +15,7 @@ import interp
 from interp.architecture.stock import read_config, stock_model
 from interp.errors import CheckpointError, InterpError
 from interp.readers import read
-from interp.readers.models import deviation
+from interp.readers.models import compared
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,19 +73,41 @@ def test_a_folder_has_the_same_logits(name: str, tmp_path: Path) -> None:
     made.save_pretrained(tmp_path)
     reading = read(tmp_path)
     model = stock_model(read_config(reading.fields), reading.tensors)
-    assert deviation(model, heads_on_hidden(made)) < 1e-5
+    assert compared(model, heads_on_hidden(made)).difference < 1e-5
     assert reading.original is not None
-    assert deviation(model, reading.original) < 1e-5
+    assert compared(model, reading.original()).difference < 1e-5
     moved = dict(reading.tensors)
     moved["embed.W_E"] = moved["embed.W_E"] + 0.01 * torch.randn_like(moved["embed.W_E"])
     with pytest.raises(CheckpointError, match="differs from the original: on tokens"):
-        deviation(stock_model(read_config(reading.fields), moved), reading.original)
+        compared(stock_model(read_config(reading.fields), moved), reading.original())
+
+
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> None:
+    """A mean of 30 in the position embedding vanishes in the first norm, with two digits of float32."""
+    made = original("gpt2, tied")
+    made.transformer.wpe.weight.data += 30
+    ids = {"a": 0, "b": 1, "c": 2}
+    model = interp.load(made, task=Majority(), tokens=ids, dtype=dtype)
+    found = interp.check_conversion(made, model)
+    assert found.difference < 1e-12 < 1e-5 < found.rounding
+    assert interp.check_conversion(lambda rows: made(rows).logits, model).precision == "float32"
+    made.transformer.h[1].mlp.c_proj.weight.data *= 1.02
+    with pytest.raises(CheckpointError, match="float32 alone changes them by"):
+        interp.check_conversion(lambda rows: made(rows).logits, model)
+
+
+def test_float64_weights_without_biases_stay_float64() -> None:
+    nano = Nano(n_layer=1, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=False).double()
+    reading = read(nano.state_dict(), {"n_heads": 2, "act_fn": "gelu"})
+    assert {tensor.dtype for tensor in reading.tensors.values()} == {torch.float64}
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano).difference < 1e-14
 
 
 def test_the_model_itself_may_be_given() -> None:
     made = original("qwen2")
     reading = read(made)
-    assert deviation(stock_model(read_config(reading.fields), reading.tensors), heads_on_hidden(made)) < 1e-5
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), heads_on_hidden(made)).difference < 1e-5
 
 
 def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
@@ -142,12 +164,12 @@ def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) ->
     torch.save(saved | {"model_args": args | {"dropout": 0.0}, "optimizer": {"state": {}}}, tmp_path / "ckpt.pt")
     reading = read(tmp_path / "ckpt.pt")
     assert reading.format == "nanoGPT checkpoint"
-    assert deviation(stock_model(read_config(reading.fields), reading.tensors), nano) < 1e-5
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano).difference < 1e-5
     torch.save(nano.state_dict(), tmp_path / "bare.pt")  # as minGPT and many scripts save
     with pytest.raises(InterpError, match="number of heads"):
         read(tmp_path / "bare.pt")
     bare = read(tmp_path / "bare.pt", {"n_heads": 2, "act_fn": "gelu"})
-    assert deviation(stock_model(read_config(bare.fields), bare.tensors), nano) < 1e-5
+    assert compared(stock_model(read_config(bare.fields), bare.tensors), nano).difference < 1e-5
 
 
 class Majority(interp.Task):
@@ -187,7 +209,7 @@ def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm:
         wanted = made(torch.tensor([4, 0, 2])[tokens], mask)
         torch.testing.assert_close(model(tokens), wanted, rtol=1e-5, atol=1e-5)
     ours = lambda rows: made(rows, mask)  # noqa: E731
-    assert interp.check_conversion(ours, model) < 1e-5
+    assert interp.check_conversion(ours, model).difference < 1e-5
     with pytest.raises(CheckpointError, match="forward returns"):
         interp.check_conversion(lambda rows: 1.01 * ours(rows), model)
     settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
@@ -230,7 +252,7 @@ def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> 
     own.load_state_dict(state, strict=False)
     torch.save({"model": turned(state, layout), "config": {"act_type": "ReLU"}}, tmp_path / "old.pt")
     reading = read(tmp_path / "old.pt")
-    assert deviation(stock_model(read_config(reading.fields), reading.tensors), own) < 1e-5
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), own).difference < 1e-5
     torch.save(turned(state, layout), tmp_path / "bare.pt")
     with pytest.raises(InterpError, match="activation of its MLPs"):
         read(tmp_path / "bare.pt")

@@ -141,4 +141,4 @@ def test_each_row_of_the_table_runs(number: int, tmp_path: Path, monkeypatch: py
     ids = {key: value for key, value in shape.load.items() if key != "config"}  # the fixture's, which no row can know
     names |= {"task": shape.task(), "interp": SimpleNamespace(load=partial(interp.load, **ids))}
     model = eval(code.strip("`"), names)
-    assert interp.check_conversion(shape.original(shape.path(name)), model) < 1e-3
+    assert interp.check_conversion(shape.original(shape.path(name)), model).difference < 1e-3
