@@ -5,9 +5,11 @@ The content of a report comes from interp/sections.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -125,6 +127,8 @@ def certify(
     with threads_for(subject.model):
         if isinstance(subject.model, TaskModel) and subject.token_ids is None:
             return certify_model(subject.model, **options)
+        if subject.model.cfg.positional_embedding_type == "alibi":  # TransformerLens keeps the longest bias so far
+            subject = replace(subject, model=copy.deepcopy(subject.model))
         method = certification(subject)
         check_options(method, options)
         return method.of_subject(subject, **options)

@@ -19,6 +19,9 @@ from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import find_positions as find_positions
 from interp.tasks.sets import pack_sets, unpack_sets
 
+NO_ANSWER = "none, for its outputs are not finite"
+NOT_NAMED = "an output that the task does not name"
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -71,6 +74,14 @@ def correct(
 ) -> Bool[Tensor, "*rows"]:
     """Test whether outputs are finite and give these classes."""
     return (decide(outputs, rule) == classes) & answered(outputs)
+
+
+def word_of(task: Task, outputs: Float[Tensor, "n_out"], rule: Decision | ModelSpec) -> str:
+    """Return the word for the answer that a model's outputs at one read position give."""
+    if not bool(answered(outputs)):
+        return NO_ANSWER
+    answer = int(decide(outputs, rule))
+    return task.word(answer) if answer < task.n_classes else NOT_NAMED
 
 
 def margins(

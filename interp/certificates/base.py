@@ -48,9 +48,9 @@ class Certificate:
     accuracy: exact share of right answers in exact arithmetic, or an interval (low, high) that contains it. Answers
     with margins up to `rounding` may differ in the model's own arithmetic. confidence: the confidence of an interval
     that a sample has narrowed, such as 0.999; None if the accuracy is proved.
-    worst_margin: lower bound on the right answer's logit minus the best wrong one, in exact arithmetic; negative if the
-    model errs. rounding: bound on the error of that difference in the model's arithmetic (None: unknown). A model is
-    certified only if the margin exceeds it.
+    worst_margin: lower bound on the right answer's logit minus the best wrong one, in exact arithmetic; for a refuted
+    model the smallest margin found, which is negative and not always a bound. rounding: bound on the error of that
+    difference in the model's arithmetic (None: unknown). A model is certified only if the margin exceeds it.
     n_errors: number of wrong inputs; if inputs have several answers, the number of wrong answers, of n_answers in all.
     arithmetic: "reals, with a rounding bound" (true for any order of evaluation) or "as run: ..." (every input was
     run). tables: further results by name, such as where the errors are. probes: bounds on single inputs that the model

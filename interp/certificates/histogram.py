@@ -63,8 +63,9 @@ def certify_histogram(
     0 reports only the proved interval.
     accuracy is the share of right positions over all sequences. The certificate's tables: "classes" (one row per own
     token and count: inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own
-    tokens). Inputs are (sequence, position) pairs; close ones are right, but with margins within rounding; tied ones
-    have margins too small to decide. Raises InterpError for negative numbers.
+    tokens). Inputs are (sequence, position) pairs, decided in exact arithmetic; close ones are right, but with margins
+    within rounding; tied ones have margins too small to decide. Once an error is known, close ones count as right.
+    Raises InterpError for negative numbers.
     """
     started = time.perf_counter()
     check_size("samples", samples, least=0)

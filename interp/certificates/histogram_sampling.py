@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from scipy.stats import beta
 
+from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.histogram_tables import Tables
 from interp.tasks.occurrences import occurrences_of
@@ -39,12 +40,12 @@ def check(
     if not bool((lead < -slack[token, count - 1]).any()):
         return None
     batch, at = shape.batch(task, torch.tensor(row)), position + len(shape.marks)
-    said, right = model.predict(batch.tokens.to(model.cfg.device))[0, at].cpu(), batch.labels[0, at]
-    if bool(said == right):
+    out, right = model.read(batch.tokens.to(model.cfg.device))[0, at].detach().cpu(), task.classes(batch)[0, at]
+    if bool(correct(out, right, model.spec)):
         return None
     times = "once" if count == 1 else f"{count} times"
     text = f"{task.format(batch.tokens[0])}: token {task.vocabulary[int(batch.tokens[0, at])]} at position {at} occurs "
-    text += f"{times}, right is {right.item()}, the model says {said.item()}"
+    text += f"{times}, right is {task.word(int(right))}, the model says {word_of(task, out, model.spec)}"
     return Counterexample(sequence, position, float(lead.min()), text)
 
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import find_positions, margins
+from interp.architecture.answers import Decision, find_positions, margins, word_of
 from interp.architecture.reduced import (
     CountedRows,
     TokenTables,
@@ -242,7 +242,7 @@ def _interval(found: Found, total: int) -> tuple[float, float]:
 def _said(task: Task, found: Found) -> str:
     assert found.nearest is not None
     batch, out = found.nearest
-    said, right = (task.answer_words[int(index)] for index in (out.argmax(), batch_classes(task, batch)[0]))
+    said, right = word_of(task, out, Decision()), task.answer_words[int(batch_classes(task, batch)[0])]
     return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {right}"
 
 
@@ -250,7 +250,7 @@ def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor
     """Yield rows (input, orders, answer, right, margin) for the errors."""
     words, right = task.answer_words, batch_classes(task, batch)
     for row in (margin <= 0).nonzero()[:, 0].tolist():
-        said = words[int(out[row].argmax())]
+        said = word_of(task, out[row], Decision())
         yield task.format(batch.tokens[row]), int(orders[row]), said, words[int(right[row])], float(margin[row])
 
 

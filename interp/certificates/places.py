@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import find_positions
+from interp.architecture.answers import NOT_NAMED, Decision, correct, decide, find_positions, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, noted, register_method
@@ -573,12 +573,11 @@ def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, 
         row = tokens[None, : read.at + 1] if proof.net.causal else tokens[None]
         out = model(proof.ids[row].to(model.cfg.device))[0, read.at].double().cpu()
         right = int(labels[read.at])
-        answered = int(out.argmax()) if len(out) > 1 else int(out[0] > 0)
-        if answered != int(proof.outputs[right]) or not bool(out.isfinite().all()):
-            words = task.answer_words
-            own = (proof.outputs == answered).nonzero()
-            answer = words[int(own[0])] if len(own) else f"output {answered} of the model"
-            return f"{task.format(tokens)}: the answer at position {read.at} is {answer}, right is {words[right]}"
+        rule = Decision("argmax" if len(out) > 1 else "sigmoid")
+        if not bool(correct(out, proof.outputs[right], rule)):
+            own = (proof.outputs == decide(out, rule)).nonzero()
+            answer = word_of(task, out[proof.outputs] if len(out) > 1 else out, rule) if len(own) else NOT_NAMED
+            return f"{task.format(tokens)}: the answer at position {read.at} is {answer}, right is {task.word(right)}"
     return None
 
 

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
 from interp.certificates.base import Certificate, Status, register_method
@@ -325,9 +326,9 @@ def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:
     for _, high, row, product in nearest[:CHECKED]:
         if high >= 0:
             continue
-        batch = task.batch(row[None])
-        if not torch.equal(model.predict(batch.tokens.to(model.cfg.device)).cpu(), batch.labels):
-            answer = task.answer_words[int(model.read(batch.tokens.to(model.cfg.device)).argmax())]
+        out = model.read(task.batch(row[None]).tokens.to(model.cfg.device))[0].cpu()
+        if not bool(correct(out, torch.tensor(product.right), model.spec)):
+            answer = word_of(task, out, model.spec)
             return f"{task.format(row)}: the answer is {answer}, right is {task.answer_words[product.right]}"
     return None
 

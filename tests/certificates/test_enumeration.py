@@ -59,6 +59,15 @@ class Majority(Task):
         return classes
 
 
+class Always(Majority):
+    """The answer is 0."""
+
+    name = "always"
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), 6), torch.zeros(len(tokens), dtype=torch.long))
+
+
 @pytest.fixture
 def majority() -> Iterator[Task]:
     yield register_task(Majority)()
@@ -133,15 +142,40 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
         model = HookedTransformer(config)
     ids, outputs = {"a": 4, "b": 7, "?": 0, "x": 1, "y": 2}, {"0": 2, "1": 1}
     found = interp.certify(model, task=majority, tokens=ids, outputs=outputs, batch_size=9)
-    wrong = 0
+    margins = []
     for word in product("ab", repeat=5):
-        out = model(torch.tensor([[ids[letter] for letter in (*word, "?")]]))[0, -1]
-        wrong += int(int(out.argmax()) != (1 if word.count("b") > 2 else 2))  # output 0 is not an answer of the task
-    assert found.n_errors == wrong
+        out = model(torch.tensor([[ids[letter] for letter in (*word, "?")]]))[0, -1].tolist()
+        right = out.pop(1 if word.count("b") > 2 else 2)  # output 0 is not an answer of the task, and competes
+        margins.append(right - max(out))
+    assert found.n_errors == sum(margin < 0 for margin in margins)
+    assert found.worst_margin == pytest.approx(min(margins), abs=1e-5)
     assert found.n_inputs == 32
     model.blocks[0].hook_attn_out.add_hook(lambda out, hook: out)
     with pytest.raises(UnsupportedError, match=r"there is a hook at blocks\.0\.hook_attn_out"):
         interp.certify(model, task=majority, tokens=ids, outputs=outputs)
+
+
+def test_a_right_answer_that_ties_with_an_output_that_is_none_is_not_certified() -> None:
+    """Outputs (right, wrong, no answer) = (1, 0, 1)."""
+    with quiet_construction():
+        model = HookedTransformer(HookedTransformerConfig(
+            n_layers=1, d_model=2, n_ctx=6, d_head=2, n_heads=1, d_vocab=5, d_vocab_out=3, attn_only=True, device="cpu",
+            normalization_type=None, positional_embedding_type="alibi",
+        ))  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.unembed.b_U[:] = torch.tensor([1.0, 0.0, 1.0])
+    model(torch.zeros(1, 2, dtype=torch.long))
+    task = Always()
+    found = interp.certify(model, task=task, outputs={"0": 0, "1": 1})
+    assert (found.status, found.worst_margin, found.n_errors) == ("undecided", 0.0, 0)
+    with torch.no_grad():
+        model.unembed.b_U[2] = 0.75
+    assert interp.certify(model, task=task, outputs={"0": 0, "1": 1}).worst_margin == 0.25
+    assert (
+        model.blocks[0].attn.alibi.shape[-1] == 2
+    )  # TransformerLens keeps the longest bias: the caller's is as it was
 
 
 def test_models_without_an_argument_are_run() -> None:
