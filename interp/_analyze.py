@@ -291,7 +291,9 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
 
 def _name_of(model: HookedTransformer) -> str:
     """Return a name for a model that was passed as an object."""
-    return f"{model.spec.id}, seed {model.seed}" if isinstance(model, TaskModel) else "a HookedTransformer of your own"
+    if not isinstance(model, TaskModel):
+        return "a HookedTransformer of your own"
+    return model.loaded_as or f"{model.spec.id}, seed {model.seed}"
 
 
 def _subtitle(subject: Subject) -> str:

@@ -11,12 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class LateBar:
-    """A rich progress bar on standard error that appears after two seconds, only on a terminal or in a notebook."""
+    """A rich progress bar on standard error that appears after two seconds, only on a terminal or in a notebook.
+
+    lines: where there is neither, print one line per step instead (for work of few steps).
+    """
 
     PATIENCE = 2.0
 
-    def __init__(self, title: str) -> None:
-        self.title, self.start = title, time.monotonic()
+    def __init__(self, title: str, lines: bool = False) -> None:
+        self.title, self.start, self.lines = title, time.monotonic(), lines
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
 
@@ -26,6 +29,8 @@ class LateBar:
             # In a notebook, rich needs ipywidgets and warns if they are not installed.
             notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
             quiet = not (notebook or (self.console.is_terminal and not self.console.is_jupyter))
+            if quiet and self.lines and not self.console.is_jupyter:
+                self.console.print(f"{self.title} {done + 1}/{total}: {note}", markup=False, highlight=False)
             if quiet or time.monotonic() - self.start < self.PATIENCE:
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -60,8 +60,12 @@ def counted(n: int, one: str, several: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else several or one + 's'}"
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits, or with more if it would wrongly print as 0, 1 or -1."""
+def number(value: float, digits: int = 4, rounding: float = 0.0) -> str:
+    """Format a number with `digits` significant digits, or with more if it would wrongly print as 0, 1 or -1.
+
+    rounding: the arithmetic error within which a value counts as 0, 1 or -1.
+    """
+    value = next((float(whole) for whole in (0, 1, -1) if abs(value - whole) <= rounding), value)
     text = f"{value:.{digits}g}"
     while digits < 17 and float(text) in (0, 1, -1) and float(text) != value:
         digits += 1

@@ -143,7 +143,9 @@ def load(
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
     if exact and not is_file(Path(name_or_path)):
-        return build(name_or_path, device=device, dtype=dtype)
+        model = build(name_or_path, device=device, dtype=dtype)
+        model.loaded_as = name_or_path
+        return model
     path = find_checkpoint(name_or_path)
     if path.suffix in (".toml", ".json"):
         raise InterpError(
@@ -162,6 +164,7 @@ def load(
     left_out = checkpoint.summary.get(LEFT_OUT, 0)
     # If the value is invalid, assume that some outputs were left out.
     model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1
+    model.loaded_as = str(name_or_path)
     return model
 
 

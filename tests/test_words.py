@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.words import at_least, at_most, counted, number_at_most, portion, share
+from interp.words import at_least, at_most, counted, number, number_at_most, portion, share
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,10 @@ def test_portions_of_something() -> None:
 def test_counted() -> None:
     assert [counted(n, "head") for n in (0, 1, 2)] == ["0 heads", "1 head", "2 heads"]
     assert counted(1200, "index", "indices") == "1,200 indices"
+
+
+def test_a_number_within_rounding_of_a_whole_one() -> None:
+    assert number(1.0000000000002, 3) == "1.0000000000002"
+    assert number(1.0000000000002, 3, 1e-9) == "1"
+    assert number(-1e-12, 3, 1e-9) == "0"
+    assert number(1.01, 3, 1e-9) == "1.01"

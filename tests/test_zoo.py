@@ -329,3 +329,12 @@ def test_weights_that_are_not_shipped_say_how_long_they_take() -> None:
         InterpError, match=r"dyck1-learned are not shipped; train them in about 1 minute with: interp train .*"
     ):
         zoo.load("languages/dyck1-learned")
+
+
+def test_a_loaded_model_knows_its_name_until_its_weights_change() -> None:
+    model = zoo.load("count01/paper/seed-2")
+    assert model.loaded_as == "count01/paper/seed-2"
+    assert zoo.build("count01/paper").loaded_as == ""
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[0, 0, 0] += 1
+    assert model.loaded_as == ""

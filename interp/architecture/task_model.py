@@ -89,6 +89,7 @@ class TaskModel(HookedTransformer):
         """Number of the original model's outputs that are not answers of the task and were left out."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
+        self._loaded: tuple[str, object] = ("", None)
         parts: Any = self  # the base class declares other types for these modules
         parts.pos_embed = make_positions(spec, cfg)
         for index in range(len(spec.layers)):
@@ -123,6 +124,20 @@ class TaskModel(HookedTransformer):
             if hasattr(part, "cfg"):
                 part.cfg.dtype = self.embed.W_E.dtype
         return self
+
+    @property
+    def loaded_as(self) -> str:
+        """The name or path that the model was loaded from; "" for a model that was built, or whose weights changed."""
+        name, version = self._loaded
+        return name if version == self._changes() else ""
+
+    @loaded_as.setter
+    def loaded_as(self, name: str) -> None:
+        self._loaded = (name, self._changes())
+
+    def _changes(self) -> object:
+        """The parameters, each with the number of its changes in place, as torch counts them."""
+        return [(id(parameter), parameter._version) for parameter in self.parameters()]
 
     # ------------------------------------------------------------ inputs and answers
 

@@ -54,17 +54,17 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
         value = feature_at_reads(subject, batch, name)
         n_values = len(value.unique())
         if not bool((value == value.long()).all()):
-            reasons[name] = f"{name} has values that are not whole numbers"
+            reasons[name] = f"The feature {name} has values that are not whole numbers"
         elif n_values < 2:
-            reasons[name] = f"{name} has only one value on these inputs"
+            reasons[name] = f"The feature {name} has only one value on these inputs"
         elif n_values > min(MAX_VALUES, len(where) // ROWS_A_VALUE):
-            reasons[name] = f"{name} has {n_values} values, too many for {len(where):,} reads"
+            reasons[name] = f"The feature {name} has {n_values} values, too many for {len(where):,} reads"
         else:
             values[name] = value.long()
     heads = heads_of(subject)
     seen = at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
-    slow = f"interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
+    slow = f"Interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
     pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed) if few else slow for name in values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():

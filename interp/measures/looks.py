@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.errors import InterpError
 from interp.measures.attention_rows import attention_rows
 from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
@@ -64,6 +65,8 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
                 sums[key] = sums.get(key, 0) + part
+    if not number:
+        raise InterpError("no position of these inputs is read, so there is no attention to measure")
     table = [
         {"layer": part.layer, "head": part.head}
         | {key: float(sums[key][part.layer, part.head or 0]) / number for key in ("entropy", "uniform", *KINDS)}

@@ -87,7 +87,9 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
     inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
-    reasons = {name: f"{name} has values that are not whole numbers" for name in found if name not in values}
+    reasons = {
+        name: f"The feature {name} has values that are not whole numbers" for name in found if name not in values
+    }
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
@@ -226,7 +228,7 @@ def pairs_of(
     where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
-        return f"no set of features needs {name} to determine the answer, so its own effect cannot be measured"
+        return f"No set of features needs {name} to determine the answer, so its own effect cannot be measured"
     table = {key: int(c) for key, c in zip(_keys(values, (name, *kept)), where.classes)}
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(where))
@@ -244,7 +246,7 @@ def pairs_of(
         if len(found) >= most:
             break
     if len(found) < 8:
-        return f"too few inputs with another {name} and the same {', '.join(kept) or 'rest'} require another answer"
+        return f"Too few inputs with another {name} and the same {', '.join(kept) or 'rest'} require another answer"
     base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:most]]) for i in range(3))
     return Interchange(base_, source, wanted_)
 

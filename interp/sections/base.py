@@ -20,6 +20,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,7 +35,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, method_for_subject
 from interp.certificates.known import known
-from interp.errors import InterpError, UnsupportedError, as_list, one_of
+from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
 from interp.measures.subject import Subject
 from interp.populations import Asked, Population, choose, usual
 from interp.progress import LateBar
@@ -328,20 +329,39 @@ def fill(
         study.asked_of[name] = Asked.of(given.get("inputs"), given.get("seconds"))
     study.wanted = frozenset(wanted or ())
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
-    with LateBar("report") as bar:
+    with LateBar("report", lines=True) as bar:
         for number, one in enumerate(chosen):
             bar.update(number, len(chosen), one.title)
             asked = wanted is not None or one.name in options
-            if (reason := one.why_not(study)) is not None:
-                if not asked:
-                    continue
-                raise UnsupportedError(f"section {one.name} does not apply: {reason}")
-            if not asked and one.on_request(study):
-                continue
+            before = len(report.items)
             try:
-                one.make(study, report, **own.get(one.name, {}))
+                if (reason := one.why_not(study)) is not None:
+                    if not asked:
+                        continue
+                    raise _DoesNotApply(f"section {one.name} does not apply: {reason}")
+                if asked or not one.on_request(study):
+                    one.make(study, report, **own.get(one.name, {}))
+            except _DoesNotApply:
+                raise
             except InterpError as error:
-                report.section(one.title, f"Not shown: {error}.")
+                _not_shown(report, one, before, f"{error}.")
+            except Exception as error:  # an error in one section must not lose the others
+                failed = f"it failed with {type(error).__name__}: {short(str(error)) or 'no message'}."
+                warnings.warn(f"section {one.name}: {failed}", RuntimeWarning, stacklevel=3)
+                _not_shown(report, one, before, failed)
+
+
+class _DoesNotApply(UnsupportedError):
+    """A section that the user names does not apply."""
+
+
+def _not_shown(report: Report, one: Section, before: int, reason: str) -> None:
+    """Say in a report why a section, or what is left of it, is missing. before: the number of items before it."""
+    if len(report.items) == before:
+        report.section(one.title)
+        report.add_text(f"Not shown: {reason}")
+    else:
+        report.add_text(f"The rest is not shown: {reason}")
 
 
 def first_reason(reasons: Iterable[str | None]) -> str | None:

@@ -78,12 +78,18 @@ def _composition(study: Study, report: Report) -> None:
     found = composition(study.subject)
     long = found.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
     best = long.loc[long["score"].idxmax()]
-    report.add_text(
-        "The strongest composition between heads is through the "
-        f"{ {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
-        f"{best['reader']} reads {best['writer']} with a score of "
-        f"{words.share(best['score'], 3)} (random matrices: about {study.model.cfg.d_model**-0.5:.3f})."
-    )
+    random = study.model.cfg.d_model**-0.5
+    if best["score"] <= random:
+        report.add_text(
+            f"No two heads of different layers compose more than random matrices do (a score of about {random:.3f})."
+        )
+    else:
+        report.add_text(
+            "The strongest composition between heads is through the "
+            f"{ {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
+            f"{best['reader']} reads {best['writer']} with a score of "
+            f"{words.share(best['score'], 3)} (random matrices: about {random:.3f})."
+        )
     if len(found) <= 60:
         report.add_figure(
             "circuits_composition",
@@ -95,7 +101,8 @@ def _composition(study: Study, report: Report) -> None:
             "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
         )  # fmt: skip
     report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
-    report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
+    if best["score"] > random:
+        report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
 
 
 def needs(study: Study) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-import pandas as pd
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.measures.components import Components, components, not_additive
 from interp.populations import NORMAL_95, Population
@@ -13,24 +15,39 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.words import counted, either, number
 
-SHOWN, ROUNDING = 40, 1e-13
+SHOWN, MOST_SAID, ROUNDING = 40, 4, 1e-13
+"""Largest numbers of parts in a figure and of right answers in the sentence, and rounding error of a share."""
 
 
 def population(study: Study) -> Population:
     return study.population("components", components)
 
 
-def half_width(spread: float, inputs: Population) -> float:
-    """Return half the width of a mean effect's 95% interval, for independent rows; 0 if these are all inputs."""
-    return 0.0 if inputs.exact else NORMAL_95 * spread / math.sqrt(inputs.n)
+def half_width(values: Tensor, inputs: Population) -> float:
+    """Return half the width of a mean's 95% interval, for independent rows; 0 if these are all inputs."""
+    return 0.0 if inputs.exact else NORMAL_95 * float(values.std(correction=0)) / math.sqrt(min(len(values), inputs.n))
 
 
-def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
-    """Return the part with the largest effect, and all parts whose intervals overlap its interval."""
-    size = table["effect"].abs()
-    half = pd.Series([half_width(spread, inputs) for spread in table["spread"]], index=table.index)
-    best = size.idxmax()
-    return list(table["component"][size + half >= size[best] - half[best]])
+def largest(values: Float[Tensor, "reads components"], inputs: Population) -> list[int]:
+    """Return the column with the largest mean, and the columns that are not told apart from it read by read."""
+    best = int(values.mean(0).argmax())
+    behind = values[:, best, None] - values
+    tied = [i for i, one in enumerate(behind.T) if float(one.mean()) <= half_width(one, inputs)]
+    return [best, *(i for i in tied if i != best)]
+
+
+def sentence(found: Components, inputs: Population, word: Callable[[int], str]) -> str:
+    """Return a sentence on the part that adds most, for each right answer if they are few, or for all together."""
+    answers = found.classes.unique().tolist()
+    said = []
+    for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:
+        values = found.values if index is None else found.values[found.classes == index]
+        leaders = largest(values, inputs)
+        own = values[:, leaders[0]]
+        interval = "" if inputs.exact else f", 95% interval ±{number(half_width(own, inputs), 2)}"
+        when = "" if index is None else f" when '{word(index)}' is right"
+        said.append(f"{either(found.parts['component'][leaders])}{when} ({number(float(own.mean()))} logits{interval})")
+    return f"The part that adds most is {'; '.join(said)}."
 
 
 @section("components", title="What each part adds", order=200, needs=lambda study: not_additive(study.subject))
@@ -41,17 +58,14 @@ def make(study: Study, report: Report) -> None:
     table = found.to_frame()
     table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
-    first = by_size.iloc[0]
-    most = either(largest(table, inputs))
     mean = float(found.difference.mean())
     report.section(
         "What each part adds",
         "Take the logit of the right answer minus the logit of its best rival. This difference is a sum of what "
         "every part writes to the residual stream, with the scale of the final norm as in the run (direct logit "
         "attribution). Effects of a part through later parts are not included.\n\n"
-        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}. The "
-        f"largest share is that of {most}: {number(first['effect'])}"
-        + (f" (95% interval ±{number(half_width(first['spread'], inputs), 2)})." if not inputs.exact else "."),
+        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}. "
+        + sentence(found, inputs, study.task.word),
     )
     shown = table.loc[sorted(by_size.index[:SHOWN])]
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
@@ -78,5 +92,5 @@ def make(study: Study, report: Report) -> None:
             ),
             "The same, separately for each right answer.",
         )  # fmt: skip
-    report.add_fact("largest_component", str(first["component"]))
+    report.add_fact("largest_component", str(by_size["component"].iloc[0]))
     report.add_fact("mean_difference", mean)

@@ -23,6 +23,8 @@ def needs(study: Study) -> str | None:
     return None
 
 
+ROUNDING = 1e-6
+"""Rounding error of a share of a logit difference, in float32."""
 TIMED = 64
 """Number of inputs on which a forward pass is timed."""
 
@@ -55,7 +57,7 @@ def make(study: Study, report: Report) -> None:
         "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"
         f"On {words.counted(len(given), 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
         f"{best['sender']} to {best['receiver']}: it recovers "
-        f"{words.number(float(best['recovered']), 3)} of the clean run's logit difference.",
+        f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference.",
     )
     order = [str(node) for node in nodes(study.subject)]
     matrix = found.pivot(index="sender", columns="receiver", values="recovered")

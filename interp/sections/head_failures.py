@@ -78,8 +78,9 @@ def divided(study: Study) -> bool:
     """Return whether a softmax normalizes the attention."""
     if study.subject.count_space:
         return True
-    found = looks(study.subject, study.once(shared.rows, "test")[slice(0, 8)], "read")
-    return bool(found["entropy"].notna().all())
+    rows = study.once(shared.rows, "test")
+    read = study.subject.read_mask(rows).any(1).nonzero()[:8, 0]
+    return bool(looks(study.subject, rows[read], "read")["entropy"].notna().all())
 
 
 def shares(study: Study) -> pd.DataFrame:

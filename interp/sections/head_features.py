@@ -30,7 +30,7 @@ def make(study: Study, report: Report) -> None:
     """Show variance, probe and interchange of each feature, by head."""
     inputs = study.population("head_features", _first_features, most=INPUTS)
     table: pd.DataFrame = study.on_population("head_features", inputs)
-    reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
+    reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
     if table.empty:
         report.section("Heads by feature", f"No feature of the task can be measured.{reasons}")
         return

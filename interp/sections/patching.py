@@ -15,7 +15,8 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
-MOST_SITES = 400
+MOST_SITES, ROUNDING = 400, 1e-6
+"""Largest number of forward passes, and rounding error of a share of a logit difference in float32."""
 
 
 def sites(subject: Subject) -> int:
@@ -74,6 +75,7 @@ def make(study: Study, report: Report) -> None:
     found: Patched = study.on_population("patching", inputs)
     first = leading(found.parts)
     best = first.iloc[0]
+    most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
     report.section(
         "Patching",
@@ -83,7 +85,7 @@ def make(study: Study, report: Report) -> None:
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Among single parts, {words.either(first['part'])} recovers most: {words.number(float(best['recovered']), 3)}"
+        f"Among single parts, {words.either(first['part'])} recovers most: {most}"
         f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2)})'}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")

@@ -33,7 +33,7 @@ def make(study: Study, report: Report) -> None:
     if table.empty:
         report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
-    reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
+    reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
     report.section(
         "Variables",
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "

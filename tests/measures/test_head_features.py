@@ -76,9 +76,9 @@ def test_what_cannot_be_measured_is_said(pairing) -> None:
     table = head_features(Subject.of(planted(), task), batch)
     assert table.empty
     assert table.attrs["reasons"] == {
-        "half": "half has values that are not whole numbers",
-        "one": "one has only one value on these inputs",
-        "many": "many has 60 values, too many for 60 reads",
+        "half": "The feature half has values that are not whole numbers",
+        "one": "The feature one has only one value on these inputs",
+        "many": "The feature many has 60 values, too many for 60 reads",
     }
     with pytest.raises(InterpError, match="39 inputs are too few"):
         head_features(pairing, pairing.task.sample(39))

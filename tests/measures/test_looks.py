@@ -13,6 +13,7 @@ from standins import NAMES, padding_hooks, standin
 
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.errors import InterpError
 from interp.measures.looks import KINDS, looks
 from interp.measures.subject import Subject
 
@@ -118,3 +119,11 @@ def test_induction_is_seen_where_rows_are_two_equal_halves() -> None:
     head = lambda at: looks(model, batch, at=at).set_index(["layer", "head"]).loc[(1, 1), "after_same"]  # noqa: E731
     assert head("read") > 0.99
     assert head("all") < 0.55
+
+
+def test_inputs_without_a_read_position_are_refused() -> None:
+    subject = standin("balance")
+    batch = subject.task.sample(5, seed=3)
+    unread = replace(batch, labels=torch.full_like(batch.labels, -100))
+    with pytest.raises(InterpError, match="no position of these inputs is read"):
+        looks(subject, unread, "read")

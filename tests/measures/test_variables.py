@@ -125,7 +125,7 @@ def test_features_of_wrong_shape_or_not_finite_are_refused() -> None:
     model.task.features = lambda batch: {"half": halves[: len(batch)], "whole": 2 * halves[: len(batch)]}  # type: ignore[method-assign]
     table = variables(model, batch)
     assert set(table["feature"]) == {"whole"}
-    assert table.attrs["reasons"]["half"] == "half has values that are not whole numbers"
+    assert table.attrs["reasons"]["half"] == "The feature half has values that are not whole numbers"
     model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
     with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
         variables(model, batch)
@@ -137,5 +137,5 @@ def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
     batch = subject.task.sample(60, seed=1)
     values = {"bit": torch.arange(60) % 2, "sum": reads_of(subject, batch).classes}
     assert pairs_of(subject, batch, "bit", values, 20, 0) == (
-        "no set of features needs bit to determine the answer, so its own effect cannot be measured"
+        "No set of features needs bit to determine the answer, so its own effect cannot be measured"
     )

@@ -162,6 +162,30 @@ def test_needs_and_costs(own: None) -> None:
     assert "Not shown: three heads are needed." in interp.analyze(model, sections=["refusing"]).html()
 
 
+def test_a_section_that_fails_does_not_lose_the_others(own: None, capfd: pytest.CaptureFixture[str]) -> None:
+    @section("before", title="Before", order=-2)
+    def before(study: Study, report: Report) -> None:
+        report.section("Before", "It begins.")
+        raise ZeroDivisionError("division by zero")
+
+    @section("cannot_say", title="Cannot say", order=-1, needs=lambda study: str(1 // 0))
+    def cannot_say(study: Study, report: Report) -> None: ...
+
+    @section("after", title="After")
+    def after(study: Study, report: Report) -> None:
+        report.section("After", "It is complete.")
+
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
+        report = interp.analyze(interp.load("count01/minimal"), sections=["before", "cannot_say", "after"])
+    page = report.html()
+    assert "The rest is not shown: it failed with ZeroDivisionError: division by zero." in page
+    assert "Not shown: it failed with ZeroDivisionError: integer division or modulo by zero." in page
+    assert "It begins." in page
+    assert "It is complete." in page
+    assert report.title == "count01/minimal"
+    assert capfd.readouterr().err.splitlines() == ["report 1/3: Before", "report 2/3: Cannot say", "report 3/3: After"]
+
+
 def test_sections_of_several_models_side_by_side(own: None) -> None:
     @section("two_heads", title="Two heads", needs=lambda study: None if study.model.cfg.n_heads == 2 else "one head")
     def two_heads(study: Study, report: Report) -> None: ...

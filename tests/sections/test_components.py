@@ -7,6 +7,7 @@ from sections.standin_report import one_section
 from standins import NAMES, standin
 
 from interp.errors import UnsupportedError
+from interp.sections.components import population, sentence
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,3 +33,16 @@ def test_answers_are_in_the_order_of_the_outputs(monkeypatch) -> None:
 def test_what_is_no_sum_says_so() -> None:
     with pytest.raises(UnsupportedError, match="after a ReLU readout"):
         one_section("histogram/dot", "components")
+
+
+def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
+    study, report = one_section("count01/paper", "components")
+    inputs = study.once(population)
+    found = study.on_population("components", inputs)
+    said = sentence(found, inputs, study.task.word)
+    assert said in report.html().replace("&#39;", "'")
+    means = found.by_answer(study.task.word).set_index(["answer", "component"])["effect"]
+    for answer, most in means.groupby("answer").max().items():
+        best = means[answer].idxmax()
+        assert f"when '{answer}' is right ({most:.4g} logits" in said
+        assert best in said
