@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def compile_program(
-    program: Program,
+    program: Program | ProgramTask,
     *,
     shortest: int = 0,
     first: str = "",
@@ -49,7 +49,8 @@ def compile_program(
 ) -> TaskModel:
     """Make the exact weights of a program, as a task model whose task is to give the program's answers.
 
-    shortest, first, last: which rows are inputs, as in task "program". decoys: number of further heads and tables that
+    program: a Program, or its task with its inputs. shortest, first, last: which rows are inputs of a Program, as in
+    task "program". decoys: number of further heads and tables that
     nothing reads, drawn from `seed`. rotate: seed of a random rotation of the residual stream. noise: standard
     deviation of Gaussian noise on all weights, drawn from `seed`. sharp: see the module. Steps of
     `model.task.program` name the parts that implement them; the other parts are not used.
@@ -65,7 +66,10 @@ def compile_program(
         >>> model.predict(torch.tensor([[0, 1, 1], [0, 1, 0]])).tolist()
         [0, 1]
     """
-    task = ProgramTask(program=placed(program).to_json(), shortest=shortest, first=first, last=last)
+    rows: dict[str, Any] = {"shortest": shortest, "first": first, "last": last}
+    if isinstance(program, ProgramTask):
+        rows, program = {name: program.parameters[name] for name in rows}, program.program
+    task = ProgramTask(program=placed(program).to_json(), **rows)
     return construct(
         "programs/compiled", program=task, decoys=decoys, rotate=rotate, noise=noise, sharp=sharp, draw_seed=seed
     ).model()
