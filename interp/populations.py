@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -31,10 +32,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp import words
-from interp.errors import InterpError, quoted
+from interp.errors import InterpError, UnsupportedError, quoted
 from interp.tasks import Batch, Task
 from interp.tasks.domain import every_input
-from interp.tasks.problems import TaskError
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
@@ -251,9 +251,7 @@ def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Popul
     named = _split(task, split)
     try:
         return Population("sample", task.sample(n, named, seed), task.n_inputs, named, seed)
-    except TaskError:
-        raise
-    except InterpError:
+    except UnsupportedError:
         # Some tasks list inputs and have no sampler for them: see Histogram with L > T.
         if task.n_inputs is None or task.n_inputs > LISTED:
             raise
@@ -292,9 +290,7 @@ def _split(task: Task, split: str | None) -> str:
 def _dataset(task: Task, split: str) -> Batch | None:
     try:
         return task.dataset(split)
-    except TaskError:
-        raise
-    except InterpError:
+    except UnsupportedError:
         return None
 
 
@@ -313,9 +309,7 @@ def _affordable(
     total = len(whole) if whole is not None else task.n_inputs if exact else None
     try:
         few = (sample(task, TRIED[-1], split, seed) if whole is None else _part(whole, TRIED[-1], split, seed)).batch
-    except TaskError:
-        raise
-    except InterpError:  # no sampler, and too many inputs to list: `sample` will raise it again
+    except UnsupportedError:  # no sampler, and too many inputs to list: `sample` will raise it again
         return SIZES[0]
     cost, at_least = _cost(work, few, seconds)
     if total is not None and total <= LISTED and cost(total) <= seconds:
@@ -339,12 +333,8 @@ def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float
 
     def timed(n: int) -> float:
         started = time.perf_counter()
-        try:
+        with suppress(InterpError):  # the work may need more inputs, for example some with each answer
             work(few[slice(0, n)])
-        except TaskError:
-            raise
-        except InterpError:  # the work may need more inputs, for example some with each answer
-            pass
         return time.perf_counter() - started
 
     known = min(TRIED[0], len(few))

@@ -39,8 +39,7 @@ from interp.architecture.reduced import (
 from interp.errors import ON_META, InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.checks import check_made
-from interp.tasks.problems import check_tokens
+from interp.tasks.validation import check_made, check_tokens
 
 
 class TaskModel(HookedTransformer):

@@ -93,10 +93,10 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     """Certify a task model on its task's whole domain, or on the part that options select.
 
     The certificate is about the model's spec and parameters in a fresh model, and about the task that its class makes
-    from its parameters and tables; see frozen.py and tasks/snapshot.py. Before it is issued, the proof, the fresh model
-    and the given model are compared on a few hundred inputs. Raises UnsupportedError if no method applies, or if the
-    model or its task differ from the spec (hooks, replaced modules, another table); InterpError for an unknown option;
-    and Mismatch if proof and model disagree.
+    from its parameters and tables; see frozen.py. Before it is issued, the proof, the fresh model
+    and the given model are compared on a few hundred inputs. Raises UnsupportedError if no method applies, if the model
+    has hooks, or if the given model or its task differ from the fresh ones on these inputs; InterpError for an unknown
+    option; and Mismatch if proof and model disagree.
     """
     fresh = frozen(model)
     method = method_for(fresh)

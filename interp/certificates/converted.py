@@ -15,16 +15,15 @@ from typing import Any
 
 import torch
 
-from interp._lens import HookedTransformer, quiet_construction
 from interp.architecture.stock import expressed
 from interp.architecture.task_model import TaskModel
-from interp.certificates.frozen import PROBED, STEPS, hooks_on, other_parts, probes_of
+from interp.certificates.frozen import PROBED, STEPS, first_apart, hooks_on, probes_of
 from interp.certificates.probes import compare
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 from interp.tasks.domain import check_entry
-from interp.tasks.snapshot import impostor, snapshot
+from interp.tasks.registry import remade
 
 CONVERTED = "the config and the parameters, as a spec in a fresh model; the model at hand was run on the probes alone"
 
@@ -37,26 +36,9 @@ def convert(subject: Subject) -> TaskModel:
     named = subject.task.n_out if subject.output_ids is None else len(subject.output_ids.unique())
     if model.cfg.d_vocab_out != named:
         raise UnsupportedError(f"{model.cfg.d_vocab_out - named} of its outputs are none that the task names")
-    if (reason := changed(subject)) is not None:
+    if (reason := hooks_on(model)) is not None:
         raise UnsupportedError(reason)
-    return expressed(model, snapshot(subject.task), subject.token_ids, subject.output_ids, subject.padding)
-
-
-def changed(subject: Subject) -> str | None:
-    """Return the first difference between a model and its config, or between its task and the task's class, or None.
-
-    A proof about the parameters does not apply to a model with such a difference.
-    """
-    model = subject.model
-    if (reason := hooks_on(model) or impostor(subject.task)) is not None:
-        return reason
-    with quiet_construction():
-        twin = HookedTransformer(model.cfg, move_to_device=False)
-    try:
-        snapshot(subject.task)
-    except UnsupportedError as error:
-        return str(error)
-    return other_parts(model, twin)
+    return expressed(model, remade(subject.task), subject.token_ids, subject.output_ids, subject.padding)
 
 
 def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:
@@ -83,7 +65,7 @@ def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
             raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
         wanted = made.logits(part)
         scale = float(wanted.abs().max()) + sum(float(p.abs().max()) for p in subject.model.parameters())
-        if not bool(((found - wanted).abs() <= STEPS * torch.finfo(wanted.dtype).eps * scale).all()):
+        if first_apart(found, wanted, STEPS * torch.finfo(wanted.dtype).eps * scale) is not None:
             raise UnsupportedError(
                 "the model at hand has other outputs than its config and parameters: something else runs"
             )

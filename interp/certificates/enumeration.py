@@ -34,8 +34,8 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
 from interp.tasks.domain import every_input, n_inputs
-from interp.tasks.problems import check_batch
-from interp.tasks.snapshot import impostor
+from interp.tasks.registry import name_taken
+from interp.tasks.validation import check_batch
 from interp.threads import one_thread
 
 CLOSE = 8.0
@@ -76,7 +76,7 @@ def certify_subject(
     model with hooks, and too many inputs.
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
-    if (reason := no_domain(task) or impostor(task) or hooks_on(model) or autocast()) is not None:
+    if (reason := no_domain(task) or name_taken(task) or hooks_on(model) or autocast()) is not None:
         raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")

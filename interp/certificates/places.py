@@ -29,7 +29,6 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, noted, register_method
 from interp.certificates.budgets import Budget
-from interp.certificates.converted import changed
 from interp.certificates.generated import sees_its_answers
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
@@ -42,6 +41,7 @@ from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.tasks.automata import Paths, automata_of, declared, unchecked, undeclared
+from interp.tasks.registry import name_taken
 from interp.threads import one_thread
 
 Array = np.ndarray
@@ -142,7 +142,7 @@ def _subject_refusal(subject: Subject) -> str | None:
     n_ctx = subject.model.cfg.n_ctx
     if reason is None and max(paths.length for paths in declared(subject.task)) > n_ctx:
         return f"rows of task {subject.task.name} are longer than the model's n_ctx = {n_ctx}"
-    return changed(subject) if reason is None else reason
+    return name_taken(subject.task) if reason is None else reason
 
 
 @torch.no_grad()

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError
-from interp.tasks import Batch
+from interp.errors import InterpError, short
+from interp.tasks import Batch, Task
 
 ROWS_AT_ONCE = 64
 
@@ -82,8 +82,8 @@ def _compare_margins(model: TaskModel, probes: Probes, rows: slice) -> int:
         row = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
         place = (row, int(bad[row].int().argmax())) if bad.ndim > 1 else (row,)
         raise Mismatch(
-            f"{model.spec.id}: no certificate, because proof and model disagree at {_text(model, batch, row)}: the "
-            f"margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, "
+            f"{model.spec.id}: no certificate, because proof and model disagree at {row_text(model.task, batch, row)}: "
+            f"the margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, "
             f"up to {float(bound[place]):g}"
         )
     return int(compared.sum())
@@ -112,10 +112,11 @@ def _compare_answers(model: TaskModel, probes: Probes) -> int:
         says = "right" if (sure[row] & ~correct[row]).any() else "wrong"
         raise Mismatch(
             f"{model.spec.id}: no certificate, because the proof says that the answer at "
-            f"{_text(model, probes.batch, row)} is {says}, and predict says otherwise"
+            f"{row_text(model.task, probes.batch, row)} is {says}, and predict says otherwise"
         )
     return int((sure | false).sum())
 
 
-def _text(model: TaskModel, batch: Batch, row: int) -> str:
-    return repr(model.task.format(batch.tokens[row, : int(batch.lengths[row])]))
+def row_text(task: Task, batch: Batch, row: int) -> str:
+    """Write a row of a batch as text for a message."""
+    return short(repr(task.format(batch.tokens[row, : int(batch.lengths[row])])))

@@ -18,7 +18,6 @@ from interp.explanations.rules import PRICE, Rule, code, fits, majority, weighte
 from interp.mechanisms.bench import Bench, Clock, least_share
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
-from interp.tasks.problems import TaskError
 
 PAIRED, EXTENDED = 40, 12
 """Number of quantities tried in pairs, and number of pairs tried with a third quantity."""
@@ -127,8 +126,6 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
     batch = bench.population.batch
     try:
         features = bench.subject.task.features(batch)
-    except TaskError:
-        raise
     except InterpError:
         features = {}
     told: list[np.ndarray] = []

@@ -22,8 +22,8 @@ from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlp
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
-from interp.tasks.problems import check_batch
 from interp.tasks.sets import unpack_sets
+from interp.tasks.validation import check_batch
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,8 @@ from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions
 from interp.tasks.generation import Generates
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import one_token_pairs
-from interp.tasks.returns import affordable, watch
 from interp.tasks.sets import set_word
+from interp.tasks.validation import checked_batch, checked_sample
 
 
 class Task(ABC):
@@ -79,12 +79,13 @@ class Task(ABC):
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap the methods of classes outside this package to check their return values: see tasks.returns."""
+        """Check what `sample` and `batch` of classes outside this package return: see tasks.validation."""
         super().__init_subclass__(**kwargs)
-        if isinstance(own := vars(cls).get("sample"), FunctionType):
-            cls.sample = affordable(own)  # type: ignore[method-assign]
-        if not cls.__module__.startswith(f"{__package__}."):
-            watch(cls)
+        own = vars(cls)
+        if isinstance(sample := own.get("sample"), FunctionType):
+            cls.sample = checked_sample(cls, sample)  # type: ignore[method-assign]
+        if isinstance(label := own.get("batch"), FunctionType) and not cls.__module__.startswith(f"{__package__}."):
+            cls.batch = checked_batch(label)  # type: ignore[method-assign]
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         for name in parameters:
@@ -149,8 +150,8 @@ class Task(ABC):
         return classes
 
     def dataset(self, split: str) -> Batch:
-        """Return the fixed data set of a split, as in the task's paper. Raises InterpError if there is none."""
-        raise InterpError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
+        """Return the fixed data set of a split, as in the task's paper. Raises UnsupportedError if there is none."""
+        raise UnsupportedError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
 
     def tables(self) -> dict[str, Tensor]:
         """Return data that parameters do not determine, such as a user's table.

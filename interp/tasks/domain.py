@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.problems import TaskError, check_batch, check_labels
+from interp.tasks.validation import check_batch, check_labels
 
 DRAWN = 16
 """Number of samples per split that must occur among the inputs."""
@@ -150,9 +150,7 @@ class Drawn:
         self.missing: dict[str, Batch] = {}
         try:
             self.missing = {split: task.sample(DRAWN, split, seed=0) for split in task.splits}
-        except TaskError:
-            raise
-        except InterpError:  # some tasks have no sampler for their inputs, such as Histogram with L > T
+        except UnsupportedError:  # some tasks have no sampler for their inputs, such as Histogram with L > T
             return
 
     def drop(self, found: Callable[[Batch], Bool[Tensor, "rows"]]) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError
 from interp.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
@@ -73,11 +73,11 @@ class Histogram(Task):
     # ------------------------------------------------------------ samples
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """Draw n sequences from the sampler, the same for both splits. Raises InterpError for L > T."""
+        """Draw n sequences from the sampler, the same for both splits. Raises UnsupportedError for L > T."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         if self.L > self.T:
-            raise InterpError(
+            raise UnsupportedError(
                 f"the {self.sampler} sampler gives each block of equal tokens a token of its own, so sequences of "
                 f"L = {self.L} tokens need an alphabet of T >= {self.L}, not T = {self.T}"
             )

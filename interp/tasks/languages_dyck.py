@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import UnsupportedError
 from interp.spec import Scalar
 from interp.tasks.languages import Language
 from interp.tasks.registry import register_task
@@ -108,7 +108,7 @@ class Dyck(Language):
     def _lengths(self, n: int, shortest: int, longest: int, generator: torch.Generator) -> Int[Tensor, "rows"]:
         low, high = (shortest + 1) // 2, longest // 2
         if low > high:
-            raise InterpError(
+            raise UnsupportedError(
                 f"{self.name}: no even length in {shortest}..{longest}, and odd strings are never balanced"
             )
         return 2 * torch.randint(low, high + 1, (n,), generator=generator)

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.budget import check_size, need
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError
 from interp.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
@@ -180,7 +180,7 @@ class TableTask(Task):
     def dataset(self, split: str) -> Batch:
         """Return the fixed training sample of 16,384 rows. The test split has none: see all_contexts."""
         if split != "train":
-            raise InterpError(f"task {self.name} has a fixed data set for training only; see all_contexts()")
+            raise UnsupportedError(f"task {self.name} has a fixed data set for training only; see all_contexts()")
         return self.sample(TRAINING_ROWS, "train", seed=self.data_seed)
 
     def sequences(self, n: int, length: int, seed: int = 0) -> Int[Tensor, "rows length"]:

@@ -23,8 +23,8 @@ from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
 from interp.tasks.domain import Drawn
-from interp.tasks.problems import check_labels
 from interp.tasks.roles import PRODUCTS, lacks
+from interp.tasks.validation import check_labels
 
 LISTED = 1 << 25
 """Largest number of inputs that are all compared, which takes about two seconds for rows of five tokens."""

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from interp.errors import InterpError, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import TaskRef
 from interp.tasks.base import Task
-from interp.tasks.checks import check_task
 from interp.tasks.hashes import tensors_sha256
+from interp.tasks.validation import check_task
 
 T = TypeVar("T", bound=type[Task])
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/-]{0,99}")
@@ -23,7 +23,7 @@ _REGISTRY: dict[str, type[Task]] = {}
 def register_task(kind: T) -> T:
     """Register a Task subclass under its name; usable as a decorator.
 
-    Raises InterpError if the name is taken or a check of tasks.checks fails: a missing member, a token that occurs
+    Raises InterpError if the name is taken or a check of tasks.validation fails: a missing member, a token that occurs
     twice, a sample that is not a Batch, or classes out of range.
 
     Example:
@@ -33,7 +33,7 @@ def register_task(kind: T) -> T:
         ...     name = "wordless"
         Traceback (most recent call last):
         ...
-        interp.tasks.problems.TaskError: task wordless: define sample; ...describes each member
+        interp.errors.InterpError: task wordless: define sample; ...describes each member
     """
     name = getattr(kind, "name", None)
     if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
@@ -71,13 +71,49 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
             f"{unknown}{'' if unknown.endswith('?') else '.'} A task of your own must be registered first: import its "
             "file, or use --import my_tasks.py on the command line"
         )
+    return _made(_REGISTRY[ref.name], ref, tables)
+
+
+def remade(task: Task, ref: TaskRef | None = None) -> Task:
+    """Make a task again from its class, its parameters and its tables, as loading a checkpoint does.
+
+    ref: the parameters, such as those of a model's spec (None: the task's own). A certificate is about this new task,
+    whatever was set on the given object. Raises UnsupportedError if the class cannot make it, or if another class has
+    its name.
+    """
+    ref, kind = task.ref if ref is None else ref, type(task)
+    if (reason := name_taken(task)) is not None:
+        raise UnsupportedError(reason)
+    tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
+    try:
+        return _made(kind, ref, tables)
+    except TypeError as error:
+        raise UnsupportedError(
+            f"a certificate is about the task that a class makes from parameters and tables, but {kind.__name__} "
+            f"cannot make task {task.name} from them: {error}; declare all that it needs in `defaults`, or in tables() "
+            "and from_tables()"
+        ) from error
+
+
+def name_taken(task: Task) -> str | None:
+    """Return a sentence if another class is registered under the task's name, by which a claim names it, or None."""
+    known, kind = _REGISTRY.get(task.name), type(task)
+    if known is None or known is kind:
+        return None
+    return (
+        f"the given task has the class {kind.__module__}.{kind.__qualname__}, but {task.name!r} is the name of "
+        f"{known.__module__}.{known.__qualname__}; give your class another name"
+    )
+
+
+def _made(kind: type[Task], ref: TaskRef, tables: Mapping[str, Tensor] | None) -> Task:
+    """Make a task of a class. Raises InterpError for an unknown parameter and for tables other than the reference's."""
     found = tensors_sha256(tables) if tables else None
     if found != ref.table_sha256:
         raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")
-    kind = _REGISTRY[ref.name]
     make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
     for name in parameters:  # a parameter named "self" cannot be passed
         if name not in kind.defaults:
             raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
-    return make(data_seed=ref.data_seed, **parameters)
+    return make(**({"data_seed": ref.data_seed} if ref.data_seed else {}), **parameters)

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.architecture.answers import find_positions
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.problems import TaskError
 from interp.training.engines.base import derived_seed
 
 
@@ -66,9 +65,7 @@ def validation_set(task: Task) -> Batch:
     split = "validation" if "validation" in task.splits else split_of(task, "test")
     try:
         return task.dataset(split)
-    except TaskError:
-        raise
-    except InterpError:
+    except UnsupportedError:
         return task.sample(1000, split, seed=task.data_seed)
 
 

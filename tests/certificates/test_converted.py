@@ -61,23 +61,21 @@ def test_evidence_of_a_converted_model_is_its_weights(tmp_path: Path) -> None:
     assert found.evidence(tmp_path / "proof.json").is_file()
 
 
-def hooked(model: HookedTransformer) -> None:
-    model.blocks[0].attn.register_forward_hook(lambda module, given, out: out)
-
-
-def patched(model: HookedTransformer) -> None:
-    forward = model.blocks[0].attn.forward
-    object.__setattr__(model.blocks[0].attn, "forward", lambda *args, **options: forward(*args, **options))
-
-
-@pytest.mark.parametrize(("change", "why"), [
-    (hooked, r"there is a hook at blocks\.0\.attn"), (patched, r"blocks\.0\.attn .*: its forward was replaced by"),
-])  # fmt: skip
-def test_what_was_changed_is_not_converted(change: Any, why: str) -> None:
+def test_a_model_with_hooks_is_not_converted() -> None:
     model = stranger()
-    change(model)
+    model.blocks[0].attn.register_forward_hook(lambda module, given, out: out)
     with pytest.raises(
-        UnsupportedError, match=rf"count01 does not list its inputs .*; and no proof is about it: .*{why}"
+        UnsupportedError, match=r"count01 does not list its inputs .*; and no proof is about it: there is a hook at blo"
+    ):
+        interp.certify(model, task="count01")
+
+
+def test_a_model_that_runs_something_else_is_not_certified() -> None:
+    model = stranger()
+    forward = model.blocks[0].attn.forward
+    object.__setattr__(model.blocks[0].attn, "forward", lambda *args, **options: forward(*args, **options) * 2)
+    with pytest.raises(
+        UnsupportedError, match="no proof is about it: a spec cannot express this model: the outputs would differ"
     ):
         interp.certify(model, task="count01")
 

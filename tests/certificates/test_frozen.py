@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,109 +16,41 @@ import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import base
-from interp.certificates.frozen import compare_with_fresh, frozen
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Count01, Histogram, MaxOfK, Task
 from interp.tasks.products import Product
-from tests.tasks.test_returns import Three
-
-
-class Zero:
-    """An object that can be called, in the place of a forward pass."""
-
-    def __call__(self, *args: Any, **options: Any) -> torch.Tensor:
-        return torch.zeros_like(args[0] if args else options["query_input"])
+from tests.tasks.test_validation import Three
 
 
 def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     return torch.zeros_like(x)
 
 
-def on(part: str, name: str, value: Any) -> Callable[[TaskModel], None]:
-    return lambda model: object.__setattr__(model.get_submodule(part), name, value)
-
-
-def mostly(forward: Callable[..., torch.Tensor], *args: Any, **options: Any) -> torch.Tensor:
-    """The same, but for rows of one length, which hardly any probe has."""
-    out = forward(*args, **options)
-    return out * 0 if out.shape[1] == 3 else out
-
-
-def nearly(model: TaskModel) -> None:
-    attn = model.get_submodule("blocks.0.attn")
-    object.__setattr__(attn, "forward", partial(mostly, attn.forward))
-
-
-CHANGES: dict[str, Callable[[TaskModel], None]] = {
-    "a partial": on("blocks.0.attn", "forward", partial(nothing)),
-    "an object": on("blocks.0.attn", "forward", Zero()),
-    "a function": on("unembed", "forward", nothing),
-    "_call_impl": on("blocks.0.attn", "_call_impl", partial(nothing)),
-    "_compiled_call_impl": on("blocks.0.attn", "_compiled_call_impl", partial(nothing)),
-    "predict": on("", "predict", partial(lambda tokens, mask=None: torch.zeros(len(tokens)))),
-    "read": on("", "read", nothing),
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
-def test_what_was_put_in_the_place_of_a_function_is_refused(what: str, name: str) -> None:
+def test_a_model_that_runs_something_else_than_its_spec_is_refused(name: str) -> None:
     model = interp.build(name)
-    CHANGES[what](model)
-    with pytest.raises(UnsupportedError, match=r"was replaced by|cannot be certified"):
+    object.__setattr__(model.embed, "forward", lambda tokens: model.embed.W_E[tokens] * 2)
+    with pytest.raises(InterpError, match=r"that its spec and its parameters give in a fresh model"):
         interp.certify(model)
-
-
-@pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
-def test_a_forward_pass_that_errs_beyond_the_probes_is_refused(name: str) -> None:
-    model = interp.build(name)
-    nearly(model)
-    with pytest.raises(UnsupportedError, match=r"blocks\.0\.attn .*: its forward was replaced by"):
-        interp.certify(model)
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_is_not_seen_on_the_parts_is_seen_in_what_they_do(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.certificates.frozen.other_parts", lambda model, fresh: None)
-    model = interp.build("count01/minimal")
-    fresh, batch = frozen(model), model.task.sample(20)
-    assert compare_with_fresh(model, fresh, [batch]) > 20
-    CHANGES[what](model)
-    with pytest.raises(
-        UnsupportedError, match=r"in a fresh model|something else runs|it raises|not what its spec describes"
-    ):
-        compare_with_fresh(model, fresh, [batch])
 
 
 @pytest.mark.parametrize("name", ["languages/first", "languages/parity"])
 def test_a_copied_model_is_the_same_model(name: str) -> None:
-    """Its position code is a function of its own, which is the same."""
     model = interp.build(name)
     assert interp.certify(copy.deepcopy(model), longest=3).status == "certified"
-    other = copy.deepcopy(model)
-    other.pos_embed.formula = partial(other.pos_embed.formula.func, "fraction")
-    with pytest.raises(UnsupportedError, match="its formula was replaced"):
-        interp.certify(other, longest=3)
 
 
 @pytest.mark.parametrize(
     "change",
-    [lambda w: w.to(torch.float8_e4m3fn), lambda w: w.to_sparse(), lambda w: w.to(torch.complex64)],
+    [lambda w: w.to(torch.float8_e4m3fn), lambda w: w.to(torch.complex64)],
 )
 def test_weights_that_no_model_runs_on_are_refused(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = interp.build("histogram/dot-exact", T=3, L=2)
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(change(parameter.detach()), requires_grad=False))
-    with pytest.raises(UnsupportedError, match=r"is stored as torch\..*in which no model runs here"):
-        interp.certify(model)
-
-
-def test_predict_that_was_patched_for_all_models_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = interp.build("count01/minimal")
-    monkeypatch.setattr(TaskModel, "predict", lambda self, tokens, mask=None: torch.zeros(len(tokens)))
-    with pytest.raises(UnsupportedError, match=r"TaskModel\.predict was replaced by"):
+    with pytest.raises(UnsupportedError, match=r"its parameters are stored as torch\.[fc]"):
         interp.certify(model)
 
 
@@ -166,18 +97,21 @@ def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
     table = task.table
     said = torch.nn.functional.one_hot(model.read(torch.tensor(table.contexts)).argmax(-1), table.n_outputs)
     task.table = replace(table, conditional=said.double().numpy())
-    with pytest.raises(
-        UnsupportedError, match=r"given task .* differs from it: its table is another ConditionalTable$"
-    ):
+    with pytest.raises(UnsupportedError, match=r"its task labels .* differently from the task that its class makes"):
         interp.certify(model)
 
 
-@pytest.mark.parametrize("name", ["memorization/bigram", "count01/minimal", "languages/first"])
-def test_labels_by_a_partial_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["count01/minimal", "languages/first"])
+def test_labels_that_were_changed_are_refused(name: str) -> None:
     model = interp.load(name)
-    batch = type(model.task).batch
-    model.task.batch = partial(lambda task, tokens: batch(task, tokens), model.task)  # type: ignore[method-assign]
-    with pytest.raises(UnsupportedError, match=r"its batch was replaced by a partial"):
+    batch = model.task.batch
+
+    def other(tokens: torch.Tensor) -> interp.Batch:
+        found = batch(tokens)
+        return replace(found, labels=found.labels.flip(0))
+
+    model.task.batch = other  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedError, match=r"its task labels .* differently from the task that its class makes"):
         interp.certify(model)
 
 
@@ -185,7 +119,7 @@ def test_a_task_other_than_the_one_in_the_spec_is_refused() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
     model.task = MaxOfK(K=2, v=3)
     assert interp.certify(model).status == "certified"
-    with pytest.raises(UnsupportedError, match=r"spec names the task max-of-k\(K=2, v=3\), .* is max-of-k\(K=3, v=3\)"):
+    with pytest.raises(InterpError, match=r"rows of 3 tokens are not inputs of task max-of-k: give 3 numbers"):
         interp.certify(TaskModel(model.spec, MaxOfK(K=3, v=3), dict(model.named_parameters())))
 
 
@@ -331,7 +265,7 @@ def test_a_class_under_the_name_of_another_is_refused(how: str) -> None:
 
 
 def test_an_unregistered_task_is_said() -> None:
-    assert "no task named 'returns-test-three' is registered" in interp.certify(own_model(Three())).notes[-1]
+    assert "no task named 'validation-test-three' is registered" in interp.certify(own_model(Three())).notes[-1]
 
 
 # ---------------------------------------------------------------- what torch was told

@@ -1,8 +1,7 @@
-"""Lies about tasks, models and files, drawn by seed: see liars.py."""
+"""Lies about numbers and files, drawn by seed: see liars.py."""
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
@@ -15,9 +14,9 @@ sys.path.pop(0)
 
 
 def test_no_lie_changes_what_is_said() -> None:
-    done = liars.run(14, 0)
-    assert done.total() == 14
-    assert {kind for kind, _ in done} == {"tasks", "models", "numbers", "files"}
+    done = liars.run(8, 0)
+    assert done.total() == 8
+    assert {kind for kind, _ in done} == {"numbers", "files"}
 
 
 @pytest.mark.slow
@@ -29,10 +28,3 @@ def test_no_lie_of_300_changes_what_is_said() -> None:
 @pytest.mark.soak
 def test_no_lie_of_2000_changes_what_is_said() -> None:
     assert liars.run(2000, 2).total() == 2000
-
-
-def test_a_lie_that_is_not_refused_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.tasks.snapshot._difference", lambda task, fresh: None)
-    monkeypatch.setattr("interp.certificates.frozen.snapshot", lambda task: task)
-    with pytest.raises(AssertionError, match="and without the lie"):
-        [liars.tasks(random.Random(seed)) for seed in range(20)]

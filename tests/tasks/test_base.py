@@ -30,9 +30,9 @@ from interp.tasks import (
     registered_tasks,
     registry,
 )
-from interp.tasks.checks import check_made
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.plugins import import_folder
+from interp.tasks.validation import check_made
 
 
 class Sums(Task):

@@ -11,8 +11,8 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Generates, NextSymbols
-from interp.tasks.checks import check_made
 from interp.tasks.sets import pack_sets, set_word, unpack_sets
+from interp.tasks.validation import check_made
 from interp.training.engines.reference import batch_loss
 
 

@@ -1,10 +1,11 @@
-"""What register_task refuses, one sentence each; text of tokens of several digits; tasks from outside."""
+"""What a task may state wrongly, one sentence each; text of tokens of several digits; tasks from outside."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from hypothesis import strategies as st
 
 import interp
 from interp import cli
-from interp.errors import InterpError
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.accuracy import accuracy
+from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import (
     IGNORED,
     Batch,
@@ -28,8 +32,7 @@ from interp.tasks import (
     registered_tasks,
     registry,
 )
-from interp.tasks.checks import check_task
-from interp.tasks.problems import check_padding, check_tokens
+from interp.tasks.validation import check_made, check_padding, check_task, check_tokens
 
 
 @pytest.fixture(autouse=True)
@@ -70,15 +73,25 @@ def _short(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"vocabulary": ("0", "1", "0")}, "vocabulary has the token '0' twice"),
-    ({"vocabulary": ["0", "1"]}, "must be a tuple of tokens"),
-    ({"vocabulary": ("0", "a b")}, "the token 'a b' is empty or contains a space"),
+    ({"vocabulary": ("0", "1", "0")}, "vocabulary has '0' twice"),
+    ({"vocabulary": ["0", "1"]}, "must be a tuple of words"),
+    ({"vocabulary": ("0", "a b")}, "the token 'a b' contains a space"),
     ({"pad": "x"}, "pad names 'x', which is not a token"),
     ({"readout": "="}, "readout names '=', which is not a token"),
     ({"counted": ("2",)}, "counted names '2'"),
-    ({"contrast": ("0", "2")}, "contrast names '2', which is not in its answer_words: 0, 1"),
+    ({"contrast": ("0", "2")}, "must be two of its answer_words: 0, 1"),
     ({"cyclic": {"a": ("0", "7")}}, r"cyclic\['a'\] names '7'"),
     ({"n_out": 0}, "n_out = 0 must be a positive integer"),
+    ({"n_out": 2.0}, "n_out = 2.0 must be a positive integer"),
+    ({"n_inputs": "8"}, "n_inputs = '8' must be a positive integer, or None"),
+    ({"splits": "test"}, "splits = 'test' must be a tuple of words"),
+    ({"counted": "01"}, "counted = '01' must be a tuple of words"),
+    ({"cyclic": ("0", "1")}, "must be a dict from names to tuples of tokens"),
+    (
+        {"counted": ("0",), "count_ranges": {"test": ((3, 2),)}},
+        r"count_ranges\['test'\] = .* must be \(lowest, highest\)",
+    ),
+    ({"answer_words": ("no", "no")}, "answer_words has 'no' twice"),
     ({"answer_words": ("one",)}, "answer_words has 1 words for 2 answers"),
     ({"sample": lambda self, n, split="test", seed=0: torch.zeros(n, 3)}, "gives a Tensor; it must be an interp.Batch"),
     ({"sample": _short}, "labels of shape .3,. and torch.int32; answers are read at 'last', so they must be .3,. "),
@@ -147,6 +160,108 @@ def test_our_tasks_read_what_they_write(task: Task) -> None:
     for row, length in zip(batch.tokens, batch.lengths):
         ids = row[: int(length)].tolist()
         assert task.parse(task.format(ids)) == ids
+
+
+# ---------------------------------------------------------------- what is right on a sample and wrong elsewhere
+
+WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=3)])
+
+
+class Three(Task):
+    """Are there more b than a among three?"""
+
+    name = "validation-test-three"
+    vocabulary = ("a", "b", "?")
+    readout = "last"
+    n_out: Any = 2
+    n_inputs: Any = 8
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), 4), ((tokens == 1).sum(1) > 1).long())
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        for part in WORDS.split(chunk):
+            yield self.batch(part)
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(WORDS[torch.randint(8, (n,), generator=torch.Generator().manual_seed(seed))])
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+def lists(tokens: Any = None, lengths: Any = None, labels: Any = None) -> dict[str, Any]:
+    """Inputs that are listed otherwise than they are sampled."""
+    changes = {"tokens": tokens, "lengths": lengths, "labels": labels}
+
+    def inputs(self: Task, chunk: int = 4096) -> Iterator[Batch]:
+        for batch in Three.inputs(self, chunk):  # type: ignore[arg-type]
+            parts = {name: getattr(batch, name) for name in changes}
+            yield Batch(**{name: change(parts[name]) if (change := changes[name]) else parts[name] for name in parts})
+
+    return {"inputs": inputs}
+
+
+def late(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A method that is right where the task is made, and wrong for more rows."""
+
+    def method(self: Task, first: Any, *rest: Any) -> Any:
+        given = getattr(Three, name)(self, first, *rest)
+        return given if len(first) <= 3 else change(given)
+
+    return {name: method}
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "labels by position": (
+        lists(labels=lambda y: y[:, None].expand(-1, 4).clone()),
+        r"inputs\(4096\) has labels of shape \(8, 4\) and torch.int64; answers are read at 'last', so they must be "
+        r"\(8,\) of torch.long or torch.bool$",
+    ),
+    "tokens outside": (lists(tokens=lambda t: t - 1), "has token ids outside 0 to 2"),
+    "lengths of 0": (lists(lengths=lambda n: n * 0), "lengths from 0 to 0; .* 1 to 4"),
+    "rows and no batches": (
+        {"inputs": lambda self, chunk=4096: WORDS.split(8)},
+        "gives a Tensor; it must be an interp",
+    ),
+    "no batch": (late("batch", lambda batch: batch.labels), r"batch\(tokens\) gives a Tensor; it must be an interp.B"),
+    "other tokens": ({"batch": lambda self, t: Three.batch(self, 1 - t.clamp(max=1))}, "changes the tokens"),
+    "classes that are none": (late("classes", lambda c: None), r"classes\(batch\) gives a NoneType; it must be .8, 4."),
+    "classes beyond": (late("classes", lambda c: c + 101 * (c >= 0)), "runs from 101 to 102, outside 0 to 1"),
+    "answers in a column": (late("answers", lambda a: a[:, None]), r"gives shape .8, 1. .*both must be in the same un"),
+}
+
+
+def wrong(changes: dict[str, Any]) -> Task:
+    return type("Wrong", (Three,), {"name": "wrong", "__module__": __name__, **changes})()
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_task_with_wrong_inputs_has_no_accuracy_or_certificate(what: str) -> None:
+    changes, sentence = WRONG[what]
+    spec = ModelSpec(task=TaskRef(name="wrong"), d_model=2, layers=(Layer(d_head=2),), readout_at="last")
+    for look in (interp.certify, accuracy):
+        with pytest.raises(InterpError, match=f"task wrong: .*{sentence}"):
+            look(TaskModel(spec, wrong(changes)))
+
+
+def test_what_a_sampler_returns_is_checked_at_every_call() -> None:
+    always = wrong({"sample": lambda self, n, split="test", seed=0: Three.sample(self, 3, split, seed)})
+    check_made(always)
+    with pytest.raises(InterpError, match=r"^task wrong: sample\(2\) gives 3 rows$"):
+        always.sample(2)
+    with pytest.raises(InterpError, match="GB"):
+        always.sample(10**12)
+
+
+def test_a_model_is_built_for_a_task_without_a_sampler() -> None:
+    def none(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
+        raise NotImplementedError
+
+    task = wrong({"sample": none})
+    with pytest.raises(UnsupportedError, match=r"^task wrong does not implement sample\(3\)$"):
+        task.sample(3)
+    check_made(task)
 
 
 # ---------------------------------------------------------------- from outside

@@ -1,0 +1,310 @@
+"""Validation of tasks and batches: a bad declaration or batch gets one sentence that names the task and the value.
+
+A task is checked when it is registered or used in a model, on its declarations and on a small sample. After that, every
+batch that `sample` or `batch` of a task from outside this package returns is checked, so that measures, engines and
+certificates need not check it again. Exceptions in a task's own code are passed on as they are, with their traceback.
+This package's tests check its own tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.budget import need
+from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
+from interp.tasks.batch import IGNORED, Batch, find_positions
+from interp.tasks.sets import MOST_OUTPUTS
+
+if TYPE_CHECKING:
+    from interp.tasks.base import Task
+
+OWN = f"{__package__}."
+ROWS = 3
+"""Number of inputs that check_made samples."""
+RELABELED = 64
+"""Number of rows that `check_labels` labels again, in reverse order and without the rest of the batch."""
+ALONE = 4
+"""Number of rows with different labels that `check_labels` labels one at a time."""
+
+
+def refuse(task: Any, problems: Iterable[str]) -> None:
+    """Raise InterpError for the first problem."""
+    for problem in problems:
+        raise InterpError(f"task {task.name}: {problem}")
+
+
+# ---------------------------------------------------------------- what `sample` and `batch` return
+
+
+def checked_sample(kind: type[Task], sample: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Task.sample: refuse sizes beyond memory, and check the batch if the class is from outside this package."""
+
+    @wraps(sample)
+    def called(task: Any, n: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(n, int):
+            need(f"{n:,} inputs of task {task.name}", 8.0 * min(n, 10**15))  # at least 8 bytes each
+        try:
+            batch = sample(task, n, *args, **kwargs)
+        except NotImplementedError as error:
+            raise UnsupportedError(f"task {task.name} does not implement sample({n})") from error
+        if not kind.__module__.startswith(OWN):
+            refuse(task, batch_problems(task, batch, f"sample({n})"))
+            if not min(n, 1) <= len(batch) <= n:
+                raise InterpError(f"task {task.name}: sample({n}) gives {len(batch)} rows")
+        return batch
+
+    return called
+
+
+def checked_batch(label: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Task.batch of a class from outside this package to check its labels, and that it keeps the rows."""
+
+    @wraps(label)
+    def called(task: Any, tokens: Tensor) -> Any:
+        batch = label(task, tokens)
+        refuse(task, batch_problems(task, batch, "batch(tokens)"))
+        if not batch.tokens.equal(tokens):
+            raise InterpError(f"task {task.name}: batch(tokens) changes the tokens; it must only label them")
+        return batch
+
+    return called
+
+
+def batch_problems(task: Any, batch: Any, what: str) -> Iterator[str]:
+    """Yield the problems of the shapes, dtypes and tokens of a batch. what: the call that returned it."""
+    if not isinstance(batch, Batch):
+        yield f"{what} gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
+        return
+    tokens, lengths, labels = batch.tokens, batch.lengths, batch.labels
+    if tokens.dtype != torch.long or tokens.ndim != 2 or (len(tokens) and not tokens.shape[1]):
+        yield f"{what} has tokens of {_kind(tokens)}; they must be (rows, length) of torch.long"
+        return
+    n, width = tokens.shape
+    if lengths.dtype != torch.long or lengths.shape != (n,):
+        yield f"{what} has lengths of {_kind(lengths)}; they must be ({n},) of torch.long"
+    elif n and not 1 <= int(lengths.min()) <= int(lengths.max()) <= width:
+        yield f"{what} has lengths from {int(lengths.min())} to {int(lengths.max())}; they must be 1 to {width}"
+    expected = (n, width) if task.readout == "all" else (n,)
+    if labels.dtype not in (torch.long, torch.bool) or tuple(labels.shape) != expected:
+        yield (
+            f"{what} has labels of {_kind(labels)}; answers are read at {task.readout!r}, so they must be {expected} "
+            "of torch.long or torch.bool"
+        )
+    if n and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
+        yield f"{what} has token ids outside 0 to {task.d_vocab - 1}"
+
+
+def _kind(value: object) -> str:
+    """Describe a value for an error message: a tensor's shape and dtype, or a type."""
+    return f"shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, Tensor) else of_type(value)
+
+
+# ---------------------------------------------------------------- batches as inputs of a claim
+
+
+def check_batch(task: Any, batch: Any, what: str) -> None:
+    """Raise InterpError if rows, labels or classes of a batch do not fit the task or each other.
+
+    what: the call that returned the batch, such as "inputs(4096)". A batch may be without read positions.
+    """
+    refuse(task, batch_problems(task, batch, what))
+    if len(batch):
+        check_padding(task, batch)
+        refuse(task, answer_problems(task, batch, unread=True))
+        task.check_input(batch.tokens)
+
+
+def answer_problems(task: Any, batch: Batch, unread: bool = False) -> Iterator[str]:
+    """Yield the first problem of classes(batch): invalid values, IGNORED at the readout, or other than the labels.
+
+    unread: whether a batch may be without read positions.
+    """
+    classes, expected = task.classes(batch), tuple(batch.tokens.shape)
+    if not isinstance(classes, Tensor) or classes.dtype != torch.long or tuple(classes.shape) != expected:
+        yield (
+            f"classes(batch) gives {_kind(classes)}; it must be {expected} of torch.long, with an output index at each "
+            f"read position and IGNORED ({IGNORED}) elsewhere"
+        )
+        return
+    read = classes != IGNORED
+    if not bool(read.any()):
+        if not unread:
+            yield "classes(batch) is IGNORED everywhere: no position is read"
+        return
+    low, high, top = int(classes[read].min()), int(classes[read].max()), task.n_classes - 1
+    if not 0 <= low <= high <= top:
+        yield f"classes(batch) runs from {low} to {high}, outside 0 to {top}"
+        return
+    labels, given = batch.labels, classes.masked_fill(~read, 0)
+    if task.readout != "all":
+        places = find_positions(task, batch.tokens, task.readout)[:, None]
+        if bool((skipped := ~read.gather(1, places)[:, 0]).any()):
+            row = int(skipped.int().argmax())
+            yield (
+                f"answers are read at {task.readout!r}, which is position {int(places[row])} of row {row}, where "
+                "classes(batch) is IGNORED"
+            )
+            return
+        given = classes.gather(1, places)[:, 0]
+    answers = task.answers(given, batch.tokens)
+    if answers.shape != labels.shape or answers.dtype != labels.dtype:
+        yield f"answers(...) gives {_kind(answers)}, and labels are {_kind(labels)}; both must be in the same units"
+        return
+    if task.readout == "all":
+        answers, labels = answers[read], labels[read]
+    if not answers.equal(labels):
+        at = int((answers != labels).int().argmax())
+        yield f"answers(classes(batch)) is {answers[at].item()} where the label is {labels[at].item()}"
+
+
+def check_tokens(task: Any, tokens: Tensor) -> None:
+    """Raise InterpError for anything but rows of the task's token ids."""
+    if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
+    if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
+        raise InterpError(
+            f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
+            f"task {task.name} has ids 0 to {task.d_vocab - 1}"
+        )
+
+
+def check_labels(task: Any, batch: Batch) -> None:
+    """Raise InterpError if task.batch labels a row differently when it is alone or among other rows."""
+    if not task.labels_tokens:
+        return
+    _, kinds = np.unique(batch.labels.reshape(len(batch), -1).sum(1).numpy(), return_index=True)
+    alone = torch.from_numpy(kinds[:ALONE])[:, None]
+    for rows in (*alone, torch.arange(len(batch) // 3, len(batch))[:RELABELED].flip(0)):
+        again, before = task.batch(batch.tokens[rows]).labels, batch.labels[rows]
+        if bool((other := (again != before).reshape(len(rows), -1).any(1)).any()):
+            row = int(other.int().argmax())
+            text = short(task.format(batch.tokens[rows[row], : int(batch.lengths[rows[row]])]))
+            raise InterpError(
+                f"task {task.name} labels {text!r} in two ways, {_label(before[row])} and {_label(again[row])}: a "
+                "label must be a function of its row alone"
+            )
+
+
+def _label(label: Int[Tensor, "*length"]) -> str:
+    return str(label.tolist()) if label.numel() < 10 else f"{str(label.flatten()[:9].tolist())[:-1]}, ...]"
+
+
+def check_padding(task: Any, batch: Batch) -> None:
+    """Raise InterpError unless rows are padded on the right, with the task's pad token."""
+    pads = torch.zeros_like(batch.attention_mask) if task.pad_id is None else batch.tokens == task.pad_id
+    if bool((inside := pads[:, :-1] & ~pads[:, 1:]).any()):
+        row, place = inside.nonzero()[0].tolist()
+        raise InterpError(
+            f"row {row} of task {task.name} has {task.pad!r} at position {place}, before a token: rows must be padded "
+            "on the right"
+        )
+    if task.pad_id is None and not bool(batch.attention_mask.all()):
+        raise InterpError(
+            f"rows of task {task.name} have different lengths, but it names no padding token: set pad = '...'"
+        )
+    if bool((wrong := ~batch.attention_mask & ~pads).any()):
+        row, place = wrong.nonzero()[0].tolist()
+        token = task.vocabulary[int(batch.tokens[row, place])]
+        raise InterpError(
+            f"row {row} of task {task.name} has {token!r} at position {place}, after its {int(batch.lengths[row])} "
+            f"tokens: rows must be padded on the right with {task.pad!r}"
+        )
+
+
+# ---------------------------------------------------------------- tasks
+
+
+def check_task(kind: type[Task]) -> None:
+    """Raise InterpError for the first member of a task class that is missing or invalid.
+
+    If the task needs tables, it has no default instance, so only the class itself is checked.
+    """
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        refuse(kind, [f"define {', '.join(missing)}; help(interp.Task) describes each member"])
+    if not kind.needs_tables:
+        try:
+            task = kind()
+        except (TypeError, AttributeError) as error:
+            raise InterpError(
+                f"task {kind.name}: {kind.__name__}() cannot be made from its defaults: {error}"
+            ) from error
+        refuse(task, _task_problems(task))
+
+
+def check_made(task: Task) -> None:
+    """Raise InterpError for the first problem of a task object. This package's own tasks are checked by its tests."""
+    if not hasattr(task, "vocabulary") or not hasattr(task, "sample"):
+        raise InterpError(f"expected a task, got {of_type(task)}: pass a name such as 'count01', or an interp.Task")
+    if not type(task).__module__.startswith(OWN):
+        refuse(task, _task_problems(task))
+
+
+def _task_problems(task: Task) -> Iterator[str]:
+    yield from _declaration_problems(task)
+    try:
+        batch = task.sample(ROWS, task.splits[-1], seed=0)
+        again = task.sample(ROWS, task.splits[-1], seed=0)
+    except UnsupportedError:
+        return  # a task without a sampler; code that needs one raises its own error
+    except NameError as error:
+        yield f"its methods use a name that does not exist yet ({error}); define it above the class"
+        return
+    refuse(task, batch_problems(task, batch, f"sample({ROWS})"))
+    if len(batch) != ROWS:
+        yield f"sample({ROWS}) gives {len(batch)} rows"
+    yield from answer_problems(task, batch)
+    if task.example is not None:
+        yield from batch_problems(task, task.example, "example")
+    if not again.tokens.equal(batch.tokens) or not again.labels.equal(batch.labels):
+        yield f"sample({ROWS}, seed=0) gives another batch each time; draw from a generator made from the seed"
+    check_labels(task, batch)
+
+
+def _declaration_problems(task: Task) -> Iterator[str]:
+    for name in ("n_out", "n_inputs"):
+        number = getattr(task, name)
+        if (type(number) is not int or number < 1) and not (name == "n_inputs" and number is None):
+            yield f"{name} = {quoted(number)} must be a positive integer{', or None' if name == 'n_inputs' else ''}"
+    for name in ("vocabulary", "splits", "answer_words", "counted", "contrast"):
+        words = getattr(task, name)
+        if words is None and name == "contrast":
+            continue
+        if not isinstance(words, tuple) or not all(isinstance(word, str) and word for word in words):
+            yield f"{name} = {quoted(words)} must be a tuple of words, such as ('0', '1')"
+        elif twice := [word for word in words if words.count(word) > 1]:
+            yield f"{name} has {twice[0]!r} twice"
+        elif not words and name != "counted":
+            yield f"{name} is empty"
+    if odd := [word for word in task.vocabulary if any(letter.isspace() for letter in word)]:
+        yield f"the token {odd[0]!r} contains a space, so text could not be parsed: rename it"
+    if task.decision not in (None, "set"):
+        yield f"decision = {quoted(task.decision)} must be 'set', or left out"
+    if task.decision == "set" and task.n_out > MOST_OUTPUTS:
+        yield f"n_out = {task.n_out}: tasks with decision = 'set' have at most {MOST_OUTPUTS} outputs"
+    answers, expected = task.answer_words, task.n_out if task.decision == "set" else max(2, task.n_out)
+    if len(answers) != expected:
+        yield f"answer_words has {len(answers)} words for {expected} answers"
+    if task.contrast is not None and (len(task.contrast) != 2 or not {*task.contrast} <= {*answers}):
+        yield f"contrast = {task.contrast} must be two of its answer_words: {', '.join(answers)}"
+    named = [("pad", task.pad)] if task.pad is not None else []
+    named += [("readout", task.readout)] if task.readout not in ("all", "first", "last") else []
+    named += [("counted", token) for token in task.counted]
+    if not isinstance(task.cyclic, Mapping):
+        yield f"cyclic = {quoted(task.cyclic)} must be a dict from names to tuples of tokens"
+    named += [(f"cyclic[{name!r}]", token) for name, group in task.cyclic.items() for token in group]
+    for what, token in named:
+        if token not in task.vocabulary:
+            yield f"{what} names {token!r}, which is not a token of its vocabulary {', '.join(task.vocabulary)}"
+    for split, box in dict(task.count_ranges).items():
+        if split not in task.splits:
+            yield f"count_ranges names the split {quoted(split)}, which is not one of {', '.join(task.splits)}"
+        good = [isinstance(pair, tuple | list) and len(pair) == 2 and 0 <= pair[0] <= pair[1] for pair in box]
+        if len(good) != len(task.counted) or not all(good):
+            yield f"count_ranges[{split!r}] = {quoted(box)} must be (lowest, highest) for each of its counted tokens"
