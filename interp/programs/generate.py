@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Matrix, Program, Step, Table, Values, head, linear, mapped
+from interp.programs.language import NEVER, Head, Linear, Matrix, Program, Step, Table, Values, linear
 from interp.programs.task import ProgramTask
 
 MOST_INPUTS = 4096
@@ -110,7 +110,7 @@ class _Draft:
         batches = list(self.task.inputs())
         self.tokens = torch.cat([batch.tokens for batch in batches])
         self.there = torch.cat([batch.attention_mask for batch in batches])
-        self.seen, self.made = self.program.visible(self.tokens), self.program.run(self.tokens)
+        self.made = self.program.run(self.tokens)
         self.values = dict(self.program.values)
         self.age = {"token": 0, "position": 0}
 
@@ -129,7 +129,8 @@ class _Draft:
 
     def add(self, step: Step, age: int) -> bool:
         """Run a step, and keep it unless it is constant or equals another variable."""
-        made = head(step, self.made, self.seen) if isinstance(step, Head) else mapped(step, self.made)
+        longer = replace(self.program, steps=(*self.steps, step))
+        made = longer.run(self.tokens, given=self.made)[step.name]
         here = made[self.there]
         if float((here - here[0]).abs().max()) < 1e-6:
             return False
@@ -262,8 +263,7 @@ class _Draft:
             bias = tuple(0.13 * (at * at % 5) for at in range(n))
             answer = Linear("answer", tuple(leaves), matrices, bias, tuple(f"y{at}" for at in range(n)))
             if self.fair(answer):
-                program = Program(self.program.vocabulary, self.program.length, self.program.causal,
-                                  tuple(self.steps), answer, self.program.read, self.program.pad)  # fmt: skip
+                program = replace(self.program, steps=tuple(self.steps), answer=answer)
                 return program if self.matter(program) else None
         return None
 

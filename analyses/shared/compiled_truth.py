@@ -1,0 +1,108 @@
+"""A program that was read out of a compiled model, compared with the program that the model was compiled from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.programs.language import Program, linear
+from interp.programs.task import ProgramTask
+
+SAME = 1e-6
+"""Weights that differ by less are equal."""
+TRIED = 12
+"""Most values that are put in the place of a variable."""
+STAYS = 0.999
+"""Share of answers that stay if nothing changes."""
+
+
+def variable(program: Program, part: str, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length d"]:
+    """The weights of all variables that a part makes, side by side."""
+    made = program.run(tokens)
+    return torch.cat([made[step.name] for step in program.steps if step.part == part], -1)
+
+
+def read_at(task: ProgramTask, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
+    """Where answers are read."""
+    if task.readout == "all":
+        return task.batch(tokens).attention_mask
+    return torch.zeros_like(tokens, dtype=torch.bool).scatter(1, task.program.reads(tokens)[:, None], True)
+
+
+def answers(
+    task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str, Tensor] | None = None
+) -> Int[Tensor, "rows length"]:
+    """The program's answers with given variables; 0 where none is read."""
+    classes = linear(task.program.answer, task.program.run(tokens, given=given)).argmax(-1)
+    return classes.masked_fill(~read_at(task, tokens), 0)
+
+
+def matters(task: ProgramTask, name: str, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
+    """Where another of the values that a variable has would change an answer of the row."""
+    there, right = task.batch(tokens).attention_mask, answers(task, tokens)
+    made = task.program.run(tokens)[name]
+    found = torch.zeros_like(there)
+    values = torch.unique((made[there] / SAME).round(), dim=0) * SAME
+    some = torch.randperm(len(values), generator=torch.Generator().manual_seed(0))[:TRIED]
+    for place in range(tokens.shape[1]):
+        for value in values[some]:
+            other = made.clone()
+            other[:, place] = value
+            found[:, place] |= (answers(task, tokens, {name: other}) != right).any(1)
+    return found & there
+
+
+def labels(points: Float[Tensor, "points d"]) -> Int[Tensor, "points"]:
+    """A number for each point, the same for equal points."""
+    return torch.unique((points / SAME).round(), dim=0, return_inverse=True)[1]
+
+
+def compared(truth: Int[Tensor, "points"], found: Int[Tensor, "points"]) -> str:
+    """How one partition of the points compares with the true one: same, coarser, finer or other."""
+    pairs = len(torch.stack([truth, found]).unique(dim=1).T)
+    coarser, finer = pairs == len(truth.unique()), pairs == len(found.unique())
+    return "same" if coarser and finer else "coarser" if coarser else "finer" if finer else "other"
+
+
+def partition(task: ProgramTask, part: str, found: Program, tokens: Int[Tensor, "rows length"]) -> str:
+    """Compare the variable of a part with the true one where it matters.
+
+    "same", "finer", "other", or "coarser"; "equivalent" if it is coarser, and one of the true values of each of its
+    values in the place of all of them leaves the answers as they are.
+    """
+    (step,) = (step for step in task.program.steps if step.part == part)
+    where = matters(task, step.name, tokens)
+    made = task.program.run(tokens)[step.name]
+    truth, read = labels(made[where]), labels(variable(found, part, tokens)[where])
+    verdict = compared(truth, read)
+    if verdict != "coarser":
+        return verdict
+    first = torch.zeros(int(read.max()) + 1, dtype=torch.long).scatter(0, read, torch.arange(len(read)))
+    merged = made.clone()
+    merged[where] = made[where][first[read]]
+    return "equivalent" if stays(task, tokens, {step.name: merged}) >= STAYS else "coarser"
+
+
+def stays(task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str, Tensor]) -> float:
+    """Share of the answers that stay with given variables."""
+    reads = read_at(task, tokens)
+    return float((answers(task, tokens, given) == answers(task, tokens))[reads].double().mean())
+
+
+def removed(task: ProgramTask, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:
+    """Share of the answers that stay with parts at their means over content, marks and read positions."""
+    there, reads = task.batch(tokens).attention_mask, read_at(task, tokens)
+    content = torch.isin(tokens, torch.tensor(task.content))
+    kinds = [there & content, there & ~content]
+    if task.readout != "all":
+        kinds = [reads, *(kind & ~reads for kind in kinds)]
+    made, given = task.program.run(tokens), {}
+    for step in task.program.steps:
+        if step.part in parts:
+            given[step.name] = made[step.name].clone()
+            for kind in kinds:
+                given[step.name][kind] = made[step.name][kind].mean(0)
+    return stays(task, tokens, given)

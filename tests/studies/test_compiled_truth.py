@@ -1,0 +1,52 @@
+"""What is read out of a compiled model against the truth: true, merged, split and wrong variables of one program."""
+
+from dataclasses import replace
+
+import torch
+from shared.compiled_truth import compared, matters, partition, removed
+
+import interp
+from interp.programs.language import NEVER, Head, Linear, Program, Table
+
+COLORS = ("a", "b", "c")
+FIRST = Head("first", "", "position", ((0.0, NEVER),), "token")
+SUM = Table("sum", ("token", "first"), tuple((i + j) % 4 for i in range(3) for j in range(3)), tuple("0123"))
+ANSWER = Linear("answer", ("sum",), (((1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("even", "odd"))
+TASK = interp.compile(Program(COLORS, 2, True, (FIRST, SUM), ANSWER)).task
+TOKENS = torch.cat([batch.tokens for batch in TASK.inputs()])
+
+
+def read(entries: tuple[int, ...]) -> str:
+    """How a table in the place of the sum compares."""
+    table = replace(SUM, entries=entries, values=tuple(map(str, range(9))), part="MLP 0")
+    answer = replace(ANSWER, weights=(((0.0, 0.0),) * 9,))
+    return partition(TASK, "MLP 0", Program(COLORS, 2, True, (FIRST, table), answer), TOKENS)
+
+
+def test_where_variables_matter() -> None:
+    """Read at the last position only; the first token there decides whether the sum is odd."""
+    for name in ("first", "sum"):
+        assert matters(TASK, name, TOKENS).tolist() == [[False, True]] * 9
+
+
+def test_true_merged_split_and_wrong() -> None:
+    sums = [(i + j) % 4 for i in range(3) for j in range(3)]
+    assert read(tuple(sums)) == "same"
+    assert read(tuple((3 - s) % 4 for s in sums)) == "same"  # other names of the same values
+    assert read(tuple(s % 2 for s in sums)) == "equivalent"  # all that the answer depends on
+    assert read(tuple(s // 2 for s in sums)) == "coarser"
+    assert read(tuple(range(9))) == "finer"
+    assert read((0, 0, 0, 1, 1, 1, 2, 2, 2)) == "other"
+    assert partition(TASK, "head 0.0", TASK.program, TOKENS) == "same"
+
+
+def test_partitions() -> None:
+    one, two = torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2, 0, 1])
+    assert (compared(one, two), compared(two, one), compared(one, one * 3)) == ("finer", "coarser", "same")
+    assert compared(one, torch.tensor([0, 1, 0, 1])) == "other"
+
+
+def test_removal() -> None:
+    """With the mean of the sums of all rows, the answer is the same everywhere; 5 of 9 sums are even."""
+    assert removed(TASK, [], TOKENS) == 1.0
+    assert abs(removed(TASK, ["MLP 0"], TOKENS) - 5 / 9) < 1e-12
