@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
     from interp.measures.subject import Subject
 
-LEFT_OUT = "outputs_left_out"
-"""Key in a checkpoint's summary for the number of outputs that were left out when the model was converted."""
-
 
 def build(
     name_or_spec: str | Path | ModelSpec,
@@ -161,9 +158,6 @@ def load(
     if isinstance(checkpoint.summary.get("curve"), dict):
         model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
-    left_out = checkpoint.summary.get(LEFT_OUT, 0)
-    # If the value is invalid, assume that some outputs were left out.
-    model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1
     model.loaded_as = str(name_or_path)
     return model
 
@@ -268,8 +262,6 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     facts = dict(model.summary if summary is None else summary)
-    if model.outputs_left_out:  # certificates of the loaded model need it
-        facts[LEFT_OUT] = model.outputs_left_out
     if model.history is not None:
         from interp.training.results import compact
 

@@ -64,6 +64,14 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
     return (s > 0).long() if rule.kind == "sigmoid" else (s.abs() <= (rule.tolerance or 0.0)).long()
 
 
+def answers_of(task: Task, classes: Int[Tensor, "rows *length"], tokens: Int[Tensor, "rows length"]) -> Tensor:
+    """Convert output indices to the units of Batch.labels; -1, which is never right, for those that are no answers."""
+    named = classes < task.n_classes
+    if bool(named.all()):
+        return task.answers(classes, tokens)
+    return task.answers(classes.where(named, 0), tokens).long().where(named, -1)
+
+
 def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
     """Return the mask of finite outputs. An output with inf or NaN is never right."""
     return outputs.isfinite().all(-1)

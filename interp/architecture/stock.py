@@ -216,6 +216,7 @@ def expressed(
 ) -> TaskModel:
     """Convert a model to a task model with the same outputs, with embedding and readout in the task's order.
 
+    Outputs that are not answers of the task follow after those that are; they are never right.
     token_ids[t], output_ids[c]: the model's ids of the task's token t and output c (None: the ids are equal). padding:
     how a bidirectional model treats padding; task models never attend to it. Norms without gain and bias get gain 1 and
     bias 0. All-zero biases and position tables are dropped. Raises UnsupportedError, with the reason, if a spec cannot
@@ -231,8 +232,9 @@ def expressed(
     if token_ids is not None:
         tensors["embed.W_E"] = tensors["embed.W_E"][token_ids]
     if output_ids is not None:
-        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, output_ids]
-        tensors["unembed.b_U"] = tensors["unembed.b_U"][output_ids]
+        every_id = with_others(output_ids, cfg.d_vocab_out, task)
+        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, every_id]
+        tensors["unembed.b_U"] = tensors["unembed.b_U"][every_id]
     layers = []
     for index in range(cfg.n_layers):
         at = f"blocks.{index}."
@@ -256,9 +258,17 @@ def expressed(
     )
     made = TaskModel(spec, task, tensors)
     made.ids_before = (token_ids, output_ids)
-    made.outputs_left_out = int(cfg.d_vocab_out) - n_out
-    _check_same(model, made, token_ids, output_ids)
+    _check_same(model, made, token_ids, None if output_ids is None else every_id)
     return made
+
+
+def with_others(output_ids: Int[Tensor, "n_out"], n_model_out: int, task: Task) -> Int[Tensor, "n_all"]:
+    """Add the ids of the outputs that are not answers of the task, which compete with the answers in an argmax."""
+    if task.decision is not None or len(output_ids) == 1:
+        return output_ids
+    others = torch.ones(n_model_out, dtype=torch.bool)
+    others[output_ids] = False
+    return torch.cat([output_ids, others.nonzero()[:, 0]])
 
 
 def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:

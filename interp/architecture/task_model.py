@@ -19,7 +19,7 @@ from interp._lens import (
     config,
     quiet_construction,
 )
-from interp.architecture.answers import decide, find_positions
+from interp.architecture.answers import answers_of, decide, find_positions
 from interp.architecture.blocks import make_block, make_final_norm
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
@@ -84,8 +84,6 @@ class TaskModel(HookedTransformer):
         self.history: Any = None
         self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
         """For a converted external model: its original ids of the task's tokens and outputs."""
-        self.outputs_left_out = 0
-        """Number of the original model's outputs that are not answers of the task and were left out."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
         self._loaded: tuple[str, object] = ("", None)
@@ -190,7 +188,7 @@ class TaskModel(HookedTransformer):
         if self.embed.W_E.is_meta:
             raise InterpError(ON_META)
         self.task.check_input(tokens)
-        return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
+        return answers_of(self.task, decide(self.read(tokens, attention_mask), self.spec), tokens)
 
     def token_tables(self) -> TokenTables:
         """Return tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""

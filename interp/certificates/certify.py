@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import FRESH, Certificate, Method, Source, Status, noted, registered_methods
+from interp.certificates.base import FRESH, Certificate, Method, Source, noted, registered_methods
 from interp.certificates.converted import certify_converted, convert
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
@@ -106,21 +106,5 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    if model.outputs_left_out and fresh.spec.decision == "argmax":  # only with argmax do outputs compete
-        found = _among_the_named(found, model.outputs_left_out)
     agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
-
-
-def _among_the_named(found: Certificate, left_out: int) -> Certificate:
-    """Return the certificate of a model that was converted without some of its outputs.
-
-    Its errors remain errors among all outputs, but it is not proved right.
-    """
-    note = (
-        f"the model that this was converted from has {left_out:,} more outputs, which are not answers of the task "
-        "and may be larger; interp.certify(the original model, task=...) includes them"
-    )
-    high = found.accuracy[1] if isinstance(found.accuracy, tuple) else found.accuracy
-    status: Status = "undecided" if found.status == "certified" else found.status
-    return replace(found, status=status, accuracy=(0.0, high), n_errors=None, notes=(*found.notes, note))

@@ -33,9 +33,6 @@ def convert(subject: Subject) -> TaskModel:
     model = subject.model
     if isinstance(model, TaskModel):
         raise UnsupportedError("a task model with token ids of its own is run as it is")
-    named = subject.task.n_out if subject.output_ids is None else len(subject.output_ids.unique())
-    if model.cfg.d_vocab_out != named:
-        raise UnsupportedError(f"{model.cfg.d_vocab_out - named} of its outputs are none that the task names")
     if (reason := hooks_on(model)) is not None:
         raise UnsupportedError(reason)
     return expressed(model, remade(subject.task), subject.token_ids, subject.output_ids, subject.padding)

@@ -52,7 +52,7 @@ def question_words(task: Task, shape: CountedShape, question: Question) -> str:
 
 
 TAKES = {
-    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias"),
+    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "n_out"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
     **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o", "layers.norm_eps"),
     "layers": (1,),
@@ -253,10 +253,10 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
     for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
         query, keys, right = rows(counts[chosen])
         out = reduced_outputs(tables, CountedRows(query[None], keys.double()[None]))[0]
-        mask = torch.nn.functional.one_hot(right, task.n_out).bool()
-        among = torch.ones(task.n_out, dtype=torch.bool)
+        mask = torch.nn.functional.one_hot(right, out.shape[-1]).bool()
+        among = torch.ones(out.shape[-1], dtype=torch.bool)
         if question == "4 against 5":
-            among = torch.nn.functional.one_hot(torch.tensor(shape.answers), task.n_out).sum(0).bool()
+            among = torch.nn.functional.one_hot(torch.tensor(shape.answers), out.shape[-1]).sum(0).bool()
         margin = margins(out, mask, among)
         bound = torch.tensor([sum(bounds[int(q)]) for q in query], dtype=torch.float64)
         batch = sentences(task, counts[chosen], seed=2)

@@ -34,6 +34,8 @@ def frozen(model: TaskModel) -> TaskModel:
     name = f"{model.spec.id} cannot be certified"
     if (reason := hooks_on(model)) is not None:
         raise UnsupportedError(f"{name}: {reason}")
+    if model.summary.get("outputs_left_out"):  # in checkpoints of earlier versions
+        raise UnsupportedError(f"{name}: some of the original's outputs were left out of it; load the original again")
     kinds = {parameter.dtype for parameter in model.parameters()}
     if len(kinds) > 1 or not kinds <= {*FORMATS}:
         raise UnsupportedError(f"{name}: its parameters are stored as {', '.join(sorted(map(str, kinds)))}")
@@ -44,7 +46,7 @@ def frozen(model: TaskModel) -> TaskModel:
         fresh = TaskModel(model.spec, task, tensors, seed=model.seed, dtype=kinds.pop(), device=device)
     except InterpError as error:
         raise UnsupportedError(f"{name}: {error}") from None
-    fresh.length_limit, fresh.outputs_left_out = model.length_limit, model.outputs_left_out
+    fresh.length_limit = model.length_limit
     return fresh
 
 

@@ -38,7 +38,7 @@ from interp.tasks.domain import Drawn, every_input
 
 Progress = Callable[[int, int], None]
 TAKES = {
-    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction"),
+    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction", "n_out"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
     **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o", "layers.norm_eps", "readout_at"),
     "layers": (1,),
@@ -151,7 +151,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         notes=notes,
         on_trust=() if compared else (ORDER.format(task.name),),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
-        probes=tuple(_probes(task, probes)),
+        probes=tuple(_probes(task, probes, model.cfg.d_vocab_out)),
     )
 
 
@@ -254,13 +254,13 @@ def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor
         yield task.format(batch.tokens[row]), int(orders[row]), said, words[int(right[row])], float(margin[row])
 
 
-def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]]) -> Iterator[Probes]:
+def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]], n_out: int) -> Iterator[Probes]:
     """Yield the inputs with the smallest margins, and a few others, of some chunks."""
     each = max(1, PROBED // (2 * len(seen)))
     for batch, margin, bound, least in seen:
         drawn = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:each]
         index = torch.cat([torch.tensor([least]), drawn])
         part = batch[index]
-        right = torch.nn.functional.one_hot(batch_classes(task, part), len(task.answer_words)).bool()
+        right = torch.nn.functional.one_hot(batch_classes(task, part), n_out).bool()
         low = margin[index]
         yield Probes(part, right, low, low, torch.full_like(low, bound))

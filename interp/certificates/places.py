@@ -180,7 +180,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
                 if progress is not None:
                     progress(done, total)
     found = _conclude(subject, automata, proofs, total, false, started, budget.ended)
-    own = isinstance(subject.model, TaskModel) and subject.token_ids is None and subject.output_ids is None
+    own = isinstance(subject.model, TaskModel) and subject.token_ids is None
     return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
 
 

@@ -38,7 +38,7 @@ from interp.threads import one_thread
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction", "readout_at"),
-    **anything("layers.d_head", "layers.scale", "layers.norm_eps", "max_length"),
+    **anything("layers.d_head", "layers.scale", "layers.norm_eps", "max_length", "n_out"),
     **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o"),
     "layers": (1,), "layers.n_heads": (1,), "layers.norm": ("pre",), "positions": ("learned",),
 }  # fmt: skip
@@ -337,7 +337,7 @@ def _probes(model: TaskModel, need: float, nearest: list[Near]) -> Iterator[Prob
     """Yield the nearest inputs found: those of the products with the smallest margins, and a sample of the others."""
     some = nearest[: PROBED // 2] + nearest[PROBED // 2 :: max(1, 2 * len(nearest) // PROBED)]
     lows, highs, rows, products = zip(*some)
-    right = torch.zeros(len(some), len(model.task.answer_words), dtype=torch.bool)
+    right = torch.zeros(len(some), model.cfg.d_vocab_out, dtype=torch.bool)
     right[range(len(some)), [product.right for product in products]] = True
     low, high = (torch.tensor(values, dtype=torch.float64) for values in (lows, highs))
     yield Probes(model.task.batch(torch.stack(rows)), right, low, high, torch.full_like(low, need))

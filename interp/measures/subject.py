@@ -79,7 +79,9 @@ class Subject:
             raise InterpError(ON_META)
         if isinstance(model, TaskModel):
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
-            return cls(model, model.task)
+            named, outputs_too = model.task.n_classes, model.cfg.d_vocab_out
+            more = model.spec.decision == "argmax" and outputs_too > named
+            return cls(model, model.task, output_ids=torch.arange(named) if more else None)
         if task is None:
             raise InterpError(
                 "a HookedTransformer of your own needs its task: pass "

@@ -11,7 +11,7 @@ import torch
 
 from interp._lens import HookedTransformer
 from interp.architecture.comparison import Comparison, compare, runs
-from interp.architecture.stock import read_config, stock_model
+from interp.architecture.stock import read_config, stock_model, with_others
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError
 from interp.measures.subject import output_ids_of, token_ids_of
@@ -104,8 +104,9 @@ def task_model(
     if ids is not None:
         tensors["embed.W_E"] = tensors["embed.W_E"][ids]
     if columns is not None:
-        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, columns]
-        tensors["unembed.b_U"] = tensors["unembed.b_U"][columns]
+        every_id = with_others(columns, tensors["unembed.W_U"].shape[1], task)
+        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, every_id]
+        tensors["unembed.b_U"] = tensors["unembed.b_U"][every_id]
     n_out = tensors["unembed.W_U"].shape[1]
     decision = task.decision or ("sigmoid" if n_out == 1 else "argmax")
     spec = ModelSpec(
@@ -125,5 +126,4 @@ def task_model(
     )
     made = TaskModel(spec, task, tensors)
     made.ids_before = (ids, columns)
-    made.outputs_left_out = reading.tensors["unembed.W_U"].shape[1] - n_out
     return made

@@ -10,10 +10,9 @@ import torch
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
-from interp.architecture.stock import expressed
 from interp.certificates.converted import CONVERTED
 from interp.errors import UnsupportedError
-from interp.tasks.count01 import Count01, CountBox
+from interp.tasks.count01 import CountBox
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 
@@ -85,37 +84,26 @@ def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
         interp.certify(stranger(n_ctx=90), task="count01")
 
 
-def test_outputs_that_the_task_lacks_are_left_out_of_the_spec() -> None:
-    """The largest output is always the ninth, which is none of the task's."""
-    model = stranger(outputs=9)
-    with torch.no_grad():
-        model.unembed.b_U[8] = 100.0
-    outputs = {word: i for i, word in enumerate(interp.build("count01/minimal").task.answer_words)}
-    with pytest.raises(UnsupportedError, match=r"proof is about it: 1 of its outputs are none that the task"):
-        interp.certify(model, task="count01", outputs=outputs)
+def test_outputs_that_are_no_answers_compete_wherever_the_model_comes_from(tmp_path: Path) -> None:
+    """A ninth output, which is never right, is never the largest (certified) or always (wrong everywhere)."""
+    task = interp.build("count01/minimal").task
+    outputs = {word: i for i, word in enumerate(task.answer_words)}
+    for bias, status, wrong in ((-100.0, "certified", 0), (100.0, "refuted", len(BOX))):
+        model = stranger(outputs=9)
+        with torch.no_grad():
+            model.unembed.b_U[8] = bias
+        loaded = interp.load(model, task="count01", outputs=outputs)
+        saved = interp.load(interp.save(loaded, tmp_path / "copy.safetensors"))
+        found = [interp.certify(model, task=task, outputs=outputs, box=BOX)]
+        found += [interp.certify(one, box=BOX) for one in (loaded, saved)]
+        assert {(one.status, one.n_errors, one.worst_margin, one.counterexample) for one in found} == {
+            (status, wrong, found[0].worst_margin, found[0].counterexample)
+        }
+        batch = task.sample(20)
+        assert bool((loaded.predict(batch.tokens) == (batch.labels if bias < 0 else -1)).all())
 
 
-@pytest.mark.parametrize(("shift", "status"), [(0.0, "undecided"), (1.0, "refuted")])
-def test_a_converted_model_without_some_outputs_is_not_certified(shift: float, status: str) -> None:
-    """It always answers the ninth output; what was loaded of it has eight."""
-    model = stranger(outputs=9)
-    with torch.no_grad():
-        model.unembed.b_U[8] = 100.0
-        model.unembed.b_U[5] += shift
-    loaded = expressed(model, Count01(), None, torch.arange(8))
-    found = interp.certify(loaded, box=BOX)
-    assert found.status == status
-    assert isinstance(found.accuracy, tuple)
-    assert found.accuracy[0] == 0
-    assert "1 more outputs, which are not answers of the task" in str(found)
-
-
-def test_a_saved_copy_is_not_certified_either(tmp_path: Path) -> None:
-    """A checkpoint says that outputs were left out: a copy knows no more about them than the model."""
-    model = stranger(outputs=9)
-    with torch.no_grad():
-        model.unembed.b_U[8] = 100.0
-    loaded = expressed(model, Count01(), None, torch.arange(8))
-    copy = interp.load(interp.save(loaded, tmp_path / "copy.safetensors", {"accuracy": 1.0}))
-    assert copy.outputs_left_out == 1
-    assert interp.certify(copy, box=BOX).status == "undecided"
+def test_a_checkpoint_of_an_earlier_version_without_some_outputs_is_refused(tmp_path: Path) -> None:
+    path = interp.save(interp.build("count01/minimal"), tmp_path / "old.safetensors", {"outputs_left_out": 2})
+    with pytest.raises(UnsupportedError, match="some of the original's outputs were left out of it"):
+        interp.certify(path, box=BOX)

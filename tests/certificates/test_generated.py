@@ -73,7 +73,7 @@ def biased_sorter(**shift: float) -> Any:
 
     model = sorter(LongestFirst())
     tensors = {name: tensor.detach() for name, tensor in model.named_parameters()}
-    tensors["unembed.b_U"] = torch.zeros(model.task.n_out)
+    tensors["unembed.b_U"] = torch.zeros(model.cfg.d_vocab_out)
     for word, amount in shift.items():
         tensors["unembed.b_U"][Sorting.vocabulary.index(word)] = amount
     return TaskModel(model.spec.model_copy(update={"readout_bias": True}), model.task, tensors)

@@ -61,14 +61,6 @@ def test_another_precision_does_not(found: Certificate) -> None:
     assert known(model) is not None
 
 
-def test_a_model_whose_other_outputs_were_left_out_does_not(found: Certificate) -> None:
-    """Its answers are the largest among those that the task names, and may be beaten by one that it does not."""
-    model = interp.build(NAME, **SIZES)
-    model.outputs_left_out = 2
-    assert known(model) is None
-    assert interp.certify(model).status == "undecided"
-
-
 def test_every_shipped_certificate_is_read() -> None:
     """Also those of models whose strings have more symbols than a 64-bit number has digits."""
     table = interp.list_models()

@@ -32,6 +32,7 @@ VARIANTS = {
     "pre-norm and biases": spec_of(Layer(n_heads=2, d_head=3, norm="pre", bias=Bias(q=True, k=True, v=True, o=True))),
     "bidirectional": spec_of(direction="bidirectional"),
     "read at the last token": spec_of(readout_at="last"),
+    "with outputs that are no answers": spec_of(n_out=8),
 }
 
 

@@ -72,6 +72,7 @@ SPECS = {
     ),
     "both directions, two numbers": spec_of(2, 6, direction="bidirectional", positions="learned", max_length=7),
     "float32": spec_of(dtype="float32", **PLACED),
+    "outputs that are no answers": spec_of(n_out=7, **PLACED),
 }
 
 
