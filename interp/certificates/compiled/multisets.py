@@ -23,20 +23,24 @@ from numba import njit, types
 
 from interp.training.compiled.cache import sources
 from interp.training.compiled.vectors import (
+    Code,
     Vector,
-    address_of,
-    as_vector_pointer,
     constant,
     fill,
     fma,
     get,
     inner,
-    intrinsic,
     largest,
     load,
+    load_tile,
+    lowest,
+    operation,
     put,
+    smallest,
     spread,
+    spread_tile,
     store,
+    tiled,
     total,
 )
 
@@ -70,57 +74,36 @@ Scratch = namedtuple(
 )
 
 
-@intrinsic
-def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
+@operation(lambda a, b: types.int64(a, b))
+def bits_above(code: Code, a: Any, b: Any) -> Any:
     """Return a bit mask of the lanes in which a > b."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        mask = builder.bitcast(builder.fcmp_ordered(">", args[0], args[1]), ir.IntType(a.lanes))
-        return builder.zext(mask, ir.IntType(64))
-
-    return types.int64(a, b), codegen
+    mask = code.builder.bitcast(code.builder.fcmp_ordered(">", a, b), ir.IntType(code.kinds[0].lanes))
+    return code.builder.zext(mask, ir.IntType(64))
 
 
-@intrinsic
-def smallest(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the smaller number in each lane."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
-
-    return a(a, b), codegen
-
-
-@intrinsic
-def load_where(typingctx: Any, array: Any, index: Any, bits: Any) -> Any:
+@operation(lambda array, index, bits: Vector(array.dtype)(array, types.intp, types.int64))
+def load_where(code: Code, array: Any, index: Any, bits: Any) -> Any:
     """Return the vector at flat position `index`, with 0 in lanes whose bit is not set."""
-    vector = Vector(array.dtype)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = address_of(context, builder, signature.args[0], args[0], args[1])
-        value = builder.load(as_vector_pointer(builder, address, vector), align=vector.dtype.bitwidth // 8)
-        narrow = builder.trunc(args[2], ir.IntType(vector.lanes))
-        mask = builder.bitcast(narrow, ir.VectorType(ir.IntType(1), vector.lanes))
-        return builder.select(mask, value, constant(vector, 0.0))
-
-    return vector(array, types.intp, types.int64), codegen
+    n = code.result.lanes
+    mask = code.builder.bitcast(code.builder.trunc(bits, ir.IntType(n)), ir.VectorType(ir.IntType(1), n))
+    value = code.read(code.result, [code.address(array, index)])
+    return code.builder.select(mask, value, constant(code.result, 0.0))
 
 
-@intrinsic
-def lowest(typingctx: Any, a: Any) -> Any:
-    """Return the smallest lane."""
+@operation(lambda tile: Vector(tile.dtype, 1, tile.columns)(tile))
+def lowest_row(code: Code, tile: Any) -> Any:
+    """Return the smallest number over a tile's rows, place by place."""
+    builder, columns = code.builder, code.result.columns
+    parts = code.kinds[0].parts(builder, tile)
+    first = parts[:columns]
+    for at in range(columns, len(parts), columns):
+        first = [builder.select(builder.fcmp_ordered("<", x, y), x, y) for x, y in zip(first, parts[at:])]
+    return code.result.packed(builder, first)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        index, value, width = ir.IntType(32), args[0], a.lanes
-        while width > 1:
-            width //= 2
-            kind = ir.VectorType(index, width)
-            low = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width))))
-            high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
-            value = builder.select(builder.fcmp_ordered("<", low, high), low, high)
-        return builder.extract_element(value, ir.Constant(index, 0))
 
-    return a.dtype(a), codegen
+@inner
+def load_block(array: Any, index: int) -> Any:
+    return load_tile(array, index, 1, 4, 0, 0)
 
 
 @inner
@@ -174,19 +157,12 @@ def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
 @inner
 def extreme(q: Any, w: Any, g: Any, first: int, last: int, n: int, columns: int, sign: Any) -> Any:
     """Return the smallest sum of slopes times values over some blocks (sign = -1: minus the largest sum)."""
-    best = fill(np.float32(np.inf))
-    factor = fill(sign)
+    best, factor = tiled(fill(np.float32(np.inf)), 1, 4), fill(sign)
     for block in range(first, last):
-        at = block * columns * BLOCK
-        s0, s1, s2, s3 = fill(np.float32(0)), fill(np.float32(0)), fill(np.float32(0)), fill(np.float32(0))
+        at, found = block * columns * BLOCK, tiled(fill(np.float32(0)), 1, 4)
         for m in range(n):
-            v, slope = at + get(w.row, m) * BLOCK, spread(w.bound, m)
-            s0 = fma(slope, load(g.values, v), s0)
-            s1 = fma(slope, load(g.values, v + 16), s1)
-            s2 = fma(slope, load(g.values, v + 32), s2)
-            s3 = fma(slope, load(g.values, v + 48), s3)
-        low = smallest(smallest(s0 * factor, s1 * factor), smallest(s2 * factor, s3 * factor))
-        best = smallest(best, low)
+            found = fma(spread(w.bound, m), load_block(g.values, at + get(w.row, m) * BLOCK), found)
+        best = smallest(best, found * factor)
     return lowest(best)
 
 
@@ -270,121 +246,43 @@ def lay_out(q: Any, w: Any, a: Any, i: int, b: Any, j: int, active: int, mixed: 
     """Store the mixed neurons' values, and the active neurons' contributions to each of the n open leads."""
     at_a, at_b, wide = i * columns * BLOCK, j * columns * BLOCK, w.weight.shape[1]
     for m in range(mixed):
-        c, out = get(w.mixed, m), m * BLOCK
-        point = spread(w.point, c)
-        for v in range(0, BLOCK, 16):
-            store(w.sx, out + v, load(a.values, at_a + c * BLOCK + v) + point)
-            store(w.sy, out + v, load(b.values, at_b + c * BLOCK + v))
+        c = get(w.mixed, m)
+        store(w.sx, m * BLOCK, load_block(a.values, at_a + c * BLOCK) + spread(w.point, c))
+        store(w.sy, m * BLOCK, load_block(b.values, at_b + c * BLOCK))
         for o in range(n):
             put(w.weight, m * wide + o, get(q.weight, get(w.kept, o) * columns + c))
     for o in range(n):
-        base, offset = get(w.kept, o) * columns, np.float32(0)
-        zero = fill(np.float32(0))
-        x0, x1, x2, x3, y0, y1, y2, y3 = zero, zero, zero, zero, zero, zero, zero, zero
+        base, offset, zero = get(w.kept, o) * columns, np.float32(0), tiled(fill(np.float32(0)), 1, 4)
+        x, y = zero, zero
         for m in range(active):
             c = get(w.active, m)
-            weight, u, v = spread(q.weight, base + c), at_a + c * BLOCK, at_b + c * BLOCK
+            weight = spread(q.weight, base + c)
             offset += get(q.weight, base + c) * get(w.point, c)
-            x0, x1 = fma(weight, load(a.values, u), x0), fma(weight, load(a.values, u + 16), x1)
-            x2, x3 = fma(weight, load(a.values, u + 32), x2), fma(weight, load(a.values, u + 48), x3)
-            y0, y1 = fma(weight, load(b.values, v), y0), fma(weight, load(b.values, v + 16), y1)
-            y2, y3 = fma(weight, load(b.values, v + 32), y2), fma(weight, load(b.values, v + 48), y3)
-        shift, out = fill(offset), o * BLOCK
-        store(w.lx, out, x0 + shift)
-        store(w.lx, out + 16, x1 + shift)
-        store(w.lx, out + 32, x2 + shift)
-        store(w.lx, out + 48, x3 + shift)
-        store(w.ly, out, y0)
-        store(w.ly, out + 16, y1)
-        store(w.ly, out + 32, y2)
-        store(w.ly, out + 48, y3)
+            x = fma(weight, load_block(a.values, at_a + c * BLOCK), x)
+            y = fma(weight, load_block(b.values, at_b + c * BLOCK), y)
+        store(w.lx, o * BLOCK, x + fill(offset))
+        store(w.ly, o * BLOCK, y)
 
 
-@inner
-def evaluate_one(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """Set least = min(least, lead o) for each pair, or lead o if `fresh`."""
-    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
-    for x in range(rows):
-        out, shift = x * BLOCK, spread(w.lx, ly + x)
-        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
-        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
-        for m in range(mixed):
-            at = m * BLOCK
-            other, weight = spread(w.sx, at + x), spread(w.weight, m * wide + o)
-            a0 = fma(weight, largest(load(w.sy, at) + other, zero), a0)
-            a1 = fma(weight, largest(load(w.sy, at + 16) + other, zero), a1)
-            a2 = fma(weight, largest(load(w.sy, at + 32) + other, zero), a2)
-            a3 = fma(weight, largest(load(w.sy, at + 48) + other, zero), a3)
-        if not fresh:
-            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
-            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
-        store(w.least, out, a0)
-        store(w.least, out + 16, a1)
-        store(w.least, out + 32, a2)
-        store(w.least, out + 48, a3)
+def _evaluate(leads: int) -> Any:
+    """Compile the evaluation of this many leads together, which share the neurons."""
+
+    @inner
+    def evaluate(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
+        """Set least = min(least, leads o, o + 1, ...) for each pair, without the old `least` if `fresh`."""
+        zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
+        for x in range(rows):
+            found = load_tile(w.ly, ly, leads, 4, BLOCK, leads) + spread_tile(w.lx, ly + x, leads, BLOCK, leads)
+            for m in range(mixed):
+                neuron = largest(load_block(w.sy, m * BLOCK) + spread(w.sx, m * BLOCK + x), zero)
+                found = fma(spread_tile(w.weight, m * wide + o, leads, 1, leads), neuron, found)
+            least = lowest_row(found)
+            store(w.least, x * BLOCK, least if fresh else smallest(least, load_block(w.least, x * BLOCK)))
+
+    return evaluate
 
 
-@inner
-def evaluate_two(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """Do the same as evaluate_one, for leads o and o + 1."""
-    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
-    for x in range(rows):
-        out, shift, more = x * BLOCK, spread(w.lx, ly + x), spread(w.lx, ly + BLOCK + x)
-        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
-        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
-        b0, b1 = load(w.ly, ly + 64) + more, load(w.ly, ly + 80) + more
-        b2, b3 = load(w.ly, ly + 96) + more, load(w.ly, ly + 112) + more
-        for m in range(mixed):
-            at = m * BLOCK
-            other, u, v = spread(w.sx, at + x), spread(w.weight, m * wide + o), spread(w.weight, m * wide + o + 1)
-            y0, y1 = largest(load(w.sy, at) + other, zero), largest(load(w.sy, at + 16) + other, zero)
-            y2, y3 = largest(load(w.sy, at + 32) + other, zero), largest(load(w.sy, at + 48) + other, zero)
-            a0, a1, a2, a3 = fma(u, y0, a0), fma(u, y1, a1), fma(u, y2, a2), fma(u, y3, a3)
-            b0, b1, b2, b3 = fma(v, y0, b0), fma(v, y1, b1), fma(v, y2, b2), fma(v, y3, b3)
-        a0, a1, a2, a3 = smallest(a0, b0), smallest(a1, b1), smallest(a2, b2), smallest(a3, b3)
-        if not fresh:
-            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
-            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
-        store(w.least, out, a0)
-        store(w.least, out + 16, a1)
-        store(w.least, out + 32, a2)
-        store(w.least, out + 48, a3)
-
-
-@inner
-def evaluate_three(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """Do the same as evaluate_one, for leads o to o + 2."""
-    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
-    for x in range(rows):
-        out, shift, more, most = (
-            x * BLOCK,
-            spread(w.lx, ly + x),
-            spread(w.lx, ly + BLOCK + x),
-            spread(w.lx, ly + 128 + x),
-        )
-        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
-        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
-        b0, b1 = load(w.ly, ly + 64) + more, load(w.ly, ly + 80) + more
-        b2, b3 = load(w.ly, ly + 96) + more, load(w.ly, ly + 112) + more
-        c0, c1 = load(w.ly, ly + 128) + most, load(w.ly, ly + 144) + most
-        c2, c3 = load(w.ly, ly + 160) + most, load(w.ly, ly + 176) + most
-        for m in range(mixed):
-            at, s = m * BLOCK, m * wide + o
-            other, u, v, z = spread(w.sx, at + x), spread(w.weight, s), spread(w.weight, s + 1), spread(w.weight, s + 2)
-            y0, y1 = largest(load(w.sy, at) + other, zero), largest(load(w.sy, at + 16) + other, zero)
-            y2, y3 = largest(load(w.sy, at + 32) + other, zero), largest(load(w.sy, at + 48) + other, zero)
-            a0, a1, a2, a3 = fma(u, y0, a0), fma(u, y1, a1), fma(u, y2, a2), fma(u, y3, a3)
-            b0, b1, b2, b3 = fma(v, y0, b0), fma(v, y1, b1), fma(v, y2, b2), fma(v, y3, b3)
-            c0, c1, c2, c3 = fma(z, y0, c0), fma(z, y1, c1), fma(z, y2, c2), fma(z, y3, c3)
-        a0, a1, a2, a3 = smallest(a0, b0), smallest(a1, b1), smallest(a2, b2), smallest(a3, b3)
-        a0, a1, a2, a3 = smallest(a0, c0), smallest(a1, c1), smallest(a2, c2), smallest(a3, c3)
-        if not fresh:
-            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
-            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
-        store(w.least, out, a0)
-        store(w.least, out + 16, a1)
-        store(w.least, out + 32, a2)
-        store(w.least, out + 48, a3)
+evaluate_one, evaluate_two, evaluate_three = _evaluate(1), _evaluate(2), _evaluate(3)
 
 
 @inner

@@ -6,21 +6,45 @@ from typing import Any
 
 from interp.training.compiled.elementary import exp, log
 from interp.training.compiled.products import multiply, transpose
-from interp.training.compiled.shuffles import store_eight_totals, store_totals
+from interp.training.compiled.shuffles import store_totals
 from interp.training.compiled.vectors import (
     fill,
     fma,
+    gather_tile,
     get,
     inner,
     lanes_of,
     largest,
     load,
+    load_tile,
     put,
-    spread,
+    scatter_tile,
+    spread_tile,
     store,
+    store_tile,
+    tiled,
     total,
     where_positive,
 )
+
+
+def _mix(rows: int, columns: int) -> Any:
+    """Compile the mixing of tiles of this size."""
+
+    @inner
+    def mix(params: Any, w: Any, first: int, last: int, at: int, v: int, out: int) -> None:
+        P, height, zero = w.values.shape[1], w.mix.shape[1], fill(w.hidden.dtype.type(0))
+        sums = tiled(load_tile(params.b_in, v, 1, columns, 0, 0), rows, columns)
+        for i in range(first, last):
+            value = load_tile(w.values, get(w.token, i) * P + v, 1, columns, 0, 0)
+            sums = fma(spread_tile(w.coefficient, at, rows, 1, rows), value, sums)
+            at += height
+        store_tile(w.hidden, out, P, rows, largest(sums, zero))
+
+    return mix
+
+
+mix_four_by_two, mix_four, mix_eight = _mix(4, 2), _mix(4, 1), _mix(8, 1)
 
 
 @inner
@@ -30,60 +54,21 @@ def mix_rows(s: Any, params: Any, w: Any, batch: int) -> int:
     Works on four rows and two vectors at a time, or eight rows of a single vector. Surplus rows are overwritten by the
     next sequence or never read.
     """
-    token, count, place, rows, columns, start = w.token, w.count, w.place, w.rows, w.columns, w.start
-    coefficient, values, hidden, label, weight, b_in = w.coefficient, w.values, w.hidden, w.label, w.weight, params.b_in
-    lanes, P, height, wide = lanes_of(hidden), hidden.shape[1], w.mix.shape[1], token.shape[1]
-    zero, number = fill(hidden.dtype.type(0)), weight.dtype.type
+    count, place, rows, columns, start, label, weight = w.count, w.place, w.rows, w.columns, w.start, w.label, w.weight
+    lanes, P, wide, number = lanes_of(w.hidden), w.hidden.shape[1], w.token.shape[1], weight.dtype.type
     row = 0
     for b in range(batch):
         first, many, last = b * wide, get(rows, b), b * wide + get(columns, b)
         tall = lanes == P and many > 4
         for r in range(0, many, 8 if tall else 4):
             for v in range(0, P, 2 * lanes):
-                h0, at, out = load(b_in, v), get(start, b) + r, (row + r) * P + v
-                h1, h2, h3 = h0, h0, h0
+                at, out = get(start, b) + r, (row + r) * P + v
                 if tall and many - r > 4:
-                    h4, h5, h6, h7 = h0, h0, h0, h0
-                    for i in range(first, last):
-                        value = load(values, get(token, i) * P + v)
-                        h0, h1 = fma(spread(coefficient, at), value, h0), fma(spread(coefficient, at + 1), value, h1)
-                        h2 = fma(spread(coefficient, at + 2), value, h2)
-                        h3 = fma(spread(coefficient, at + 3), value, h3)
-                        h4 = fma(spread(coefficient, at + 4), value, h4)
-                        h5 = fma(spread(coefficient, at + 5), value, h5)
-                        h6 = fma(spread(coefficient, at + 6), value, h6)
-                        h7 = fma(spread(coefficient, at + 7), value, h7)
-                        at += height
-                    store(hidden, out + 4 * P, largest(h4, zero))
-                    store(hidden, out + 5 * P, largest(h5, zero))
-                    store(hidden, out + 6 * P, largest(h6, zero))
-                    store(hidden, out + 7 * P, largest(h7, zero))
+                    mix_eight(params, w, first, last, at, v, out)
                 elif v + lanes < P:
-                    g0 = load(b_in, v + lanes)
-                    g1, g2, g3 = g0, g0, g0
-                    for i in range(first, last):
-                        t = get(token, i) * P + v
-                        value, other = load(values, t), load(values, t + lanes)
-                        c0, c1 = spread(coefficient, at), spread(coefficient, at + 1)
-                        c2, c3 = spread(coefficient, at + 2), spread(coefficient, at + 3)
-                        h0, h1, h2, h3 = fma(c0, value, h0), fma(c1, value, h1), fma(c2, value, h2), fma(c3, value, h3)
-                        g0, g1, g2, g3 = fma(c0, other, g0), fma(c1, other, g1), fma(c2, other, g2), fma(c3, other, g3)
-                        at += height
-                    store(hidden, out + lanes, largest(g0, zero))
-                    store(hidden, out + lanes + P, largest(g1, zero))
-                    store(hidden, out + lanes + 2 * P, largest(g2, zero))
-                    store(hidden, out + lanes + 3 * P, largest(g3, zero))
+                    mix_four_by_two(params, w, first, last, at, v, out)
                 else:
-                    for i in range(first, last):
-                        value = load(values, get(token, i) * P + v)
-                        h0, h1 = fma(spread(coefficient, at), value, h0), fma(spread(coefficient, at + 1), value, h1)
-                        h2 = fma(spread(coefficient, at + 2), value, h2)
-                        h3 = fma(spread(coefficient, at + 3), value, h3)
-                        at += height
-                store(hidden, out, largest(h0, zero))
-                store(hidden, out + P, largest(h1, zero))
-                store(hidden, out + 2 * P, largest(h2, zero))
-                store(hidden, out + 3 * P, largest(h3, zero))
+                    mix_four(params, w, first, last, at, v, out)
         for r in range(many):
             i = first + (r if s.dot else get(place, b * s.L + r))
             put(label, row + r, get(count, i) - s.first)
@@ -160,6 +145,38 @@ def readout_gradient(s: Any, params: Any, grads: Any, w: Any, rows: int) -> None
         store(d_b_in, v, g)
 
 
+def _values_gradient(columns: int) -> Any:
+    """Compile the gradient of the values of four tokens, in so many vectors."""
+
+    @inner
+    def add_gradient(w: Any, i: int, last: int, c: int, h: int, many: int, v: int) -> None:
+        P, height = w.values.shape[1], w.mix.shape[1]
+        sums = gather_tile(w.d_values, v, 4, columns, w.token, i, P, last)
+        for r in range(many):
+            value = load_tile(w.d_hidden, h + r * P + v, 1, columns, 0, 0)
+            sums = fma(spread_tile(w.coefficient, c + r, 4, height, last), value, sums)
+        scatter_tile(w.d_values, v, w.token, i, P, last, sums)
+
+    return add_gradient
+
+
+def _coefficients_gradient(rows: int) -> Any:
+    """Compile the gradient of so many coefficients of a token."""
+
+    @inner
+    def set_gradient(w: Any, t: int, h: int, out: int) -> None:
+        P, sums = w.values.shape[1], tiled(fill(w.values.dtype.type(0)), rows, 1)
+        for v in range(0, P, lanes_of(w.values)):
+            sums = fma(load_tile(w.d_hidden, h + v, rows, 1, P, rows), load(w.values, t + v), sums)
+        store_totals(w.d_coefficient, out, sums)
+
+    return set_gradient
+
+
+values_gradient_two, values_gradient_one = _values_gradient(2), _values_gradient(1)
+four_coefficients, eight_coefficients = _coefficients_gradient(4), _coefficients_gradient(8)
+
+
 @inner
 def unmix_rows(w: Any, batch: int) -> None:
     """Add to the gradient of the token values and write that of the coefficients.
@@ -168,77 +185,24 @@ def unmix_rows(w: Any, batch: int) -> None:
     written to padding.
     """
     token, rows, columns, start = w.token, w.rows, w.columns, w.start
-    coefficient, values, d_hidden, d_coefficient, d_values = (
-        w.coefficient, w.values, w.d_hidden, w.d_coefficient, w.d_values,
-    )  # fmt: skip
-    lanes, P, height, wide = lanes_of(values), values.shape[1], w.mix.shape[1], token.shape[1]
-    zero = fill(values.dtype.type(0))
+    lanes, P, height, wide = lanes_of(w.values), w.values.shape[1], w.mix.shape[1], token.shape[1]
     row = 0
     for b in range(batch):
         n, many, at, first = get(columns, b), get(rows, b), get(start, b), b * wide
-        last = first + n - 1
         for i in range(0, n, 4):
-            i0, i1, i2, i3 = first + i, min(first + i + 1, last), min(first + i + 2, last), min(first + i + 3, last)
-            t0, t1, t2, t3 = get(token, i0) * P, get(token, i1) * P, get(token, i2) * P, get(token, i3) * P
-            c0, c1 = at + (i0 - first) * height, at + (i1 - first) * height
-            c2, c3 = at + (i2 - first) * height, at + (i3 - first) * height
+            c = at + i * height
             for v in range(0, P, 2 * lanes):
-                g0, g1 = load(d_values, t0 + v), load(d_values, t1 + v)
-                g2, g3, h = load(d_values, t2 + v), load(d_values, t3 + v), row * P + v
                 if v + lanes < P:
-                    x = v + lanes
-                    e0, e1 = load(d_values, t0 + x), load(d_values, t1 + x)
-                    e2, e3 = load(d_values, t2 + x), load(d_values, t3 + x)
-                    for r in range(many):
-                        value, other = load(d_hidden, h), load(d_hidden, h + lanes)
-                        a0, a1 = spread(coefficient, c0 + r), spread(coefficient, c1 + r)
-                        a2, a3 = spread(coefficient, c2 + r), spread(coefficient, c3 + r)
-                        g0, g1, g2, g3 = fma(a0, value, g0), fma(a1, value, g1), fma(a2, value, g2), fma(a3, value, g3)
-                        e0, e1, e2, e3 = fma(a0, other, e0), fma(a1, other, e1), fma(a2, other, e2), fma(a3, other, e3)
-                        h += P
-                    store(d_values, t0 + x, e0)
-                    store(d_values, t1 + x, e1)
-                    store(d_values, t2 + x, e2)
-                    store(d_values, t3 + x, e3)
+                    values_gradient_two(w, first + i, n - 1 - i, c, row * P, many, v)
                 else:
-                    for r in range(many):
-                        value = load(d_hidden, h)
-                        g0, g1 = (
-                            fma(spread(coefficient, c0 + r), value, g0),
-                            fma(spread(coefficient, c1 + r), value, g1),
-                        )
-                        g2, g3 = (
-                            fma(spread(coefficient, c2 + r), value, g2),
-                            fma(spread(coefficient, c3 + r), value, g3),
-                        )
-                        h += P
-                store(d_values, t0 + v, g0)
-                store(d_values, t1 + v, g1)
-                store(d_values, t2 + v, g2)
-                store(d_values, t3 + v, g3)
+                    values_gradient_one(w, first + i, n - 1 - i, c, row * P, many, v)
         for i in range(n):
             t, out = get(token, first + i) * P, at + i * height
             for r in range(0, many, 8):
-                h, g0, g1, g2, g3 = (row + r) * P, zero, zero, zero, zero
                 if many - r > 4:
-                    g4, g5, g6, g7 = zero, zero, zero, zero
-                    for v in range(0, P, lanes):
-                        value = load(values, t + v)
-                        g0, g1 = fma(load(d_hidden, h + v), value, g0), fma(load(d_hidden, h + P + v), value, g1)
-                        g2 = fma(load(d_hidden, h + 2 * P + v), value, g2)
-                        g3 = fma(load(d_hidden, h + 3 * P + v), value, g3)
-                        g4 = fma(load(d_hidden, h + 4 * P + v), value, g4)
-                        g5 = fma(load(d_hidden, h + 5 * P + v), value, g5)
-                        g6 = fma(load(d_hidden, h + 6 * P + v), value, g6)
-                        g7 = fma(load(d_hidden, h + 7 * P + v), value, g7)
-                    store_eight_totals(d_coefficient, out + r, g0, g1, g2, g3, g4, g5, g6, g7)
+                    eight_coefficients(w, t, (row + r) * P, out + r)
                 else:
-                    for v in range(0, P, lanes):
-                        value = load(values, t + v)
-                        g0, g1 = fma(load(d_hidden, h + v), value, g0), fma(load(d_hidden, h + P + v), value, g1)
-                        g2 = fma(load(d_hidden, h + 2 * P + v), value, g2)
-                        g3 = fma(load(d_hidden, h + 3 * P + v), value, g3)
-                    store_totals(d_coefficient, out + r, g0, g1, g2, g3)
+                    four_coefficients(w, t, (row + r) * P, out + r)
         row += many
 
 

@@ -1,8 +1,8 @@
-"""Vectors of 64 bytes for compiled kernels: 16 numbers in float32, 8 in float64.
+"""Vectors of 64 bytes for compiled kernels (16 numbers in float32, 8 in float64), and tiles of several vectors.
 
 numba vectorizes a plain loop only if it can prove that no two arrays overlap and that the loop is long. The kernels'
 loops are short (a readout has 11 classes) and run over many arrays at once. So vectors are explicit: a numba type
-backed by an LLVM vector, with the few operations that the kernels need. LLVM splits vectors wider than the machine's
+backed by LLVM vectors, with the few operations that the kernels need. LLVM splits vectors wider than the machine's
 registers.
 
 Indices are flat positions in a C-contiguous array of any rank. Nothing is bounds-checked: the kernels' own layouts
@@ -11,8 +11,10 @@ Indices are flat positions in a C-contiguous array of any rank. Nothing is bound
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,6 @@ from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel, register_default
 
 VECTOR_BYTES = 64
-
-intrinsic: Any = extending.intrinsic  # its result is called by compiled code only, with different arguments
 
 # Compile a function that only compiled code calls: without entry points for Python and C, which take longer to compile
 # than a function of many arrays itself, and without counting references, since the caller owns the arrays.
@@ -39,228 +39,326 @@ def lanes(dtype: Any) -> int:
 
 
 class Vector(types.Type):
-    """One vector register of `lanes` numbers of a numba float type."""
+    """A tile of rows x columns vectors, each of `lanes` numbers of a numba float type; one vector by default.
 
-    def __init__(self, dtype: types.Float) -> None:
-        self.dtype = dtype
+    Operations work vector by vector and broadcast rows and columns as numpy does. So fma(a, b, c) of a column of rows
+    and a row of columns adds their outer product to the tile c.
+    """
+
+    def __init__(self, dtype: types.Float, rows: int = 1, columns: int = 1) -> None:
+        self.dtype, self.rows, self.columns = dtype, rows, columns
         self.lanes = VECTOR_BYTES * 8 // dtype.bitwidth
-        super().__init__(name=f"Vector({dtype}, {self.lanes})")
+        super().__init__(name=f"Vector({dtype}, {rows}, {columns})")
+
+    @property
+    def one(self) -> ir.VectorType:
+        """LLVM's type of one vector."""
+        return ir.VectorType(ir.FloatType() if self.dtype.bitwidth == 32 else ir.DoubleType(), self.lanes)
+
+    @property
+    def all(self) -> Any:
+        """LLVM's type of the tile."""
+        n = self.rows * self.columns
+        return self.one if n == 1 else ir.ArrayType(self.one, n)
+
+    def parts(self, builder: Any, value: Any) -> list[Any]:
+        """Return the vectors of a tile, row by row."""
+        n = self.rows * self.columns
+        return [value] if n == 1 else [builder.extract_value(value, i) for i in range(n)]
+
+    def packed(self, builder: Any, parts: Sequence[Any]) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        value = ir.Constant(self.all, ir.Undefined)
+        for i, part in enumerate(parts):
+            value = builder.insert_value(value, part, i)
+        return value
 
 
 @register_default(Vector)
 class _VectorModel(PrimitiveModel):
-    def __init__(self, manager: Any, vector: Vector) -> None:
-        super().__init__(manager, vector, llvm_type(vector))
+    def __init__(self, manager: Any, tile: Vector) -> None:
+        super().__init__(manager, tile, tile.all)
 
 
-def llvm_type(vector: Vector) -> ir.VectorType:
-    return ir.VectorType(ir.FloatType() if vector.dtype.bitwidth == 32 else ir.DoubleType(), vector.lanes)
+def constant(tile: Vector, value: float) -> ir.Constant:
+    return ir.Constant(tile.one, [value] * tile.lanes)
 
 
-def _suffix(vector: Vector) -> str:
-    return f"v{vector.lanes}f{vector.dtype.bitwidth}"
+def call(builder: Any, tile: Vector, name: str, *args: Any) -> Any:
+    """Call an LLVM intrinsic that takes and returns vectors."""
+    kind = ir.FunctionType(tile.one, [tile.one] * len(args))
+    full = f"llvm.{name}.v{tile.lanes}f{tile.dtype.bitwidth}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
 
 
-def splat(builder: Any, scalar: Any, vector: Vector) -> Any:
-    one = builder.insert_element(ir.Constant(llvm_type(vector), ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), [0] * vector.lanes)
-    return builder.shuffle_vector(one, one, mask)
+def pick(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+    """Pick lanes by number from a followed by b."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes)))
 
 
-def constant(vector: Vector, value: float) -> ir.Constant:
-    return ir.Constant(llvm_type(vector), [value] * vector.lanes)
+# ---------------------------------------------------------------- making operations
 
 
-def call(builder: Any, vector: Vector, name: str, *args: Any) -> Any:
-    """Declare an LLVM intrinsic that takes and returns this vector."""
-    kind = llvm_type(vector)
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(kind, [kind] * len(args)), f"llvm.{name}.{_suffix(vector)}"
-    )
-    return builder.call(function, args)
+@dataclass(frozen=True)
+class Code:
+    """What an operation writes its code with. kinds: the types of its arguments; result: its own type."""
+
+    context: Any
+    builder: Any
+    kinds: Sequence[Any]
+    result: Any
+
+    def splat(self, number: Any, tile: Vector) -> Any:
+        one = self.builder.insert_element(ir.Constant(tile.one, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        return pick(self.builder, one, one, [0] * tile.lanes)
+
+    def address(self, array: Any, index: Any, argument: int = 0) -> Any:
+        """Return the address of a number of an array, which is the operation's first argument by default."""
+        data = self.context.make_array(self.kinds[argument])(self.context, self.builder, array).data
+        return self.builder.gep(data, [index])
+
+    def rows(self, n: int, array: Any, index: Any, step: Any, last: Any, listed: Any = None, first: Any = None) -> Any:
+        """Return the address of each row of a tile. Row r starts at index + min(r, last) step.
+
+        listed: an argument's number and its array; instead of min(r, last), it has the row's number there from `first`.
+        """
+        found, builder = [], self.builder
+        for r in range(n):
+            row = ir.Constant(last.type, r)
+            row = builder.select(builder.icmp_signed("<", row, last), row, last)
+            if listed is not None:
+                row = builder.load(self.address(listed[1], builder.add(first, row), listed[0]))
+            found.append(self.address(array, builder.add(index, builder.mul(row, step))))
+        return found
+
+    def _vectors(self, tile: Vector, rows: Sequence[Any]) -> list[Any]:
+        """Return pointers to the vectors of these rows."""
+        starts = [ir.Constant(ir.IntType(32), c * tile.lanes) for c in range(tile.columns)]
+        places = [self.builder.gep(row, [start]) for row in rows for start in starts]
+        return [self.builder.bitcast(place, tile.one.as_pointer()) for place in places]
+
+    def read(self, tile: Vector, rows: Sequence[Any]) -> Any:
+        align = tile.dtype.bitwidth // 8
+        return tile.packed(self.builder, [self.builder.load(at, align=align) for at in self._vectors(tile, rows)])
+
+    def write(self, tile: Vector, rows: Sequence[Any], value: Any) -> None:
+        for part, at in zip(tile.parts(self.builder, value), self._vectors(tile, rows)):
+            self.builder.store(part, at, align=tile.dtype.bitwidth // 8)
 
 
-def address_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.gep(data, [index])
+def operation(typed: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Make an operation of compiled code. typed: the numba signature by the types of the arguments.
+
+    The decorated function writes its code: it gets a Code and LLVM's values of the arguments. Integers that are
+    constants of the compiled code have literal types.
+    """
+
+    def decorate(write: Callable[..., Any]) -> Any:
+        def definition(typingctx: Any, *kinds: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                found = write(Code(context, builder, signature.args, signature.return_type), *args)
+                return context.get_dummy_value() if found is None else found
+
+            return typed(*kinds), codegen
+
+        given = inspect.signature(write)
+        first = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        definition.__name__, definition.__doc__ = write.__name__, write.__doc__
+        definition.__signature__ = given.replace(parameters=[first, *[*given.parameters.values()][1:]])  # type: ignore
+        return extending.intrinsic(prefer_literal=True)(definition)
+
+    return decorate
 
 
-def as_vector_pointer(builder: Any, address: Any, vector: Vector) -> Any:
-    return builder.bitcast(address, llvm_type(vector).as_pointer())
+def vector_by_vector(build: Callable[..., Any]) -> Any:
+    """Make an operation on tiles from build(builder, tile, *vectors), which writes the code for one vector of each."""
+
+    def typed(*tiles: Vector) -> Any:
+        rows, columns = (max(getattr(tile, axis) for tile in tiles) for axis in ("rows", "columns"))
+        return Vector(tiles[0].dtype, rows, columns)(*tiles)
+
+    def write(code: Code, *values: Any) -> Any:
+        tile, given = code.result, [(k, k.parts(code.builder, value)) for k, value in zip(code.kinds, values)]
+        return tile.packed(code.builder, [
+            build(code.builder, tile, *[parts[r % k.rows * k.columns + c % k.columns] for k, parts in given])
+            for r in range(tile.rows) for c in range(tile.columns)
+        ])  # fmt: skip
+
+    given = inspect.signature(build)
+    write.__signature__ = given.replace(parameters=[*given.parameters.values()][1:])  # type: ignore
+    return operation(typed)(write)
 
 
-@intrinsic
-def lanes_of(typingctx: Any, array: Any) -> Any:
+def reduction(build: Callable[[Any, Any, Any], Any]) -> Any:
+    """Make an operation that combines the lanes of a tile pairwise; it has a power of two of vectors."""
+
+    @operation(lambda tile: tile.dtype(tile))
+    def reduced(code: Code, tile: Any) -> Any:
+        values, width = code.kinds[0].parts(code.builder, tile), code.kinds[0].lanes
+        while len(values) > 1:
+            values = [build(code.builder, x, y) for x, y in zip(values[::2], values[1::2])]
+        (value,) = values
+        while width > 1:
+            width //= 2
+            halves = (pick(code.builder, value, value, range(at, at + width)) for at in (0, width))
+            value = build(code.builder, *halves)
+        return code.builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+    return reduced
+
+
+# ---------------------------------------------------------------- numbers and vectors
+
+
+@operation(lambda array: types.intp(array))
+def lanes_of(code: Code, array: Any) -> Any:
     """Return how many numbers of an array's dtype fill one vector (a compile-time constant)."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.get_constant(types.intp, Vector(array.dtype).lanes)
-
-    return types.intp(array), codegen
+    return code.context.get_constant(types.intp, Vector(code.kinds[0].dtype).lanes)
 
 
-@intrinsic
-def get(typingctx: Any, array: Any, index: Any) -> Any:
+@operation(lambda array, index: array.dtype(array, types.intp))
+def get(code: Code, array: Any, index: Any) -> Any:
     """Read one number at flat position `index`, without wrapping negative indices."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(address_of(context, builder, signature.args[0], args[0], args[1]))
-
-    return array.dtype(array, types.intp), codegen
+    return code.builder.load(code.address(array, index))
 
 
-@intrinsic
-def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+@operation(lambda array, index, value: types.void(array, types.intp, array.dtype))
+def put(code: Code, array: Any, index: Any, value: Any) -> None:
     """Write one number at flat position `index`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], address_of(context, builder, signature.args[0], args[0], args[1]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, array.dtype), codegen
+    code.builder.store(value, code.address(array, index))
 
 
-@intrinsic
-def load(typingctx: Any, array: Any, index: Any) -> Any:
+@operation(lambda array, index: Vector(array.dtype)(array, types.intp))
+def load(code: Code, array: Any, index: Any) -> Any:
     """Read the vector that starts at flat position `index`."""
-    vector = Vector(array.dtype)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = address_of(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(as_vector_pointer(builder, address, vector), align=vector.dtype.bitwidth // 8)
-
-    return vector(array, types.intp), codegen
+    return code.read(code.result, [code.address(array, index)])
 
 
-@intrinsic
-def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write the vector `value` from flat position `index` on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = address_of(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], as_vector_pointer(builder, address, value), align=value.dtype.bitwidth // 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, value), codegen
+@operation(lambda array, index, value: types.void(array, types.intp, value))
+def store(code: Code, array: Any, index: Any, value: Any) -> None:
+    """Write a vector, or a tile of one row, from flat position `index` on."""
+    code.write(code.kinds[2], [code.address(array, index)], value)
 
 
-@intrinsic
-def spread(typingctx: Any, array: Any, index: Any) -> Any:
+@operation(lambda array, index: Vector(array.dtype)(array, types.intp))
+def spread(code: Code, array: Any, index: Any) -> Any:
     """Read one number at flat position `index` into every lane."""
-    vector = Vector(array.dtype)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = address_of(context, builder, signature.args[0], args[0], args[1])
-        return splat(builder, builder.load(address), vector)
-
-    return vector(array, types.intp), codegen
+    return code.splat(code.builder.load(code.address(array, index)), code.result)
 
 
-@intrinsic
-def fill(typingctx: Any, value: Any) -> Any:
+@operation(lambda value: Vector(value)(value))
+def fill(code: Code, value: Any) -> Any:
     """Copy a scalar to every lane."""
-    vector = Vector(value)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return splat(builder, args[0], vector)
-
-    return vector(value), codegen
+    return code.splat(value, code.result)
 
 
-@intrinsic
-def at_lane(typingctx: Any, value: Any, lane: Any) -> Any:
+@operation(lambda value, lane: Vector(value)(value, types.intp))
+def at_lane(code: Code, value: Any, lane: Any) -> Any:
     """Put a scalar in one lane and zeros in the others; only zeros if the lane does not exist."""
-    vector = Vector(value)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        index = ir.VectorType(ir.IntType(32), vector.lanes)
-        wanted = builder.insert_element(
-            ir.Constant(index, ir.Undefined), builder.trunc(args[1], ir.IntType(32)), ir.Constant(ir.IntType(32), 0)
-        )
-        wanted = builder.shuffle_vector(wanted, wanted, ir.Constant(index, [0] * vector.lanes))
-        here = builder.icmp_signed("==", ir.Constant(index, list(range(vector.lanes))), wanted)
-        return builder.select(here, splat(builder, args[0], vector), constant(vector, 0.0))
-
-    return vector(value, types.intp), codegen
+    tile, builder, number = code.result, code.builder, ir.IntType(32)
+    index = ir.VectorType(number, tile.lanes)
+    wanted = builder.insert_element(
+        ir.Constant(index, ir.Undefined), builder.trunc(lane, number), ir.Constant(number, 0)
+    )
+    wanted = pick(builder, wanted, wanted, [0] * tile.lanes)
+    here = builder.icmp_signed("==", ir.Constant(index, list(range(tile.lanes))), wanted)
+    return builder.select(here, code.splat(value, tile), constant(tile, 0.0))
 
 
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return call(builder, a, "fma", *args)
-
-    return a(a, b, c), codegen
-
-
-def _binary(build: Callable[[Any, Any, Any, Any], Any]) -> Any:
-    @intrinsic
-    def operation(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return build(builder, a, args[0], args[1])
-
-        return a(a, b), codegen
-
-    return operation
-
-
-_add = _binary(lambda builder, kind, a, b: builder.fadd(a, b))
-_sub = _binary(lambda builder, kind, a, b: builder.fsub(a, b))
-_mul = _binary(lambda builder, kind, a, b: builder.fmul(a, b))
-_div = _binary(lambda builder, kind, a, b: builder.fdiv(a, b))
-largest = _binary(lambda builder, kind, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
-where_positive = _binary(
-    lambda builder, kind, a, b: builder.select(
-        builder.fcmp_ordered(">", a, constant(kind, 0.0)), b, constant(kind, 0.0)
+fma = vector_by_vector(lambda builder, tile, a, b, c: call(builder, tile, "fma", a, b, c))  # a b + c, rounded once
+root = vector_by_vector(lambda builder, tile, a: call(builder, tile, "sqrt", a))
+largest = vector_by_vector(lambda builder, tile, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+smallest = vector_by_vector(lambda builder, tile, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
+where_positive = vector_by_vector(
+    lambda builder, tile, a, b: builder.select(
+        builder.fcmp_ordered(">", a, constant(tile, 0.0)), b, constant(tile, 0.0)
     )
 )
+total = reduction(lambda builder, a, b: builder.fadd(a, b))
+lowest = reduction(lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
 
 
-def _unary(name: str) -> Any:
-    @intrinsic
-    def operation(typingctx: Any, a: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return call(builder, a, name, args[0])
-
-        return a(a), codegen
-
-    return operation
-
-
-root = _unary("sqrt")
-
-
-def _overload(symbol: Any, operation: Any) -> None:
+def _overload(symbol: Any, build: Callable[[Any, Any, Any, Any], Any]) -> None:
     """Let compiled code write vector arithmetic with the usual operators."""
+    found = vector_by_vector(build)
 
     def typed(a: Any, b: Any) -> Any:
         def implementation(a: Any, b: Any) -> Any:
-            return operation(a, b)
+            return found(a, b)
 
-        return implementation if isinstance(a, Vector) and a == b else None
+        return implementation if isinstance(a, Vector) and isinstance(b, Vector) else None
 
     extending.overload(symbol)(typed)
 
 
-_overload(operator.add, _add)
-_overload(operator.sub, _sub)
-_overload(operator.mul, _mul)
-_overload(operator.truediv, _div)
+_overload(operator.add, lambda builder, tile, a, b: builder.fadd(a, b))
+_overload(operator.sub, lambda builder, tile, a, b: builder.fsub(a, b))
+_overload(operator.mul, lambda builder, tile, a, b: builder.fmul(a, b))
+_overload(operator.truediv, lambda builder, tile, a, b: builder.fdiv(a, b))
 
 
-@intrinsic
-def total(typingctx: Any, a: Any) -> Any:
-    """Sum all lanes, pairwise."""
+# ---------------------------------------------------------------- tiles; `rows` and `columns` are constants
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        index, value, width = ir.IntType(32), args[0], a.lanes
-        while width > 1:
-            width //= 2
-            kind = ir.VectorType(index, width)
-            low = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width))))
-            high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
-            value = builder.fadd(low, high)
-        return builder.extract_element(value, ir.Constant(index, 0))
 
-    return a.dtype(a), codegen
+def _tile(dtype: Any, rows: Any, columns: Any) -> Vector:
+    return Vector(dtype, rows.literal_value, columns.literal_value)
+
+
+@operation(lambda value, rows, columns: _tile(value.dtype, rows, columns)(value, rows, columns))
+def tiled(code: Code, value: Any, rows: Any, columns: Any) -> Any:
+    """Repeat a vector or a tile of one row."""
+    tile, given = code.result, code.kinds[0]
+    parts = given.parts(code.builder, value)
+    return tile.packed(code.builder, parts * (tile.rows * tile.columns // len(parts)))
+
+
+@operation(
+    lambda array, index, rows, columns, step, last: _tile(array.dtype, rows, columns)(
+        array, types.intp, rows, columns, types.intp, types.intp
+    )
+)
+def load_tile(code: Code, array: Any, index: Any, rows: Any, columns: Any, step: Any, last: Any) -> Any:
+    """Read a tile. Row r starts at flat position index + min(r, last) step; columns are consecutive vectors."""
+    return code.read(code.result, code.rows(code.result.rows, array, index, step, last))
+
+
+@operation(lambda array, index, step, last, tile: types.void(array, *[types.intp] * 3, tile))
+def store_tile(code: Code, array: Any, index: Any, step: Any, last: Any, tile: Any) -> None:
+    """Write a tile. Rows after the last overwrite it, so they must be equal to it."""
+    kind = code.kinds[4]
+    code.write(kind, code.rows(kind.rows, array, index, step, last), tile)
+
+
+@operation(
+    lambda array, index, rows, step, last: Vector(array.dtype, rows.literal_value)(
+        array, types.intp, rows, types.intp, types.intp
+    )
+)
+def spread_tile(code: Code, array: Any, index: Any, rows: Any, step: Any, last: Any) -> Any:
+    """Read one number per row into every lane of the row: a tile of one column."""
+    every = code.rows(code.result.rows, array, index, step, last)
+    return code.result.packed(code.builder, [code.splat(code.builder.load(at), code.result) for at in every])
+
+
+@operation(
+    lambda array, index, rows, columns, listed, first, step, last: _tile(array.dtype, rows, columns)(
+        array, types.intp, rows, columns, listed, types.intp, types.intp, types.intp
+    )
+)
+def gather_tile(
+    code: Code, array: Any, index: Any, rows: Any, columns: Any, listed: Any, first: Any, step: Any, last: Any
+) -> Any:
+    """Read a tile whose row r is at index + n step, where n is the number in `listed` at first + min(r, last)."""
+    every = code.rows(code.result.rows, array, index, step, last, (4, listed), first)
+    return code.read(code.result, every)
+
+
+@operation(lambda array, index, listed, first, step, last, tile: types.void(
+    array, types.intp, listed, types.intp, types.intp, types.intp, tile))  # fmt: skip
+def scatter_tile(
+    code: Code, array: Any, index: Any, listed: Any, first: Any, step: Any, last: Any, tile: Any
+) -> None:  # fmt: skip
+    """Write the rows that gather_tile reads."""
+    kind = code.kinds[6]
+    code.write(kind, code.rows(kind.rows, array, index, step, last, (2, listed), first), tile)

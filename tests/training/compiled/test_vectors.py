@@ -38,10 +38,7 @@ def apply_reductions(a: Any, out: Any) -> None:
 
 @njit
 def apply_store_totals(a: Any, out: Any) -> None:
-    lanes = vectors.lanes_of(a)
-    shuffles.store_totals(
-        out, 1, vectors.load(a, 0), vectors.load(a, lanes), vectors.load(a, 2 * lanes), vectors.load(a, 3 * lanes)
-    )
+    shuffles.store_totals(out, 1, vectors.load_tile(a, 0, 4, 1, a.shape[1], 4))
 
 
 @njit
