@@ -17,7 +17,7 @@ ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soa
 # The suite starts Python a hundred times: what was compiled once stays.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install report gallery check test test-cpus test-lowest test-newest test-fast test-long soak mutants test-lens4 docs format models clean
+.PHONY: install report gallery check test test-cpus test-lowest test-newest test-fast test-long soak mutants golden test-lens4 docs format models clean
 
 install: $(STAMP)
 
@@ -68,6 +68,10 @@ N ?= 100
 SEED ?= 0
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py --n $(N) --seed $(SEED)
+
+# What every shipped model, construction and engine gives, written anew after a change that moves numbers on purpose.
+golden: $(STAMP)
+	$(BIN)/python tests/golden.py --write
 
 # The newest TransformerLens 4.x over the same environment: its wheel alone, in a folder that goes first on the path.
 $(LENS4)/installed: $(STAMP)

@@ -1,0 +1,52 @@
+"""Nothing moves unnoticed: outputs are those of tests/golden/. `python tests/golden.py --show` prints what moved."""
+
+from __future__ import annotations
+
+import copy
+
+import golden
+import pytest
+
+CASES = sorted(str(path.relative_to(golden.FOLDER).with_suffix("")) for path in golden.FOLDER.rglob("*.json"))
+MEASURED = ("certificate", "head_metrics", "ablation", "explanation")
+COSTLY = ("count01", "algorithmic/addition")
+QUICK = {
+    **{case: MEASURED for case in CASES if case.endswith("@small") and not case.startswith(COSTLY)},
+    **dict.fromkeys(("memorization/lookup", "histogram/dot", "languages/parity-learned"), MEASURED),
+    **{f"training/{engine}": () for engine in golden.ENGINES if not engine.endswith("fused")},
+    "evidence": [
+        f"{name}.json.gz"
+        for name in ("count01.minimal", "count01.paper", "histogram.dot-exact@small", "memorization.bigram",
+                     "algorithmic.max-of-k-exact@small", "languages.one")
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_nothing_moved(case: str) -> None:
+    with golden.pinned():
+        assert golden.moved(case, QUICK[case]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_moved_in_the_whole_case(case: str) -> None:
+    with golden.pinned():
+        assert golden.moved(case) == []
+
+
+def test_every_case_is_stored_and_nothing_else() -> None:
+    assert set(golden.case_names()) == set(CASES)
+    assert set(golden.stored("evidence")) == {path.name for path in golden.EVIDENCE.iterdir()}
+
+
+def test_a_changed_number_count_or_word_is_noticed() -> None:
+    old = golden.stored("memorization/lookup")["certificate"]
+    new = copy.deepcopy(old)
+    new["worst_margin"] *= 1 + golden.RELATIVE / 2
+    assert list(golden.differences(old, new)) == []
+    new |= {"worst_margin": old["worst_margin"] * 1.001, "n_inputs": old["n_inputs"] + 1, "status": "refuted"}
+    assert {path for path, *_ in golden.differences(old, new)} == {"worst_margin", "n_inputs", "status"}
+    assert golden.same("Accuracy .9790 on 200 inputs", "Accuracy .9791 on 200 inputs")
+    assert not golden.same("Accuracy .9790 on 200 inputs", "Accuracy .9793 on 200 inputs")
+    assert not golden.same("Accuracy .9790 on 200 inputs", "Accuracy .9790 on 201 inputs")
