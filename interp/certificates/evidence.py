@@ -74,8 +74,9 @@ def check_path(path: str | Path) -> Path:
 def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
-    Raises UnsupportedError if the method has no evidence or the checker cannot read the model, and InterpError if the
-    certificate leaves inputs undecided.
+    The checker runs before the file is written. Raises UnsupportedError if the method has no evidence, if the checker
+    cannot read the model, or if its bounds are too coarse for it; InterpError if the certificate leaves inputs
+    undecided.
     """
     path = check_path(path)
     if source.method not in _WRITERS:
@@ -88,9 +89,23 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
     found = _WRITERS[source.method](model, certificate, source.options)
     if read.decoder is not None and found.kind != "places":
         raise UnsupportedError(f"{model.spec.id} has no evidence: the checker supports its parts only by places")
-    number_format = _format(model, found, certificate)
+    formats = dict.fromkeys((_format(model, found, certificate), "reals"))
+    for number_format in formats:
+        evidence = _evidence(model, found, number_format)
+        try:
+            check.check(evidence)
+        except check.Fault as fault:
+            refused = fault
+        else:
+            data = json.dumps(evidence, separators=(",", ":"), allow_nan=False).encode()
+            write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+            return path
+    raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker's bounds are too coarse: {refused}")
+
+
+def _evidence(model: TaskModel, found: Finding, number_format: str) -> dict[str, Any]:
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
-    evidence = {
+    return {
         "evidence": check.SCHEMA,
         "model": model.spec.id,
         "spec": model.spec.to_dict(),
@@ -105,9 +120,6 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         },
         "parts": found.parts,
     }  # fmt: skip
-    data = json.dumps(evidence, separators=(",", ":"), allow_nan=False).encode()
-    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return path
 
 
 def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
@@ -62,8 +63,10 @@ class Quotients:
         tables = model.token_tables()
         assert tables.scores is not None
         scores = tables.scores[0, :, shape.query]
-        scores = scores - scores[:, self._seen(shape)].amax(-1, keepdim=True)
-        weights = scores.exp().numpy()
+        seen = self._seen(shape)
+        shares = torch.zeros_like(scores)
+        shares[:, seen] = (scores[:, seen] - scores[:, seen].amax(-1, keepdim=True)).exp()
+        weights = shares.numpy()
         assert tables.readout is not None
         logits = (tables.values[0] @ tables.readout[0]).numpy()  # (heads, token, n_out)
         self.offset = tables.offset[0, shape.query].numpy()

@@ -27,6 +27,7 @@ from interp.certificates.evidence_inputs import work
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Batch
+from interp.tasks.count01 import CountBox
 
 CHECKER = Path(check.__file__).parent
 
@@ -112,6 +113,16 @@ def test_refusals(tmp_path, minimal):
     assert "more parts" in faulty(evidence, parts=[*evidence["parts"], None])
     assert "exceeds" in faulty(evidence, parts=[evidence["parts"][0], 3, evidence["parts"][2]])
     assert "exceeds" in faulty(evidence, claim__margin="0x1p-10")
+
+
+def test_evidence_that_the_checker_would_refuse_is_not_kept(tmp_path):
+    """Attention weights of e^-50 and less: the certificate holds, but the checker's bounds are too coarse for it."""
+    model = interp.build("count01/minimal")
+    model.blocks[0].attn.W_K.data *= 50
+    found = interp.certify(model, box=CountBox((0, 4), (0, 4), (0, 3)))
+    with pytest.raises(UnsupportedError, match="the checker's bounds are too coarse: the bound on an attention weight"):
+        found.evidence(tmp_path / "proof.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_palindrome_s_mirror_image_is_found_by_sines(tmp_path):
