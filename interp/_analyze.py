@@ -246,10 +246,8 @@ def open_subject(
         if config is not None:
             raise InterpError(f"{of_type(source)} already has a config: leave out config=")
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
-    if config is not None or (task is not None and not zoo.is_own(source)):
-        theirs: Any = {"task": task, "config": config, "tokens": tokens, "outputs": outputs, "padding": padding}
-        return Subject.of(zoo.load(source, device, dtype, **theirs)), str(source)
-    return Subject.of(zoo.load(source, device=device, dtype=dtype), task, tokens, outputs, padding), str(source)
+    theirs: Any = {"task": task, "config": config, "tokens": tokens, "outputs": outputs, "padding": padding}
+    return Subject.of(zoo.load(source, device, dtype, **theirs)), str(source)
 
 
 def _page(

@@ -62,10 +62,12 @@ def expanded(path: str | Path) -> Path:
 
 def is_file(path: Path) -> bool:
     """path.is_file(), or False for invalid names (too long, or with a zero byte)."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)
+
+
+def is_dir(path: Path) -> bool:
+    """path.is_dir(), or False for invalid names."""
+    return os.path.isdir(path)
 
 
 def _announce_hidden(name: str, found: Path, root: Path) -> None:

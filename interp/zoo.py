@@ -16,12 +16,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from interp.architecture.foreign import named_tensors, read_state_dict, read_tensors
+from interp.architecture.foreign import read_state_dict
 from interp.architecture.limits import LengthLimit
+from interp.architecture.state_dicts import named_tensors, read_tensors
 from interp.budget import check_seed
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
-from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_file
+from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_dir, is_file
 from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import Construction, ModelSpec, read_json, read_toml
 from interp.tasks import Task, make_task
@@ -114,11 +115,12 @@ def load(
     HookedTransformer state dict (.pt, .pth or plain .safetensors) needs a spec: `spec`, or a TOML or JSON file with the
     same stem.
 
-    With `task`, load an external model: a file, folder or module in a supported format, a state dict (a file or a
-    mapping) with its TransformerLens `config` (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a
-    TransformerBridge. tokens: the model's id of each token of the task, if they differ. outputs: its output for each
-    answer word of the task. padding: how a bidirectional model treats padding. If a spec can express the model, the
-    result is a TaskModel with the task's ids; otherwise it is a Subject, which analyze and all measures also accept.
+    With `task`, check that a model of interp's is one of this task, or load an external model: a file, folder or
+    module in a supported format, a state dict (a file or a mapping) with its TransformerLens `config` (a dict, a
+    JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id of each
+    token of the task, if they differ. outputs: its output for each answer word of the task. padding: how a
+    bidirectional model treats padding. If a spec can express the model, the result is a TaskModel with the task's
+    ids; otherwise it is a Subject, which analyze and all measures also accept.
 
         model = interp.load("theirs.pt", task="count01", config="theirs.json", tokens={"0": 3, "1": 4, ...})
         interp.analyze(model)
@@ -130,12 +132,29 @@ def load(
         >>> interp.load("count01/paper/seed-2")
         TaskModel(count01-d32-h16-4ab466eb8b, task=Count01(), seed=2: 1 layer of 16 heads, 4,712 parameters)
     """
+    own = config is None and (isinstance(name_or_path, str | Path) and _is_own(name_or_path))
     if task is not None:
         if spec is not None:
             raise InterpError("a spec names its task: give spec= or task= with config=, not both")
-        return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
-    if config is not None or tokens is not None or outputs is not None:
+        if not own:
+            return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
+    elif not own and (config is not None or tokens is not None or outputs is not None):
         raise InterpError('an external model needs its task: task="count01", or a task of your own')
+    model = _load_own(name_or_path, device, dtype, spec)
+    if task is not None or tokens is not None or outputs is not None or padding != "mask":
+        from interp.measures.subject import Subject
+
+        Subject.of(model, task, tokens, outputs, padding)  # raises InterpError if they contradict the model
+    return model
+
+
+def _load_own(
+    name_or_path: Any,
+    device: str | torch.device,
+    dtype: torch.dtype | str | None,
+    spec: ModelSpec | str | Path | None,
+) -> TaskModel:
+    """Load a checkpoint by path or name, or build an exact model by name."""
     _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
@@ -308,20 +327,23 @@ def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
     """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without a header."""
-    beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
-    own = spec is not None or path.suffix in (".pt", ".pth") or (beside and _lacks_header(path))
+    own = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and _lacks_header(path))
     return read_state_dict(path, spec) if own else read_checkpoint(path)
 
 
-def is_own(name_or_path: str | Path) -> bool:
+def _is_own(name_or_path: str | Path) -> bool:
     """Test whether `load` reads this without a task and a config; False for existing external files and folders."""
     path = expanded(name_or_path)
     if is_file(path):
-        beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
-        return (
-            beside or path.suffix in (".toml", ".json") or (path.suffix == ".safetensors" and not _lacks_header(path))
-        )
-    return not path.is_dir() or is_file(path / SPEC_FILE)
+        header = path.suffix == ".safetensors" and not _lacks_header(path)
+        return header or path.suffix in (".toml", ".json") or _has_spec(path)
+    return not is_dir(path) or is_file(path / SPEC_FILE)
+
+
+def _has_spec(path: Path) -> bool:
+    """Test whether a spec is next to this file, rather than a config of another library."""
+    beside = [path.with_suffix(suffix) for suffix in (".toml", ".json")]
+    return any("task" in (settings_of(other) or {}) for other in beside if is_file(other))
 
 
 def _lacks_header(path: Path) -> bool:

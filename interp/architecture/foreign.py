@@ -8,18 +8,15 @@ of zeros counts as no positions.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, opened, regular_file
+from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, regular_file
 from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
-from interp.errors import CheckpointError, InterpError, SpecError, of_type, short
+from interp.architecture.state_dicts import read_tensors
+from interp.errors import CheckpointError, InterpError, SpecError
 from interp.spec import ModelSpec, read_json
 from interp.tasks import Task, make_task
 
@@ -81,58 +78,6 @@ def _read_spec(path: Path) -> ModelSpec:
         return ModelSpec.from_dict(read_json(path))
     except SpecError as error:
         raise SpecError(error.problems, str(path)) from None
-
-
-def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
-    """Read the named tensors of a .pt, .pth or .safetensors file to the CPU, without executing anything.
-
-    Raises CheckpointError unless the file contains a state dict, alone or as one entry of a checkpoint.
-    """
-    path = regular_file(path, max_bytes)
-    if path.suffix == ".safetensors":
-        with opened(path):
-            found: Any = load_file(path)
-    else:
-        try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a hostile file can cause any error in torch
-            reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
-            raise CheckpointError(
-                f"{path} is not a state dict that torch can read without running code: {reason[:120]}"
-            ) from None
-    with as_checkpoint_error(path):
-        return named_tensors(found)
-
-
-def named_tensors(found: object) -> dict[str, Tensor]:
-    """Return the dense tensors of a state dict by name, without the prefixes of torch.compile and data parallelism.
-
-    If exactly one entry of the mapping ("model", "state_dict", ...) is a state dict, that entry is used.
-    """
-    if not isinstance(found, Mapping) or not found:
-        raise InterpError(f"it contains {of_type(found)}; it must be a state dict (names and tensors)")
-    nested = [value for value in found.values() if _is_state_dict(value)]
-    entries: Mapping[Any, Any] = nested[0] if not _is_state_dict(found) and len(nested) == 1 else found
-    tensors = {}
-    for name, value in entries.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor) or not _is_dense(value):
-            raise InterpError(f"its entry {short(name)!r} is not a dense tensor, so it is not a state dict")
-        tensors[_PREFIXES.sub("", name)] = value.detach().cpu()
-    return tensors
-
-
-_PREFIXES = re.compile(r"^(_orig_mod\.|module\.)+")
-
-
-def _is_state_dict(value: object) -> bool:
-    return isinstance(value, Mapping) and any(
-        isinstance(name, str) and name.endswith("embed.W_E") and isinstance(tensor, Tensor)
-        for name, tensor in value.items()
-    )
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
 def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:

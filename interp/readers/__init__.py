@@ -39,11 +39,11 @@ def find_reader(source: Source) -> Reader:
             return reader
     kind = source.config.get("model_type")
     names = [short(name, 40) for name in source.tensors]
-    what = f"model_type {quoted(kind)}" if kind else f"tensors such as {first_few(names, 3)}"
+    what = f"model_type {quoted(kind)}" if kind else f"tensors such as {first_few(names, 2)}"
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
         f"{'; '.join(reader.name for reader in readers())}; "
-        "for other formats, rename the tensors as in TransformerLens and check the result with interp.check_conversion"
+        "for others, rename the tensors as in TransformerLens and check the result with interp.check_conversion"
     )
 
 

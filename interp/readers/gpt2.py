@@ -1,7 +1,7 @@
 """GPT-2's layout: Hugging Face folders, nanoGPT's ckpt.pt and minGPT's state dicts.
 
-All three use names like transformer.h.0.attn.c_attn. Hugging Face stores matrices as (inputs, outputs), the other two
-as (outputs, inputs), like torch.nn.Linear. The shape of c_attn shows which is used.
+All three use names like transformer.h.0.attn.c_attn. Hugging Face stores matrices as (inputs, outputs), in folders and
+in bare state dicts, the other two as (outputs, inputs), like torch.nn.Linear. The shape of c_attn shows which is used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from interp.errors import CheckpointError
@@ -70,8 +69,9 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
     places = source.tensors.get(f"{prefix}wpe.weight")
     if table is None or places is None or table.ndim != 2 or places.ndim != 2:
         raise CheckpointError(f"{source.where} lacks the tables {prefix}wte.weight and {prefix}wpe.weight")
-    nano = "block_size" in source.config
-    if not nano and "n_heads" not in given:
+    nano, inner = "block_size" in source.config, source.tensors.get(f"{prefix}h.0.mlp.c_fc.weight", table)
+    turned = source.tensors[f"{prefix}h.0.attn.c_attn.weight"].shape[0] == table.shape[1]
+    if config.fields.get("n_heads", config.fields.get("n_head")) is None:
         raise CheckpointError(
             f'{source.where} does not contain the number of heads; pass config={{"n_heads": 4}}, and act_fn unless it '
             "is gelu_new"
@@ -84,13 +84,15 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
         "n_heads": config.size("n_heads", "n_head"),
         "n_ctx": places.shape[0],
         "d_vocab": table.shape[0],
-        "d_mlp": len(source.tensors.get(f"{prefix}h.0.mlp.c_fc.weight", torch.zeros(4 * table.shape[1], 1))),
+        "d_mlp": inner.shape[turned] if inner.ndim == 2 else 1,
         "act_fn": activation(source.where, word),
         "eps": config.number("eps", default=1e-5),
     }
-    tensors = _tensors(source, fields, lambda matrix: matrix, tied=True)
+    tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
     note = f"The activation is assumed to be {word}; config={{'act_fn': ...}} changes it."
-    name = "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
+    name = (
+        "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
+    )
     return Reading(
         name, _whole(fields, tensors), tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,)
     )

@@ -49,6 +49,11 @@ def convert(
     if not isinstance(known, Task):
         raise InterpError(f"expected a task or its name, got {task!r}")
     reading = read(source, given)
+    if reading.notes and reading.original is None:
+        warnings.warn(
+            f"{' '.join(reading.notes)} interp.check_conversion compares the model with your own forward pass",
+            stacklevel=4,
+        )
     tokens = tokens if tokens is not None else tokens_of(reading, known)
     if reading.blocks is not None:
         return Converted(task_model(reading, known, tokens, outputs), reading, tokens, None)

@@ -134,9 +134,13 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
                 f'{source.where} does not contain the activation of its MLPs; pass config={{"act_fn": "relu"}}'
             )
         fields["act_fn"] = saved
-    notes = ("Scores are assumed to be divided by the square root of d_head, attention to be "
-             f"{fields.get('attention_dir', 'causal')}, and norms to be "
-             f"{'layer norms with weights' if normed else 'absent'}; config= changes this.",)  # fmt: skip
+    assumed = {
+        "attn_scale": "scores are divided by the square root of d_head",
+        "attention_dir": "attention is causal",
+        "normalization_type": "norms are layer norms" if normed else "there are no norms",
+    }
+    left = ", ".join(text for setting, text in assumed.items() if setting not in given)
+    notes = (f"It is assumed that {left}; config= changes this.",) if left else ()
     return Reading(name, fields, _complete(weights, fields), notes=notes)
 
 

@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interp.architecture.checkpoint import MAX_BYTES, opened, regular_file
+from interp.architecture.state_dicts import named_tensors, nested, only_part, read_mapping
 from interp.budget import need
-from interp.errors import CheckpointError, InterpError, first_few, of_type, quoted, short
+from interp.errors import CheckpointError, InterpError, of_type
 from interp.readers.base import Source
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-NESTED = ("model", "state_dict", "model_state_dict", "net", "weights")
-"""Common keys of state dicts in checkpoints."""
 SETTINGS = ("model_args", "config", "args", "hyper_parameters")
 """Common keys of model settings in checkpoints."""
 MOST_JSON = 32 * 2**20
@@ -43,64 +39,14 @@ def open_source(source: Any) -> Source:
     beside = path.parent / "config.json"
     if path.name in WEIGHTS and beside.is_file():
         return _of_folder(path.parent)
-    return _of_mapping(_read_file(path), str(path))
-
-
-def _read_file(path: Path) -> Mapping[str, Any]:
-    """Read the tensors of a safetensors file, or the mapping in any other file, with torch's weights_only loader."""
-    path = regular_file(path, MAX_BYTES)
-    if path.suffix == ".safetensors":
-        with opened(path):
-            return load_file(path)
-    try:
-        with torch.serialization.safe_globals([]):
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a hostile file can cause any error in torch
-        reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
-        raise CheckpointError(
-            f"{path} is not a file that torch can read without running code: {reason[:120]}"
-        ) from None
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path} contains {of_type(found)}; expected a state dict (names and tensors)")
-    return found
+    return _of_mapping(read_mapping(path), str(path))
 
 
 def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
     """Open a state dict, alone or as one entry of a checkpoint, with the checkpoint's settings."""
-    inner, config = found, {}
-    # A checkpoint may have single tensors besides its state dict, such as nanoGPT's best_val_loss.
-    nested = [name for name in NESTED if _holds_tensors(found.get(name))]
-    if nested or not any(isinstance(value, Tensor) for value in found.values()):
-        nested = nested or [name for name, value in found.items() if _holds_tensors(value)]
-        if len(nested) != 1:
-            raise CheckpointError(
-                f"{where} contains {first_few(found)}; expected a state dict, or exactly one entry with a state dict"
-                + (f", not {len(nested)}" if nested else "")
-            )
-        inner = found[nested[0]]
-        saved = [found[name] for name in SETTINGS if isinstance(found.get(name), Mapping)]
-        config = {str(name): value for name, value in saved[0].items()} if saved else {}
-    return Source(where, _dense(inner, where), config)
-
-
-def _holds_tensors(value: object) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(tensor, Tensor) for tensor in value.values())
-
-
-def _dense(found: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
-    """Return dense tensors on the CPU by name, without the prefixes of torch.compile and data parallelism."""
-    tensors = {}
-    for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"{where}: the entry {quoted(name)} is {of_type(value)}; expected a tensor")
-        if value.layout != torch.strided or value.is_quantized or value.is_nested or value.is_meta:
-            raise CheckpointError(f"{where}: {short(name)} is not a dense tensor with values")
-        while name.startswith(("_orig_mod.", "module.")):
-            name = name.split(".", 1)[1]
-        tensors[name] = value.detach().cpu()
-    if not tensors:
-        raise CheckpointError(f"{where} contains no tensors")
-    return tensors
+    saved: Mapping[Any, Any] = next((found[name] for name in SETTINGS if isinstance(found.get(name), Mapping)), {})
+    config = {} if nested(found, where) is found else {str(name): value for name, value in saved.items()}
+    return Source(where, named_tensors(found, where), config)
 
 
 def _of_folder(folder: Path) -> Source:
@@ -110,21 +56,26 @@ def _of_folder(folder: Path) -> Source:
         raise CheckpointError(f"{folder} has no config.json; a folder must be in Hugging Face's format")
     if not isinstance(config, Mapping):
         raise CheckpointError(f"{folder / 'config.json'} contains {of_type(config)}; expected an object")
-    files = [folder / name for name in WEIGHTS if (folder / name).is_file()]
-    index = _json(folder / "model.safetensors.index.json")
-    if isinstance(index, Mapping) and isinstance(index.get("weight_map"), Mapping):
-        names = sorted({str(name) for name in index["weight_map"].values()})
-        if any(Path(name).name != name for name in names):
-            raise CheckpointError(f"{folder}: its index names files outside the folder")
-        files = files or [folder / name for name in names]
+    files = next(filter(None, (_files(folder, name) for name in WEIGHTS)), [])
     if not files:
         raise CheckpointError(f"{folder} has a config.json, but neither {' nor '.join(WEIGHTS)}")
-    shards = files if files[0].name not in WEIGHTS else files[:1]
-    need("the weights of this folder", 2.0 * sum(path.stat().st_size for path in shards if path.is_file()))
+    need("the weights of this folder", 2.0 * sum(path.stat().st_size for path in files if path.is_file()))
     tensors: dict[str, Tensor] = {}
-    for path in shards:
-        tensors |= _dense(_read_file(path), str(path))
-    return Source(str(folder), tensors, config, vocabulary_of(folder))
+    for path in files:
+        tensors |= read_mapping(path)
+    return Source(str(folder), named_tensors(tensors, str(folder)), config, vocabulary_of(folder))
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """Return the file of weights of this name, or the parts that its index lists; none if there is neither."""
+    if (folder / name).is_file():
+        return [folder / name]
+    index = _json(folder / f"{name}.index.json")
+    parts = index.get("weight_map") if isinstance(index, Mapping) else None
+    found = sorted({str(part) for part in parts.values()}) if isinstance(parts, Mapping) else []
+    if any(Path(part).name != part for part in found):
+        raise CheckpointError(f"{folder}: its index names files outside the folder")
+    return [folder / part for part in found]
 
 
 def vocabulary_of(folder: Path) -> dict[str, int] | None:
@@ -155,10 +106,12 @@ def _json(path: Path) -> Any:
 
 
 def _of_module(module: nn.Module) -> Source:
-    """Open a module: its state dict, and its config if it has an attribute `config`."""
+    """Open a module, or the only part that it holds: its state dict, and its config if it has an attribute `config`."""
+    where = f"this {type(module).__name__}"
+    while (holder := only_part(module.state_dict())) is not None:
+        module = module.get_submodule(holder)
     settings: Any = getattr(module, "config", None)
     config = settings.to_dict() if hasattr(settings, "to_dict") else {}
     if not config and hasattr(settings, "__dict__"):
         config = dict(vars(settings))  # a dataclass or a namespace, as in nanoGPT
-    where = f"this {type(module).__name__}"
-    return Source(where, _dense(module.state_dict(), where), config, module=module)
+    return Source(where, named_tensors(module.state_dict(), where), config, module=module)

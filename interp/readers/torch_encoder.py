@@ -179,7 +179,8 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
     for name in (embed, unembed, f"{unembed.removesuffix('weight')}bias"):
         weights.left.pop(name, None)
     places = "no table of positions was found" if positions is None else f"{positions} is the table of positions"
-    notes = [f"{embed} is assumed to be the embedding, {unembed} the output layer; {places}."]
+    named = set(hints) <= set(given)
+    notes = [] if named else [f"{embed} is assumed to be the embedding, {unembed} the output layer; {places}."]
     length = None
     if positions is not None:
         found["pos_embed.W_pos"], length = tables[positions], len(tables[positions])

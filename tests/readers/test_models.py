@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from saved_models import Encoder, Nano
+from saved_models import SHAPES, Encoder, Nano
 
 import interp
+from interp.architecture.state_dicts import read_tensors
 from interp.architecture.stock import read_config, stock_model
 from interp.errors import CheckpointError, InterpError
 from interp.readers import read
@@ -257,3 +260,108 @@ def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> 
     with pytest.raises(InterpError, match="activation of its MLPs"):
         read(tmp_path / "bare.pt")
     assert read(tmp_path / "bare.pt", {"act_fn": "relu"}).fields["n_heads"] == 2
+
+
+# ---------------------------------------------------------------- names and wrappers, as training libraries save them
+
+
+def nano() -> Nano:
+    torch.manual_seed(4)
+    return Nano(n_layer=2, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=True)
+
+
+WRAPPERS: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, Any]]] = {
+    "model.": lambda state: {f"model.{name}": t for name, t in state.items()},
+    "net. in a DistributedDataParallel": lambda state: {f"module.net.{name}": t for name, t in state.items()},
+    "gpt. in a compiled module": lambda state: {f"_orig_mod.gpt.{name}": t for name, t in state.items()},
+    "FSDP": lambda state: {
+        "_fsdp_wrapped_module." + name.replace(".attn.", "._fsdp_wrapped_module.attn."): t for name, t in state.items()
+    },
+    "Lightning": lambda state: {
+        "epoch": 3, "pytorch-lightning_version": "2.5", "state_dict": {f"model.{name}": t for name, t in state.items()},
+        "hyper_parameters": {"n_head": 2, "act_fn": "gelu"}, "callbacks": {},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrappers_of_training_libraries_are_taken_off(wrapper: str, tmp_path: Path) -> None:
+    torch.save(WRAPPERS[wrapper](nano().state_dict()), tmp_path / "x.ckpt")
+    reading = read(tmp_path / "x.ckpt", None if wrapper == "Lightning" else {"n_heads": 2, "act_fn": "gelu"})
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano()).same
+
+
+def test_a_module_that_holds_a_model_is_read() -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gpt = original("gpt2, tied")
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.gpt(tokens).logits
+
+    reading = read(Wrapped())
+    assert reading.format == "Hugging Face GPT-2"
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), Wrapped()).same
+
+
+def test_a_bare_gpt2_state_dict_is_read_in_its_own_order() -> None:
+    made = original("gpt2, relu, wide, untied")
+    reading = read(made.state_dict(), {"n_heads": 2, "act_fn": "relu"})
+    assert reading.format == "GPT-2 state dict"
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), made).same
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_weights_in_parts_are_read(name: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    made = original("llama")
+    made.config.save_pretrained(tmp_path)
+    state, stem, suffix = made.state_dict(), *name.split(".")
+    parts = {f"{stem}-0000{i}-of-00002.{suffix}": list(state)[i::2] for i in range(2)}
+    for part, names in parts.items():
+        (save_file if suffix == "safetensors" else torch.save)({n: state[n] for n in names}, tmp_path / part)
+    index = {"weight_map": {n: part for part, names in parts.items() for n in names}}
+    (tmp_path / f"{name}.index.json").write_text(json.dumps(index))
+    assert read(tmp_path).tensors["embed.W_E"].equal(state["model.embed_tokens.weight"])
+
+
+def test_attn_blocks_are_blocks() -> None:
+    own = read_tensors(SHAPES["induction"].path("induction"))
+    renamed = {name.replace("blocks.", "attn_blocks."): tensor for name, tensor in own.items()}
+    given = SHAPES["induction"].load.get("config")
+    for name, tensor in read(renamed, given).tensors.items():
+        assert tensor.equal(read(own, given).tensors[name])
+
+
+class Settings:
+    """What an unpickler would have to import."""
+
+
+def test_an_unreadable_pickle_names_the_class(tmp_path: Path) -> None:
+    torch.save({"model": nano().state_dict(), "config": Settings()}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=rf"it contains {__name__}\.Settings, .*state_dict\(\), path\)$"):
+        read(tmp_path / "x.pt")
+    for content, said in ((b"PK\x03\x04", "not a ZIP archive"), (pickle.dumps({}), r"code: Unsupported operand \d+")):
+        (tmp_path / "x.pt").write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"{said}$"):
+            read(tmp_path / "x.pt")
+
+
+def test_what_was_assumed_is_said(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}
+    with pytest.warns(UserWarning, match=r"activation is assumed to be gelu_new.*check_conversion"):
+        interp.load(nano().state_dict(), config={"n_heads": 2}, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interp.load(nano().state_dict(), config={"n_heads": 2, "act_fn": "gelu"}, **given)
+
+
+def test_a_checkpoint_of_ours_may_be_given_its_task(tmp_path: Path) -> None:
+    path = interp.save(interp.build("count01/minimal"), tmp_path / "mine.safetensors")
+    assert interp.load(path, task="count01").task.name == "count01"
+    with pytest.raises(InterpError, match="is a model of task count01, not histogram"):
+        interp.load(path, task="histogram")
+    with pytest.raises(InterpError, match="already has the ids"):
+        interp.load(path, task="count01", tokens={"0": 3})
