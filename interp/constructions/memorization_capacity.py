@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.constructions.base import ConstructedWeights
-from interp.constructions.memorization_theorem1 import SCORE_SPREADS, solve
+from interp.constructions.memorization_theorem1 import first_good, solve
 from interp.errors import InterpError
 from interp.theory.capacity import memorized_associations
 from interp.theory.kl import accuracy, memorized
@@ -155,9 +155,8 @@ def _draw(
     rng: np.random.Generator,
 ) -> _Draw:
     """Return the first draw with well-conditioned features on the chosen contexts, otherwise the best draw."""
-    best: _Draw | None = None
-    for draw in range(max_draws):
-        spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
+
+    def draw(spread: float, number: int) -> _Draw:
         W_E, W_pos = rng.standard_normal((n_tokens, d)), rng.standard_normal((contexts.shape[1], d))
         # x = e + pos has variance 2. If weights have a^2, queries and keys have 2 d a^2: scores deviate by 2 d a^2.
         W_Q, W_K = rng.standard_normal((2, heads, d, d_head)) * np.sqrt(spread / (2 * d))
@@ -167,13 +166,9 @@ def _draw(
         values = np.linalg.svd(features[chosen], compute_uv=False)
         rank = int((values > RANK_TOLERANCE * values[0]).sum())
         condition = float(values[0] / values[-1]) if rank == len(chosen) else float("inf")
-        if best is None or (condition, -rank) < (best.condition, -best.rank):
-            best = _Draw(W_E, W_pos, W_Q, W_K, W_V, features, condition, rank, draw + 1)
-        if condition <= CONDITION_LIMIT:
-            break
-    if best is None:
-        raise InterpError(f"max_draws is {max_draws}; at least 1 is needed")
-    return best
+        return _Draw(W_E, W_pos, W_Q, W_K, W_V, features, condition, rank, number)
+
+    return first_good(draw, lambda drawn: (drawn.condition, -drawn.rank), max_draws, CONDITION_LIMIT)
 
 
 def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, float]:

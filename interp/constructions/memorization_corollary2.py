@@ -14,18 +14,18 @@ P = ceil((N^k - 1) / (N - 1)) heads then have full rank N^k, and at most (S - k)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.memorization_theorem1 import (
     CONDITION_LIMIT,
     LOGIT_TOLERANCE,
-    SCORE_SPREADS,
+    Keys,
+    first_good,
     refuse_condition,
     solve,
     target_map,
@@ -34,19 +34,6 @@ from interp.errors import InterpError
 from interp.theory.attention_heads import attention_matrix
 from interp.theory.kl import kl_divergence
 from interp.theory.table import ConditionalTable, as_table
-
-
-@dataclass(frozen=True, eq=False)
-class _Window:
-    """Embeddings, positions and query-key matrices that attend to k tokens, and what W_OV reads on every window."""
-
-    W_E: Float[np.ndarray, "tokens d"]
-    W_pos: Float[np.ndarray, "length d"]
-    W_QK: Float[np.ndarray, "heads d d"]
-    matrix: Float[np.ndarray, "contexts features"]
-    condition: float
-    mask: float
-    draws: int
 
 
 def corollary2_weights(
@@ -149,14 +136,13 @@ def _draw(
     lead: float,
     max_draws: int,
     rng: np.random.Generator,
-) -> _Window:
+) -> Keys:
     """Return the first draw of keys with a well-conditioned attention matrix, otherwise the best draw."""
     k, d = windows.shape[1], n + length
     W_pos = np.zeros((length, d))
     W_pos[:, n:] = np.eye(length)
-    best: _Window | None = None
-    for draw in range(max_draws):
-        spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
+
+    def draw(spread: float, number: int) -> Keys:
         content = rng.standard_normal((n, n))
         block = rng.standard_normal((heads, n, n)) * spread / n
         offsets = rng.standard_normal((heads, k)) * spread / 2
@@ -172,16 +158,9 @@ def _draw(
         W_E = np.hstack([content, np.zeros((n, length))])
         mixed = attention_matrix(_sequences(windows, k, n), W_E, W_pos, W_QK).reshape(len(windows), heads, d)
         matrix = np.ascontiguousarray(mixed[:, :, :n]).reshape(len(windows), -1)
-        values = np.linalg.svd(matrix, compute_uv=False)
-        smallest = values[len(windows) - 1] if len(values) >= len(windows) else 0.0
-        condition = float(values[0] / smallest) if smallest > 0 else float("inf")
-        if best is None or condition < best.condition:
-            best = _Window(W_E, W_pos, W_QK, matrix, condition, mask, draw + 1)
-        if condition <= CONDITION_LIMIT:
-            break
-    if best is None:
-        raise InterpError(f"max_draws is {max_draws}; at least 1 is needed")
-    return best
+        return Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), number, mask)
+
+    return first_good(draw, lambda keys: (keys.condition,), max_draws, CONDITION_LIMIT)
 
 
 def _sequences(windows: Int[np.ndarray, "contexts k"], end: int, n: int) -> Int[np.ndarray, "contexts end"]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -99,9 +98,7 @@ def main() -> None:
     """Repeat the search for every frame of the table and write the stored file."""
     arrays = {}
     for criterion, T, L, d, seed, restarts, steps in STORED:
-        found = search_frame(
-            criterion, T, L, d, seed=seed, restarts=restarts, steps=steps, progress=sys.stderr.isatty()
-        )
+        found = search_frame(criterion, T, L, d, seed=seed, restarts=restarts, steps=steps)
         print(f"{criterion} T={T} L={L} d={d}: slack {found.slack:.5f}")
         arrays[f"{criterion}_T{T}_L{L}_d{d}"] = found.frame.numpy()
     np.savez_compressed(STORED_AT, allow_pickle=False, **arrays)

@@ -16,10 +16,8 @@ Each compares neighboring counts k, k+1 of the own token, with one other token i
 from __future__ import annotations
 
 import math
-import time
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -38,7 +36,6 @@ class FoundFrame:
     frame: Float[Tensor, "T d"]
     slack: float
     kappa: float | None
-    steps: int
 
 
 def frame_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int, kappa: float | None = None) -> float:
@@ -105,15 +102,12 @@ def search_frame(
     seed: int = 0,
     restarts: int = 12,
     steps: int = 3000,
-    seconds: float | None = None,
-    progress: bool = False,
 ) -> FoundFrame:
     """Search for T unit vectors in d dimensions with the largest slack, and return the best seen; it may be negative.
 
     Adam improves `restarts` random frames together on a smoothed slack, which it sharpens as it goes.
 
-    Deterministic in `seed` for a given number of steps; `seconds` ends the search early, and then the result
-    depends on the machine. Raises InterpError for sizes below T = 2, L = 2, d = 2 or an unknown criterion.
+    Deterministic in `seed`. Raises InterpError for sizes below T = 2, L = 2, d = 2 or an unknown criterion.
     """
     if criterion not in get_args(Criterion):
         raise InterpError(one_of("frame criterion", criterion, get_args(Criterion)))
@@ -125,43 +119,25 @@ def search_frame(
     log_kappa = torch.full((restarts,), 0.35, dtype=torch.float64).requires_grad_()
     optimizer = torch.optim.Adam([raw, log_kappa], betas=(0.9, 0.99))
     row, column = torch.triu_indices(T, T, 1)
-    best = FoundFrame(raw[0].detach(), -math.inf, None, 0)
-    end = math.inf if seconds is None else time.monotonic() + seconds
-    bar, advance = _bar(progress, f"{criterion} frame T={T} L={L} d={d}", steps)
-    with bar:
-        for step in range(steps):
-            done = step / steps
-            optimizer.param_groups[0]["lr"] = 0.05 * (1 - done) ** 2 + 1e-5
-            sharpness = 20.0 * 500.0**done
-            optimizer.zero_grad()
-            unit = raw / raw.norm(dim=-1, keepdim=True)
-            c = (unit @ unit.mT)[:, row, column]
-            loss = -_smooth_slack(c, criterion, L, log_kappa.exp(), sharpness).sum()
-            loss.backward()
-            optimizer.step()
-            advance()
-            late = time.monotonic() > end
-            if late or step == steps - 1 or (done > 0.5 and step % 50 == 0):
-                best = _best_of(unit.detach(), log_kappa.detach().exp(), criterion, L, best, step + 1)
-            if late:
-                break
+    best = FoundFrame(raw[0].detach(), -math.inf, None)
+    for step in range(steps):
+        done = step / steps
+        optimizer.param_groups[0]["lr"] = 0.05 * (1 - done) ** 2 + 1e-5
+        sharpness = 20.0 * 500.0**done
+        optimizer.zero_grad()
+        unit = raw / raw.norm(dim=-1, keepdim=True)
+        c = (unit @ unit.mT)[:, row, column]
+        loss = -_smooth_slack(c, criterion, L, log_kappa.exp(), sharpness).sum()
+        loss.backward()
+        optimizer.step()
+        if step == steps - 1 or (done > 0.5 and step % 50 == 0):
+            best = _best_of(unit.detach(), log_kappa.detach().exp(), criterion, L, best)
     return best
 
 
-def _best_of(unit: Tensor, kappa: Tensor, criterion: Criterion, L: int, best: FoundFrame, steps: int) -> FoundFrame:
+def _best_of(unit: Tensor, kappa: Tensor, criterion: Criterion, L: int, best: FoundFrame) -> FoundFrame:
     for frame, one_kappa in zip(unit, kappa.tolist(), strict=True):
         slack = frame_slack(frame, criterion, L, one_kappa)
         if slack > best.slack:
-            best = FoundFrame(frame.clone(), slack, one_kappa if criterion == "softmax" else None, steps)
+            best = FoundFrame(frame.clone(), slack, one_kappa if criterion == "softmax" else None)
     return best
-
-
-def _bar(progress: bool, label: str, total: int) -> tuple[Any, Any]:
-    """A rich progress bar and its advance function, or nothing."""
-    if not progress:
-        return nullcontext(), lambda: None
-    from rich.progress import Progress
-
-    bar = Progress()
-    task = bar.add_task(label, total=total)
-    return bar, lambda: bar.advance(task)

@@ -53,13 +53,6 @@ def test_search_is_seeded_and_leaves_the_global_generator_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_time_limit_ends_the_search():
-    from interp.theory.frame_search import search_frame
-
-    found = search_frame("one-sided", 5, 4, 3, restarts=2, steps=10_000_000, seconds=0.05, progress=True)
-    assert 0 < found.steps < 10_000_000
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("d", "coherence"), [(12, 0.2581), (13, 0.2394)])
 def test_best_known_coherence_at_the_published_size(d, coherence):
