@@ -20,9 +20,11 @@ STAYS = 0.999
 
 
 def variable(program: Program, part: str, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length d"]:
-    """The weights of all variables that a part makes, side by side."""
+    """The weights of what other parts, and the answer, read of a part, side by side."""
     made = program.run(tokens)
-    return torch.cat([made[step.name] for step in program.steps if step.part == part], -1)
+    read = {name for step in (*program.steps, program.answer) if step.part != part for name in step.of}
+    names = [step.name for step in program.steps if step.part == part and step.name in read]
+    return torch.cat([made[name] for name in names] or [made["token"][..., :0]], -1)
 
 
 def read_at(task: ProgramTask, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
@@ -60,29 +62,30 @@ def labels(points: Float[Tensor, "points d"]) -> Int[Tensor, "points"]:
     return torch.unique((points / SAME).round(), dim=0, return_inverse=True)[1]
 
 
-def compared(truth: Int[Tensor, "points"], found: Int[Tensor, "points"]) -> str:
-    """How one partition of the points compares with the true one: same, coarser, finer or other."""
-    pairs = len(torch.stack([truth, found]).unique(dim=1).T)
-    coarser, finer = pairs == len(truth.unique()), pairs == len(found.unique())
-    return "same" if coarser and finer else "coarser" if coarser else "finer" if finer else "other"
+def known(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> float:
+    """Share of the points at which `other` has the value that it most often has at this value of `one`."""
+    return sum(float(other[one == value].bincount().max()) for value in one.unique()) / max(1, len(one))
 
 
 def partition(task: ProgramTask, part: str, found: Program, tokens: Int[Tensor, "rows length"]) -> str:
-    """Compare the variable of a part with the true one where it matters.
+    """Compare the variable of a part with the true one, where that matters.
 
-    "same", "finer", "other", or "coarser"; "equivalent" if it is coarser, and one of the true values of each of its
-    values in the place of all of them leaves the answers as they are.
+    "same": each is a function of the other. "equivalent": it is a function of the true one, and the answers stay with
+    one true value in the place of all that are one in it. "coarser": a function of the true one, but answers change.
+    "finer": the true one is a function of it, but not the other way round: it has what the part does not know. "other".
     """
     (step,) = (step for step in task.program.steps if step.part == part)
-    where = matters(task, step.name, tokens)
-    made = task.program.run(tokens)[step.name]
+    where, made = matters(task, step.name, tokens), task.program.run(tokens)[step.name]
     truth, read = labels(made[where]), labels(variable(found, part, tokens)[where])
-    verdict = compared(truth, read)
-    if verdict != "coarser":
-        return verdict
-    first = torch.zeros(int(read.max()) + 1, dtype=torch.long).scatter(0, read, torch.arange(len(read)))
-    merged = made.clone()
-    merged[where] = made[where][first[read]]
+    of_truth, to_truth = known(truth, read) >= STAYS, known(read, truth) >= STAYS
+    if to_truth:
+        return "same" if of_truth else "finer"
+    if not of_truth:
+        return "other"
+    merged, values = made.clone(), made[where]
+    for value in read.unique():
+        values[read == value] = made[where][truth == truth[read == value].mode().values][0]
+    merged[where] = values
     return "equivalent" if stays(task, tokens, {step.name: merged}) >= STAYS else "coarser"
 
 

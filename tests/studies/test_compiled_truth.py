@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from shared.compiled_truth import compared, matters, partition, removed
+from shared.compiled_truth import known, matters, partition, removed
 
 import interp
 from interp.programs.language import NEVER, Head, Linear, Program, Table
@@ -19,7 +19,7 @@ TOKENS = torch.cat([batch.tokens for batch in TASK.inputs()])
 def read(entries: tuple[int, ...]) -> str:
     """How a table in the place of the sum compares."""
     table = replace(SUM, entries=entries, values=tuple(map(str, range(9))), part="MLP 0")
-    answer = replace(ANSWER, weights=(((0.0, 0.0),) * 9,))
+    answer = replace(ANSWER, of=("first", "sum"), weights=(((0.0, 0.0),) * 3, ((0.0, 0.0),) * 9))
     return partition(TASK, "MLP 0", Program(COLORS, 2, True, (FIRST, table), answer), TOKENS)
 
 
@@ -40,10 +40,9 @@ def test_true_merged_split_and_wrong() -> None:
     assert partition(TASK, "head 0.0", TASK.program, TOKENS) == "same"
 
 
-def test_partitions() -> None:
+def test_what_is_known() -> None:
     one, two = torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2, 0, 1])
-    assert (compared(one, two), compared(two, one), compared(one, one * 3)) == ("finer", "coarser", "same")
-    assert compared(one, torch.tensor([0, 1, 0, 1])) == "other"
+    assert (known(two, one), known(one, two), known(one, torch.tensor([0, 1, 0, 1]))) == (1.0, 0.75, 0.5)
 
 
 def test_removal() -> None:
