@@ -8,7 +8,7 @@ MLPs, causal and not, with padding and marks), adds decoys and rotates the resid
 model counts as read if the program of the parts gives 99% of its answers. For each part that is said to be used, the
 table compares how its variable divides the positions of all inputs with the truth, where the true variable matters
 (where another of its values would change an answer): the same; equivalent (values with the same effect are one); or
-wrong (all else). For each true part that is said not to be used, the program runs with the part at its means. Full:
+wrong (all else). For each true part that is said not to be used, the model runs with these parts at their means. Full:
 seeds 0 to 199; quick: the first 40; smoke: two small ones.
 """
 
@@ -73,7 +73,7 @@ def scored(seed: int, shape: Shape) -> dict[str, object]:
     tokens = torch.cat([batch.tokens for batch in task.inputs()])
     some = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(seed))[:COMPARED]
     missing, extra = sorted(true - found.used), sorted(found.used - true)
-    kept = removed(task, missing, tokens[some]) if missing else 1.0
+    kept = removed(model, missing, tokens[some]) if missing else 1.0
     roles = {}
     if found.program is not None:
         described = {step.part for step in found.program.steps} & true

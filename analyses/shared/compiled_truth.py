@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.architecture.task_model import TaskModel
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask
 
@@ -95,17 +97,27 @@ def stays(task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str
     return float((answers(task, tokens, given) == answers(task, tokens))[reads].double().mean())
 
 
-def removed(task: ProgramTask, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:
-    """Share of the answers that stay with parts at their means over content, marks and read positions."""
+def removed(model: TaskModel, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:
+    """Share of the model's answers that stay with parts at their means over content, marks and read positions."""
+    task: ProgramTask = model.task  # type: ignore[assignment]
     there, reads = task.batch(tokens).attention_mask, read_at(task, tokens)
     content = torch.isin(tokens, torch.tensor(task.content))
     kinds = [there & content, there & ~content]
     if task.readout != "all":
         kinds = [reads, *(kind & ~reads for kind in kinds)]
-    made, given = task.program.run(tokens), {}
-    for step in task.program.steps:
-        if step.part in parts:
-            given[step.name] = made[step.name].clone()
+
+    def hook(part: str) -> tuple[str, Callable[..., Tensor]]:
+        name, _, head = part.split()[1].partition(".")
+
+        def at_mean(value: Tensor, hook: Any) -> Tensor:
+            own = value[:, :, int(head)] if head else value
             for kind in kinds:
-                given[step.name][kind] = made[step.name][kind].mean(0)
-    return stays(task, tokens, given)
+                own[kind] = own[kind].mean(0)
+            return value
+
+        return f"blocks.{name}.{'attn.hook_z' if head else 'hook_mlp_out'}", at_mean
+
+    with torch.no_grad():
+        right = model(tokens).argmax(-1)
+        found = model.run_with_hooks(tokens, fwd_hooks=[hook(part) for part in parts]).argmax(-1)
+    return float((found == right)[reads].double().mean())

@@ -12,7 +12,8 @@ COLORS = ("a", "b", "c")
 FIRST = Head("first", "", "position", ((0.0, NEVER),), "token")
 SUM = Table("sum", ("token", "first"), tuple((i + j) % 4 for i in range(3) for j in range(3)), tuple("0123"))
 ANSWER = Linear("answer", ("sum",), (((1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("even", "odd"))
-TASK = interp.compile(Program(COLORS, 2, True, (FIRST, SUM), ANSWER)).task
+MODEL = interp.compile(Program(COLORS, 2, True, (FIRST, SUM), ANSWER), decoys=2)
+TASK = MODEL.task
 TOKENS = torch.cat([batch.tokens for batch in TASK.inputs()])
 
 
@@ -47,5 +48,5 @@ def test_what_is_known() -> None:
 
 def test_removal() -> None:
     """With the mean of the sums of all rows, the answer is the same everywhere; 5 of 9 sums are even."""
-    assert removed(TASK, [], TOKENS) == 1.0
-    assert abs(removed(TASK, ["MLP 0"], TOKENS) - 5 / 9) < 1e-12
+    assert removed(MODEL, [], TOKENS) == removed(MODEL, ["head 0.1"], TOKENS) == 1.0
+    assert abs(removed(MODEL, ["MLP 0"], TOKENS) - 5 / 9) < 1e-12
