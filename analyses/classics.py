@@ -17,7 +17,7 @@ import torch
 
 import interp
 from interp.measures.circuits import composition, number_circuits
-from interp.measures.edges import edge_effects
+from interp.measures.edges import path_patching
 from interp.measures.embeddings import output_spectra, spectra
 from interp.report import Report
 from interp.report.script import Arguments, run
@@ -77,7 +77,7 @@ def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     between = composition(model)
     for kind, pairs in exchanged(model.task, batch).items():
         names = {"sender": "writer", "receiver": "reader", "recovered": kind}
-        between = between.merge(edge_effects(model, pairs).rename(columns=names), on=["writer", "reader"])
+        between = between.merge(path_patching(model, pairs).to_frame().rename(columns=names), on=["writer", "reader"])
     return pd.DataFrame(looks, columns=columns), between
 
 

@@ -19,7 +19,7 @@ import torch
 
 import interp
 from interp import words
-from interp.measures.attention_shares import attention_shares
+from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
 from interp.measures.planes import head_planes
 from interp.report import Report
@@ -73,7 +73,7 @@ def study(arguments: Arguments) -> Report:
 
 def _failed(model: interp.TaskModel) -> pd.DataFrame:
     """One row a failed head: head, s_acc, way, token (that gets most), most (its share), and every token's share."""
-    metrics = head_metrics(model, "singles").assign(head=lambda table: [group[0] for group in table["heads"]])
+    metrics = head_metrics(model, "singles").to_frame().assign(head=range(model.cfg.n_heads))
     shares = attention_shares(model, model.task.dataset("train")).pivot(index="head", columns="token", values="share")
     found = metrics[metrics["s_acc"] <= FAILED][["head", "s_acc"]].reset_index(drop=True)
     mine = shares.loc[found["head"]].reset_index(drop=True)

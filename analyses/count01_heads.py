@@ -67,8 +67,8 @@ def _reading(models: dict[str, interp.TaskModel], name: str, train: interp.Batch
     C = READINGS[name](len(train))
     given: dict[str, Any] = {"train": train, "test": test, "C": C}
     reweight = partial(interp.reweight_attention, **given)
-    figure_8 = pd.concat([reweight(model, w01=(1e-3, 0.1, 1.0, 10.0, 1e3)) for model in models.values()])
-    figure_9 = pd.concat([reweight(model, w02=(0.01, 1e4)) for model in models.values()])
+    figure_8 = pd.concat([reweight(model, w01=(1e-3, 0.1, 1.0, 10.0, 1e3)).to_frame() for model in models.values()])
+    figure_9 = pd.concat([reweight(model, w01=1.0, w02=(0.01, 1e4)).to_frame() for model in models.values()])
     inside = figure_8["w01"].between(0.09, 11)
     low, high = (figure_9[figure_9["w02"] == w02]["s_acc"] for w02 in (0.01, 1e4))
     return {

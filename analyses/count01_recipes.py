@@ -14,7 +14,7 @@ import pandas as pd
 from shared.count01_facts import PAPER, facts
 
 import interp
-from interp.measures.attention import attention_ratios
+from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_outputs
 from interp.measures.separation import separation_accuracies
 from interp.report import Report
@@ -80,7 +80,7 @@ def _course(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) 
     right = tested.logits(range(tested.n_heads), with_skip=True).argmax(-1) == tested.labels
     recipe, per_epoch = model.spec.training, -(-len(fitted.labels) // model.spec.training.batch_size)
     path = sum(learning_rate(recipe, step, per_epoch) for step in range(epoch * per_epoch))
-    w02 = attention_ratios(then)["w02"][good]
+    w02 = token_ratios(then)["w02"][good]
     return pd.DataFrame(
         [
             {

@@ -1,5 +1,22 @@
 """interp: find out what small transformers compute, and how, and prove it.
 
+Load and build
+    load, build, save, list_models, list_tasks, Task, register_task, Batch, ModelSpec, Layer, Training,
+    check_conversion
+Measure: each takes a model and inputs as text, tokens or a batch; the result has .to_frame() and .plot()
+    direct_logit_attribution, logit_lens, activation_patching, path_patching, ablate, ablate_heads,
+    attention_patterns, head_types, head_metrics, attention_ratios, reweight_attention, probe, singular_values
+Explain
+    find_circuit, evaluate_circuit, Hypothesis, Variable, evaluate_hypothesis, explain, learn_automaton, compile
+Prove
+    certify
+Train
+    train, sweep
+Report
+    analyze, section, live
+
+InterpError is raised for bad input. docs/from_transformerlens.md maps TransformerLens to these calls, and
+docs/from_the_paper.md maps the figures and tables of four papers.
 The public names are imported on first use: importing interp imports neither torch nor transformer_lens.
 """
 
@@ -10,55 +27,53 @@ from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
     "Batch": "interp.tasks",
-    "Certificate": "interp.certificates",
-    "Explanation": "interp.explanations",
     "Hypothesis": "interp.measures.hypothesis",
     "InterpError": "interp.errors",
     "Layer": "interp.spec",
     "ModelSpec": "interp.spec",
-    "Report": "interp.report",
     "Task": "interp.tasks",
-    "TaskModel": "interp.architecture.task_model",
     "Training": "interp.spec",
     "Variable": "interp.measures.hypothesis",
+    "ablate": "interp.measures.ablation",
     "ablate_heads": "interp.measures.ablation",
+    "activation_patching": "interp.measures.patching",
     "analyze": "interp._analyze",
+    "attention_patterns": "interp.measures.attention",
+    "attention_ratios": "interp.measures.attention_ratios",
     "build": "interp.zoo",
     "certify": "interp._analyze",
     "compile": "interp.programs.compile",
-    "explain": "interp._analyze",
     "check_conversion": "interp.readers.inspection",
+    "direct_logit_attribution": "interp.measures.components",
+    "evaluate_circuit": "interp.measures.faithfulness",
+    "evaluate_hypothesis": "interp.measures.hypothesis_scores",
+    "explain": "interp._analyze",
+    "find_circuit": "interp.measures.faithfulness",
     "head_metrics": "interp.measures.heads",
+    "head_types": "interp.measures.head_types",
     "learn_automaton": "interp.explanations.automata",
     "list_models": "interp.listing",
     "list_tasks": "interp.listing",
     "live": "interp.sections.live",
     "load": "interp.zoo",
+    "logit_lens": "interp.measures.logit_lens",
+    "path_patching": "interp.measures.edges",
+    "probe": "interp.measures.variables",
     "register_task": "interp.tasks",
     "reweight_attention": "interp.measures.interventions",
     "save": "interp.zoo",
     "section": "interp.sections",
+    "singular_values": "interp.measures.circuits",
     "sweep": "interp.sweeps.sweep",
-    "evaluate_circuit": "interp.measures.faithfulness",
-    "evaluate_hypothesis": "interp.measures.hypothesis_scores",
     "train": "interp.training.train",
 }
-_ROOMS = (
-    "architecture",
-    "certificates",
-    "constructions",
-    "explanations",
-    "measures",
-    "mechanisms",
-    "programs",
-    "report",
-    "sections",
-    "spec",
-    "sweeps",
-    "tasks",
-    "theory",
-    "training",
-)
+_RETURNED = {
+    "Certificate": "interp.certificates",
+    "Explanation": "interp.explanations",
+    "Report": "interp.report",
+    "TaskModel": "interp.architecture.task_model",
+}
+"""Classes of what these functions return, for annotations; nobody makes one."""
 
 __all__ = sorted(_PUBLIC)
 
@@ -68,17 +83,20 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("interp")
-    if name in _PUBLIC:
-        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    if (room := (_PUBLIC | _RETURNED).get(name)) is not None:
+        value = getattr(importlib.import_module(room), name)
         globals()[name] = value
         return value
-    if name in _ROOMS:
+    try:  # a room, such as interp.tasks
         return importlib.import_module(f"interp.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"interp.{name}":
+            raise
     raise AttributeError(f"module 'interp' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS, "__version__"]
+    return [*__all__, "__version__"]
 
 
 if TYPE_CHECKING:
@@ -92,13 +110,24 @@ if TYPE_CHECKING:
     from interp.explanations.automata import learn_automaton as learn_automaton
     from interp.listing import list_models as list_models
     from interp.listing import list_tasks as list_tasks
+    from interp.measures.ablation import ablate as ablate
     from interp.measures.ablation import ablate_heads as ablate_heads
+    from interp.measures.attention import attention_patterns as attention_patterns
+    from interp.measures.attention_ratios import attention_ratios as attention_ratios
+    from interp.measures.circuits import singular_values as singular_values
+    from interp.measures.components import direct_logit_attribution as direct_logit_attribution
+    from interp.measures.edges import path_patching as path_patching
     from interp.measures.faithfulness import evaluate_circuit as evaluate_circuit
+    from interp.measures.faithfulness import find_circuit as find_circuit
+    from interp.measures.head_types import head_types as head_types
     from interp.measures.heads import head_metrics as head_metrics
     from interp.measures.hypothesis import Hypothesis as Hypothesis
     from interp.measures.hypothesis import Variable as Variable
     from interp.measures.hypothesis_scores import evaluate_hypothesis as evaluate_hypothesis
     from interp.measures.interventions import reweight_attention as reweight_attention
+    from interp.measures.logit_lens import logit_lens as logit_lens
+    from interp.measures.patching import activation_patching as activation_patching
+    from interp.measures.variables import probe as probe
     from interp.programs.compile import compile as compile
     from interp.readers.inspection import check_conversion as check_conversion
     from interp.report import Report as Report

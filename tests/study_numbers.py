@@ -12,7 +12,7 @@ Tables = dict[str, pd.DataFrame]
 
 SAID = {
     "adders": r"^Of 2 adders of 924 parameters, 0 make no mistake on 300 random pairs",
-    "ablate_heads": r"Accuracy 0\.98\d+ with all heads\. Mean-ablating head 4 costs most",
+    "ablate_heads": r"Accuracy 0\.98\d+ with all heads\. Mean-ablating head 0\.4 costs most",
     "attack_certificates": r"^9 models at the edge, [1-9] certified, [1-9] refuted: 0 certificates say what is false",
     "attention_ratios": r"7 of 16 heads are successful.*w01 from 0\.92 to 1\.00",
     "claims": r"counting\.a21: holds: certified on all 32\^10 sequences, p = 1\n",

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 
 import interp._lens.v4 as v4
-from interp._lens import HookedTransformer, is_bridge, patch_activations, patching
-from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 
 needs_3 = pytest.mark.skipif(
@@ -217,25 +215,6 @@ def test_what_is_not_built_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(UnsupportedError) as error:
         v4.config(**{**BASE, "act_fn": "relu", field: value})
     assert str(value) in str(error.value)
-
-
-def test_patching_leaves_the_model_as_it_was() -> None:
-    model = construct("count01/minimal").model()
-    batch = model.task.sample(8, model.task.splits[0], seed=0)
-    _, cache = model.run_with_cache(batch.tokens)
-    model.train()
-    found = patch_activations(
-        model,
-        batch.tokens.flip(0),
-        cache,
-        lambda logits: logits[:, -1, 0].sum(),
-        patching.layer_head_vector_patch_setter,
-        "z",
-    )
-    assert model.training
-    assert list(found.columns) == ["layer", "head", "difference"]
-    assert not is_bridge(model)
-    assert isinstance(model, HookedTransformer)
 
 
 def test_nothing_is_announced_in_a_fresh_python() -> None:

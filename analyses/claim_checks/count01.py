@@ -270,7 +270,7 @@ def _figure8(printed: bool) -> Found:
     """s-acc at w01 in .1..10 and at the two extremes, no attention to '2'."""
     healthy, extreme = [], []
     for model in shipped():
-        table = interp.reweight_attention(model, w01=(0.001, 0.1, 1.0, 10.0, 1000.0), C=_c(printed))
+        table = interp.reweight_attention(model, w01=(0.001, 0.1, 1.0, 10.0, 1000.0), C=_c(printed)).to_frame()
         inside = table["w01"].between(0.09, 11)
         healthy += table[inside]["s_acc"].tolist()
         extreme += table[~inside]["s_acc"].tolist()
@@ -286,7 +286,9 @@ def _figure8(printed: bool) -> Found:
 
 def _figure9(printed: bool) -> Found:
     """s-acc at w02 = .01 and 10,000, equal attention to '0' and '1'."""
-    frames = [interp.reweight_attention(model, w02=(0.01, 1e4), C=_c(printed)) for model in shipped()]
+    frames = [
+        interp.reweight_attention(model, w01=1.0, w02=(0.01, 1e4), C=_c(printed)).to_frame() for model in shipped()
+    ]
     table = pd.concat(frames)
     low, high = (table[table["w02"] == bound]["s_acc"] for bound in (0.01, 1e4))
     holds = high.mean() - low.mean() > 0.2 and high.std() < low.std()

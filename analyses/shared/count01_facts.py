@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from interp.measures.attention import attention_ratios
+from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import category, group_metrics
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subject import Model, Subject
@@ -57,7 +57,7 @@ def facts(
     kinds = singles["s_acc"].map(category)
     best = singles["s_acc"].to_numpy()
     gains = pairs["s_acc"].to_numpy() - np.array([max(best[a], best[b]) for a, b in pairs["heads"]])
-    ratios = attention_ratios(subject)[(kinds == "successful").to_numpy()]
+    ratios = token_ratios(subject)[(kinds == "successful").to_numpy()]
     whole = tested.logits(range(tested.n_heads), with_skip=True).argmax(-1) == tested.labels
     row = {
         "accuracy": float(whole.double().mean()),

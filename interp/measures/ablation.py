@@ -15,6 +15,7 @@ replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -22,18 +23,24 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.architecture.answers import Decision, correct, losses
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, as_list, one_of
+from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.outputs import head_outputs
+from interp.measures.results import Table
 from interp.measures.runs import (
+    Edit,
     Hook,
+    Neuron,
     Part,
     Score,
     Tally,
     activations,
     data,
     forward,
-    head_named,
     heads_of,
+    hooks_of,
+    numbered,
+    part_named,
     pieces,
     reads_of,
 )
@@ -42,9 +49,78 @@ from interp.measures.subsets import select_groups
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import plotly.graph_objects as go
 
 Mode = Literal["zero", "mean", "pooled_mean", "resample"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablation(Table):
+    """Accuracy and loss without each group of parts; the first row, without a part, is the unchanged model."""
+
+    @property
+    def title(self) -> str:
+        return f"Accuracy and loss with parts ablated ({self['mode'].iloc[0]})"
+
+    def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> go.Figure:
+        """Draw a bar per group."""
+        from interp.report import figures as draw
+
+        if quantity not in ("accuracy", "loss"):
+            raise InterpError(one_of("plot of ablation", quantity, ("accuracy", "loss")))
+        parts = self["parts" if "parts" in self.table else "heads"]
+        named = self.table.assign(ablated=[", ".join(group) or "nothing" for group in parts])
+        return draw.bars(named, "ablated", quantity, x_title="ablated", y_title=quantity)
+
+
+def ablate(
+    model: Model,
+    parts: str | Iterable[Any],
+    mode: str = "zero",
+    *,
+    test: Inputs | None = None,
+    reference: Inputs | None = None,
+    seed: int = 0,
+) -> Ablation:
+    """Measure a model's accuracy and loss when heads, MLPs or neurons are ablated.
+
+    parts: names such as "head 0.3" (or "0.3"), "MLP 1", "neuron 1.7" and "neuron readout.4", each ablated alone; a list
+    or tuple of names is one group, ablated together. mode: zero, mean, pooled_mean or resample (see the module). test:
+    the inputs (default: the task's test inputs). reference: the inputs for means and resampling (default: the training
+    inputs). seed: for drawing the resampled inputs.
+    Columns parts, mode, accuracy, change (of the accuracy), loss (in nats; NaN if answers have no loss).
+    Raises InterpError for parts that the model does not have. Source: Wang et al. 2022; Chan et al. 2022.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> interp.ablate(model, ["head 0.3", ("head 0.0", "head 0.1")])["accuracy"].round(2).tolist()
+        [0.98, 0.87, 0.69]
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    given = [parts] if isinstance(parts, str) else as_list(parts, "parts", '["head 0.3", ("MLP 1", "neuron 1.7")]')
+    groups = [
+        [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
+        for group in given
+    ]
+    scores = scores_without(subject, [[], *groups], batch_of(subject, test), mode, _reference(subject, reference), seed)
+    accuracies = [score.accuracy for score in scores]
+    table = pd.DataFrame(
+        {
+            "parts": [(), *(tuple(map(str, group)) for group in groups)],
+            "mode": mode,
+            "accuracy": accuracies,
+            "change": [accuracy - accuracies[0] for accuracy in accuracies],
+            "loss": [score.loss for score in scores],
+        }
+    )
+    return Ablation(table)
+
+
+def _reference(subject: Subject, given: Inputs | None) -> Batch | None:
+    return None if given is None else as_batch(subject, given)
 
 
 def ablate_heads(
@@ -52,64 +128,40 @@ def ablate_heads(
     groups: str | Iterable[Iterable[int | str]] = "singles",
     mode: str = "zero",
     *,
-    test: Batch | None = None,
-    reference: Batch | None = None,
+    test: Inputs | None = None,
+    reference: Inputs | None = None,
     seed: int = 0,
-) -> pd.DataFrame:
+) -> Ablation:
     """Measure a model's accuracy and loss when groups of heads, in any layer, are ablated.
 
-    groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: numbers (head h of layer l is number
-    l * n_heads + h) or names ("1.0", "head 1.0"). mode: zero, mean, pooled_mean or resample (see the module). test:
-    the inputs (default: populations.usual). reference: the inputs for means and resampling (default: the training set).
-    seed: for drawing the resampled inputs.
-    Columns heads, size, layer (only for groups within one layer), mode, accuracy, change (of the accuracy), loss (in
-    nats; NaN if answers have no loss). The first row, with no heads, is the unchanged model.
+    groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: names ("1.0", "head 1.0") or numbers (head h
+    of layer l is number l * n_heads + h). All else as in `ablate`. Columns heads (tuples of names such as "1.0"), size,
+    layer (only for groups within one layer), mode, accuracy, change, loss.
 
     Example:
 
         >>> model = interp.load("count01/paper")
-        >>> found = interp.ablate_heads(model, [(0,), (0, 1, 2)], mode="zero")
-        >>> found[["heads", "accuracy"]].round(2).to_dict("list")
-        {'heads': [(), (0,), (0, 1, 2)], 'accuracy': [0.98, 0.82, 0.6]}
+        >>> found = interp.ablate_heads(model, [("0.0",), ("0.0", "0.1", "0.2")])
+        >>> found.to_frame()[["heads", "accuracy"]].round(2).to_dict("list")
+        {'heads': [(), ('0.0',), ('0.0', '0.1', '0.2')], 'accuracy': [0.98, 0.82, 0.6]}
     """
     import pandas as pd
 
     subject = Subject.of(model)
-    check_mode(mode)
-    parts = heads_of(subject)
-    chosen = [(), *select_groups(_numbered(subject, groups), len(parts))]
-    test = data(subject, "test") if test is None else test
-    scores = ablate(subject, [[parts[i] for i in group] for group in chosen], test, mode, reference, seed)
-    layers = [{parts[i].layer for i in group} for group in chosen]
-    frame = pd.DataFrame(
-        {
-            "heads": chosen,
-            "size": [len(group) for group in chosen],
-            "layer": pd.array([found.pop() if len(found) == 1 else None for found in layers], dtype="Int64"),
-            "mode": mode,
-            "accuracy": [score.accuracy for score in scores],
-        }
-    )
-    frame["change"] = frame["accuracy"] - scores[0].accuracy
-    return frame.assign(loss=[score.loss for score in scores])
-
-
-def _numbered(subject: Subject, groups: Any) -> Any:
-    """Replace names of heads by their numbers; select_groups checks everything else."""
-    if isinstance(groups, str) or not isinstance(groups, Iterable):
-        return groups
     known = heads_of(subject)
-
-    def number(head: Any) -> Any:
-        return known.index(head_named(subject, head)) if isinstance(head, str | Part) else head
-
-    return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
+    chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
+    table = ablate(subject, chosen, mode, test=test, reference=reference, seed=seed).to_frame()
+    layers = [{part.layer for part in group} for group in [[], *chosen]]
+    table.insert(0, "heads", [tuple(name.removeprefix("head ") for name in group) for group in table.pop("parts")])
+    table.insert(1, "size", [len(group) for group in table["heads"]])
+    table.insert(2, "layer", pd.array([min(one) if len(one) == 1 else None for one in layers], dtype="Int64"))
+    return Ablation(table)
 
 
 @torch.no_grad()
-def ablate(
+def scores_without(
     model: Model,
-    groups: Sequence[Sequence[Part]],
+    groups: Sequence[Sequence[Part | Neuron]],
     test: Batch,
     mode: str = "zero",
     reference: Batch | None = None,
@@ -122,7 +174,8 @@ def ablate(
     subject = Subject.of(model)
     check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
-    if _is_sum(subject) and not any(part.head is None for part in silenced) and _one_mean(subject, test, mode):
+    heads = all(isinstance(part, Part) and part.head is not None for part in silenced)
+    if heads and _is_sum(subject) and _one_mean(subject, test, mode):
         return _from_contributions(subject, groups, test, mode, reference, seed)
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
@@ -157,7 +210,7 @@ def by_position(test: Batch, reference: Batch, mode: str) -> bool:
 
 
 def _from_contributions(
-    subject: Subject, groups: Sequence[Sequence[Part]], test: Batch, mode: str, reference: Batch | None, seed: int
+    subject: Subject, groups: Sequence[Sequence[Any]], test: Batch, mode: str, reference: Batch | None, seed: int
 ) -> list[Score]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
     outputs = head_outputs(subject, test)
@@ -178,22 +231,10 @@ def _from_contributions(
     return found
 
 
-def silence(group: Sequence[Part], instead: dict[str, Tensor | float]) -> list[Hook]:
+def silence(group: Sequence[Part | Neuron], instead: dict[str, Tensor | float]) -> list[Hook]:
     """Return hooks that replace each part of a group by its value in `instead`: per hook point, a number or tensor."""
-    by_hook: dict[str, list[Part]] = {}
-    for part in group:
-        by_hook.setdefault(part.hook, []).append(part)
-
-    def make(parts: list[Part], value: Tensor | float) -> Hook:
-        def put(activation: Tensor, hook: object) -> Tensor:
-            changed = activation.clone()
-            for part in parts:
-                part.put(changed, part.get(value) if isinstance(value, Tensor) else value)
-            return changed
-
-        return parts[0].hook, put
-
-    return [make(parts, instead[name]) for name, parts in by_hook.items()]
+    values = ((part, instead[part.hook]) for part in group)
+    return hooks_of(Edit(part, part.get(value) if isinstance(value, Tensor) else value) for part, value in values)
 
 
 class Replacements:
@@ -202,7 +243,7 @@ class Replacements:
     def __init__(
         self,
         subject: Subject,
-        parts: Sequence[Part],
+        parts: Sequence[Part | Neuron],
         test: Batch,
         mode: str,
         reference: Batch | None,

@@ -1,112 +1,235 @@
-"""Ratios of heads' attention to different tokens, and QK and OV circuits as tables over tokens."""
+"""Attention weights: the patterns of given inputs, weights at chosen queries piece by piece, and means over inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.reduced import TokenTables
-from interp.errors import UnsupportedError
+from interp.architecture.task_model import TaskModel, hooked
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.inputs import Inputs, as_batch
+from interp.measures.results import Result
+from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
+from interp.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+MOST_CELLS = 4_000_000
+"""Largest number of weights of attention_patterns."""
+MAX_CELLS = 200_000
+CELLS = 1 << 22
+"""Largest number of values in a temporary copy of the weights."""
+
+
+# ---------------------------------------------------------------- the patterns of given inputs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionPatterns(Result):
+    """weights[row, layer, head, query, key]: attention weights; those of padding are left out of table and figure.
+
+    words: the tokens of each row, without padding.
+    """
+
+    weights: Float[Tensor, "rows layers heads length length"]
+    words: tuple[tuple[str, ...], ...]
+
+    @property
+    def title(self) -> str:
+        n = self.weights.shape[1] * self.weights.shape[2]
+        return f"Attention patterns: {counted(n, 'head')} on {counted(len(self.words), 'input')}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per weight: row, layer, head, query, key (positions), query_token, key_token, weight."""
+        import pandas as pd
+
+        _, layers, heads, *_ = self.weights.shape
+        frames = []
+        for row, words in enumerate(self.words):
+            n = len(words)
+            axes = {"layer": range(layers), "head": range(heads), "query": range(n), "key": range(n)}
+            table = pd.MultiIndex.from_product(axes.values(), names=list(axes)).to_frame(index=False)
+            table["query_token"], table["key_token"] = ([words[i] for i in table[name]] for name in ("query", "key"))
+            frames.append(table.assign(row=row, weight=self.weights[row, :, :, :n, :n].flatten().numpy()))
+        columns = ["row", "layer", "head", "query", "key", "query_token", "key_token", "weight"]
+        return pd.concat(frames, ignore_index=True)[columns]
+
+    def plot(self, row: int = 0) -> go.Figure:
+        """Draw all heads of all layers on one input, with a label for each token."""
+        from interp.report import figures as draw
+
+        if not 0 <= row < len(self.words):
+            raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
+        found = self.to_frame().query("row == @row")
+        labels = {i: f"{word} ({i})" for i, word in enumerate(self.words[row])}
+        named = found.assign(
+            head=found["layer"].astype(str) + "." + found["head"].astype(str),
+            query=found["query"].map(labels), key=found["key"].map(labels), value=found["weight"],
+        )  # fmt: skip
+        return draw.circuit(named, color_title="weight")
 
 
 @torch.no_grad()
-def attention_ratios(
-    model: Model, at: str = "=", tokens: Sequence[str] = ("0", "1", "2"), *, batch: Batch | None = None, layer: int = -1
-) -> pd.DataFrame:
-    """Return w01 and w02, each head's attention to the first token divided by that to the second and to the third.
+def attention_patterns(model: Model, inputs: Inputs) -> AttentionPatterns:
+    """Return the attention weights of all heads of all layers on given inputs.
 
-    Columns head, w01, w02 (Zsámboki et al. 2025, section 5.3, Figure 5). If a token has the same score in every input,
-    by its spec or to 1e-4 on a batch (default: 200 test sentences), the ratio is e^(score difference). Otherwise, for
-    example with positions or in later layers, it is the ratio of the mean weights per token.
+    For any model with softmax or raw scores, and inputs of different lengths. inputs: text, tokens or a batch. Weights
+    are in the model's number format, (rows, layers, heads, length, length).
+
+    Example:
+
+        >>> model = interp.load("algorithmic/max-of-k")
+        >>> found = interp.attention_patterns(model, "3 1 4 1 =")
+        >>> tuple(found.weights.shape), found.words[0]
+        ((1, 1, 1, 5, 5), ('3', '1', '4', '1', '='))
+        >>> figure = found.plot()
     """
     subject = Subject.of(model)
-    ids = [subject.task.token_id(token) for token in tokens]
-    if subject.count_space:
-        logs = circuit_tables(subject).scores[0, :, subject.task.token_id(at)][:, ids]
-    else:
-        logs = _log_weights(subject, at, ids, batch, layer)
-    ratios = (logs[:, :1] - logs).exp().numpy()
-    return pd.DataFrame({"head": range(len(ratios)), "w01": ratios[:, 1], "w02": ratios[:, 2]})
+    batch = as_batch(subject, inputs, labeled=False)
+    n_layers, length = subject.model.cfg.n_layers, batch.tokens.shape[1]
+    if (n := len(batch) * n_layers * subject.model.cfg.n_heads * length**2) > MOST_CELLS:
+        raise InterpError(f"these inputs have {n:,} attention weights, more than {MOST_CELLS:,}: give fewer inputs")
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
+    found = torch.zeros(len(batch), n_layers, subject.model.cfg.n_heads, length, length)
+    for here, piece in pieces(subject, batch, n_layers * subject.model.cfg.n_heads * length):
+        _, seen = activations(subject, piece, names)
+        for layer, name in enumerate(names):
+            width, heads = seen[name].shape[-1], seen[name].shape[1]
+            found[here, layer, :heads, :width, :width] = seen[name].float().cpu()
+    words = (
+        tuple(subject.task.vocabulary[int(token)] for token in tokens[: int(n)])
+        for tokens, n in zip(batch.tokens, batch.lengths)
+    )
+    return AttentionPatterns(found, tuple(words))
 
 
-def _log_weights(
-    subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
-) -> Float[Tensor, "heads tokens"]:
-    """Return the score of each token seen from `at` if it is constant in a head, otherwise ln(mean weight)."""
-    from interp.architecture.answers import find_positions
-
-    batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
-    part = f"blocks.{layer % subject.model.cfg.n_layers}.attn."
-    names = [part + "hook_pattern", part + "hook_attn_scores"]
-    n_heads = subject.model.blocks[layer].attn.W_O.shape[0]
-    total = torch.zeros(n_heads, len(ids), dtype=torch.float64)
-    number = torch.zeros(len(ids), dtype=torch.float64)
-    low = torch.full((n_heads, len(ids)), torch.inf, dtype=torch.float64)
-    high, largest = -low, torch.zeros(n_heads, dtype=torch.float64)
-    for rows in subject.chunks(batch):
-        piece = subject.trimmed(batch[rows])
-        _, cache = subject.run_with_cache(piece, names_filter=names)
-        position = find_positions(subject.task, piece.tokens, at)
-        pattern, scores = (cache[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
-        kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
-        total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
-        number += kinds.sum((1, 2))
-        # Each row's scores may have another offset, so compare them relative to the first token's mean score.
-        seen = scores.isfinite() & kinds[:, :, None]
-        first = seen[0].sum(-1) > 0
-        mean = torch.where(seen[0], scores, 0.0).sum(-1) / seen[0].sum(-1).clamp_min(1)
-        relative = scores - mean[..., None]
-        usable = seen & first[None, :, :, None]
-        low = low.minimum(torch.where(usable, relative, torch.inf).amin((1, 3)).T)
-        high = high.maximum(torch.where(usable, relative, -torch.inf).amax((1, 3)).T)
-        largest = largest.maximum(torch.where(scores.isfinite(), scores.abs(), 0.0).amax((0, 2)))
-    spread = (high - low).amax(1)
-    constant = (spread <= 1e-4 * largest.clamp_min(1.0)) & spread.isfinite()
-    if _raw_scores(subject):
-        constant[:] = False
-    return torch.where(constant[:, None], (low + high) / 2, (total / number).log())
+# ---------------------------------------------------------------- weights at chosen queries
 
 
-def _raw_scores(subject: Subject) -> bool:
-    """Whether attention weights are raw scores, so that ratios are not e^(score difference)."""
-    from interp.architecture.task_model import TaskModel
+@dataclass(frozen=True)
+class AttentionRows:
+    """Attention weights of some queries: weights[layer] is (queries, heads, keys), in the model's number format.
 
-    return isinstance(subject.model, TaskModel) and any(a.normalizer == "none" for a in subject.model.spec.layers)
+    here: the slice of the batch that `piece` is. rows, positions: of the queries, in the piece.
+    """
+
+    here: slice
+    piece: Batch
+    rows: Int[Tensor, "queries"]
+    positions: Int[Tensor, "queries"]
+    weights: list[Float[Tensor, "queries heads keys"]]
+
+    @property
+    def mask(self) -> Bool[Tensor, "rows length"]:
+        """Mask of the query positions."""
+        found = torch.zeros(self.piece.tokens.shape, dtype=torch.bool)
+        found[self.rows, self.positions] = True
+        return found
 
 
-def circuit_tables(model: Model) -> TokenTables:
-    """Return a model's token tables (leading axis 1), in float64. Raises UnsupportedError if circuits are not exact."""
+@torch.no_grad()
+def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator[AttentionRows]:
+    """Iterate over the attention weights of all queries except padding, or only of those at read positions.
+
+    With only_reads, a task model that is read at one position per row computes its pattern only there.
+    """
+    model, n_layers = subject.model, subject.model.cfg.n_layers
+    alone = only_reads and subject.read_at != "all" and isinstance(model, TaskModel) and not hooked(model)
+    points = ("hook_q", "hook_k") if alone else ("hook_pattern",)
+    names = [[f"blocks.{layer}.attn.{point}" for point in points] for layer in range(n_layers)]
+    for here, piece in pieces(subject, batch, n_layers * model.cfg.n_heads * batch.tokens.shape[1]):
+        _, seen = activations(subject, piece, [name for of_layer in names for name in of_layer])
+        mask = piece.attention_mask.cpu()
+        queries = mask & reads_of(subject, piece).mask(piece) if only_reads else mask
+        rows, positions = queries.nonzero(as_tuple=True)
+        if alone:
+            at, real = positions.to(model.cfg.device), mask.to(model.cfg.device)
+            attentions: list[Any] = [block.attn for block in model.blocks]
+            weights = [one.pattern_at(seen[q], seen[k], at, real).cpu() for one, (q, k) in zip(attentions, names)]
+        else:
+            weights = [seen[name].cpu()[rows, :, positions] for (name,) in names]
+        yield AttentionRows(here, piece, rows, positions, weights)
+
+
+# ---------------------------------------------------------------- means over inputs
+
+
+def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
+    """Return the mean weight from each position to each position; columns layer, head, query, key, value.
+
+    Padding counts neither as query nor as key, so each cell is the mean over the rows that have both positions. Raises
+    UnsupportedError for more than 200,000 cells.
+    """
     subject = Subject.of(model)
-    if not subject.count_space:
+    length = int(batch.lengths.max())
+    ids = torch.arange(length).expand(len(batch), -1)
+    names = [str(i) for i in range(length)]
+    return _averaged(subject, batch, ids, names, "each", only_reads=False)
+
+
+def attention_by_token(model: Model, batch: Batch, only_reads: bool = False) -> pd.DataFrame:
+    """Return the mean total weight of each query token on each key token; columns layer, head, query, key, value.
+
+    The values of a query token add up to the mean row sum of the pattern (1 after a softmax). only_reads: use only
+    queries at read positions. Raises UnsupportedError for more than 200,000 cells.
+    """
+    subject = Subject.of(model)
+    return _averaged(subject, batch, batch.tokens.cpu(), list(subject.task.vocabulary), "all", only_reads)
+
+
+@torch.no_grad()
+def _averaged(
+    subject: Subject, batch: Batch, ids: Tensor, names: list[str], keys: str, only_reads: bool
+) -> pd.DataFrame:
+    """Average the weights between ids: over all pairs (keys="each"), or over queries, summed over keys (keys="all")."""
+    import pandas as pd
+
+    heads, kinds = heads_of(subject), len(names)
+    if len(heads) * kinds**2 > MAX_CELLS:
         raise UnsupportedError(
-            "token-by-token circuits are exact only for one attention layer without positions and with a linear "
-            "readout; for this model, use model.QK and model.OV instead"
+            f"{len(heads)} heads x {kinds} x {kinds} kinds of tokens or positions are too many to show"
         )
-    return subject.task_model.token_tables()
-
-
-def qk_circuit(model: Model) -> pd.DataFrame:
-    """Return the attention score of every query token for every key token; columns head, query, key, score."""
-    subject = Subject.of(model)
-    words = subject.task.vocabulary
-    return _tidy(circuit_tables(subject).scores[0].numpy(), words, ("query", "key", "score"), words)
-
-
-def ov_circuit(model: Model) -> pd.DataFrame:
-    """Return each head's effect on every logit if it attends only to one token; columns head, source, token, logit."""
-    subject = Subject.of(model)
-    added = circuit_tables(subject).folded().values[0].numpy()
-    return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)
-
-
-def _tidy(table: np.ndarray, rows: Sequence[str], names: tuple[str, str, str], columns: Sequence[str]) -> pd.DataFrame:
-    heads, first, second = (axis.ravel() for axis in np.indices(table.shape))
-    named = {names[0]: np.array(rows)[first], names[1]: np.array(columns)[second]}
-    return pd.DataFrame({"head": heads, **named, names[2]: table.ravel()})
+    n_layers, n_heads = subject.model.cfg.n_layers, subject.model.cfg.n_heads
+    total = torch.zeros(n_layers, n_heads, kinds, kinds, dtype=torch.float64)
+    number = torch.zeros(kinds, kinds if keys == "each" else 1, dtype=torch.float64)
+    for found in attention_rows(subject, batch, only_reads):
+        mask, rows = found.piece.attention_mask.cpu(), found.rows
+        of = torch.nn.functional.one_hot(ids[found.here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
+        asked, looked_at = of * found.mask[..., None], of * mask[..., None]
+        if keys == "each":
+            number += torch.einsum("bqi,bkj->ij", asked, looked_at)
+        else:
+            number[:, 0] += asked.sum((0, 1))
+        for layer, weights in enumerate(found.weights):
+            n_here, length = weights.shape[1:]
+            for some in torch.arange(len(rows)).split(max(1, CELLS // (length * max(n_here, kinds)))):
+                given = weights[some].double() @ looked_at[rows[some]]
+                of_queries = asked[rows[some], found.positions[some]]
+                total[layer, :n_here] += torch.einsum("ni,nhj->hij", of_queries, given)
+    mean = total / number
+    frames = []
+    for part in heads:
+        grid = [(query, key) for query in range(kinds) for key in range(kinds)]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "layer": part.layer,
+                    "head": part.head,
+                    "query": [names[q] for q, _ in grid],
+                    "key": [names[k] for _, k in grid],
+                    "value": mean[part.layer, part.head or 0].flatten().numpy(),
+                }
+            )
+        )
+    table = pd.concat(frames, ignore_index=True)
+    seen_at_all = table.groupby("query", sort=False)["value"].transform(lambda column: column.notna().any())
+    return table[seen_at_all].reset_index(drop=True)

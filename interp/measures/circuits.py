@@ -8,20 +8,26 @@ layer without norms and positions; otherwise they are the direct token-to-token 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import not_additive, readout_map
-from interp.measures.runs import Part, heads_of
+from interp.measures.results import Table
+from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, post_norm
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 
 def no_circuits(subject: Subject) -> str | None:
@@ -144,22 +150,79 @@ def number_circuits(model: Model) -> pd.DataFrame:
     return found.reset_index()
 
 
-def singular_values(model: Model) -> pd.DataFrame:
-    """Return the singular values of every head's W_QK and W_OV; columns layer, head, circuit, index, value."""
+@dataclass(frozen=True, eq=False, repr=False)
+class SingularValues(Table):
+    """Singular values; columns matrix, index, value (and layer, head, circuit for heads)."""
+
+    @property
+    def title(self) -> str:
+        return f"Singular values of {', '.join(list(dict.fromkeys(self['matrix']))[:6])}"
+
+    def plot(self) -> go.Figure:
+        """Draw the values of each matrix, the largest first."""
+        from interp.report import figures as draw
+
+        return draw.lines(
+            self.table, "index", "value", "matrix", x_title="index", y_title="singular value", markers=True
+        )
+
+
+def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> SingularValues:
+    """Return singular values of weight matrices: of every head's W_QK and W_OV (default), or of those that are named.
+
+    matrix: one or several of "head 0.3 QK", "head 0.3 OV" (or "0.3 OV"), "MLP 0 in", "MLP 0 out", "embedding" (W_E),
+    "unembedding" (W_U), and, for a readout with neurons, "W1" (into the neurons) and "W2" (out of them; Behrens et al.
+    2024). The gains of norms before attention are folded in, as in `factors`; those before MLPs are not.
+    Raises InterpError for unknown names, and UnsupportedError for linear mixing.
+
+    Example:
+
+        >>> model = interp.load("histogram/dot")
+        >>> len(interp.singular_values(model, "W1"))
+        64
+    """
     import pandas as pd
 
     subject = Subject.of(model)
-    if (reason := no_circuits(subject)) is not None:
+    known = _matrices(subject)
+    names = [matrix] if isinstance(matrix, str) else matrix
+    wanted = [name for name in known if name.startswith("head ")] if names is None else [*names]
+    if names is None and (reason := no_circuits(subject)) is not None:
         raise UnsupportedError(reason)
-    rows = []
-    for part in heads_of(subject):
-        q, k, v, o = factors(subject, part)
-        for name, (left, right) in {"QK": (q, k.T), "OV": (v, o)}.items():
-            # The product of the factors' triangular parts has the same singular values and is small.
-            small = torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
-            for index, value in enumerate(torch.linalg.svdvals(small).tolist()):
-                rows.append((part.layer, part.head, name, index, value))
-    return pd.DataFrame(rows, columns=["layer", "head", "circuit", "index", "value"])
+    rows: list[tuple[Any, ...]] = []
+    for given in wanted:
+        name = f"head {given}" if f"head {given}" in known else given
+        if name not in known:
+            raise InterpError(one_of("matrix", given, known))
+        words = name.split()
+        layer, head = map(int, words[1].split(".")) if words[0] == "head" else (None, None)
+        circuit = words[-1] if words[0] == "head" else None
+        left, right = known[name]()
+        # The product of the factors' triangular parts has the same singular values and is small.
+        small = left if right is None else torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
+        values = torch.linalg.svdvals(small).tolist()
+        rows += [(name, layer, head, circuit, index, value) for index, value in enumerate(values)]
+    table = pd.DataFrame(rows, columns=["matrix", "layer", "head", "circuit", "index", "value"])
+    return SingularValues(table.astype({"layer": "Int64", "head": "Int64"}))
+
+
+def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor | None]]]:
+    """Return functions that make each named matrix: one tensor, or two factors."""
+    model: Any = subject.model
+    found: dict[str, Callable[[], tuple[Tensor, Tensor | None]]] = {}
+    if no_circuits(subject) is None:
+        for part in heads_of(subject):
+            found[f"{part} QK"] = lambda part=part: (factors(subject, part)[0], factors(subject, part)[1].T)  # type: ignore[misc]
+            found[f"{part} OV"] = lambda part=part: factors(subject, part)[2:]  # type: ignore[misc]
+    whole = {"embedding": (model.embed, "W_E"), "unembedding": (model.unembed, "W_U")}
+    for part in mlps_of(subject):
+        mlp = model.blocks[part.layer].mlp
+        whole |= {f"{part} in": (mlp, "W_in"), f"{part} out": (mlp, "W_out")}
+    whole |= {"W1": (model.unembed, "W_in"), "W2": (model.unembed, "W_out")}
+    for name, (module, weight) in whole.items():
+        if isinstance(tensor := getattr(module, weight, None), Tensor) and tensor.ndim == 2:
+            found[name] = lambda tensor=tensor: (tensor.detach().double().cpu(), None)  # type: ignore[misc]
+    return found
 
 
 def composition(model: Model) -> pd.DataFrame:
@@ -198,3 +261,39 @@ def _share(found: float, most: float) -> float:
 def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
     """Return the Frobenius norm of left @ right from the factors' Gram matrices, without building the product."""
     return float(((left.T @ left) * (right @ right.T).T).sum().clamp_min(0).sqrt())
+
+
+# ---------------------------------------------------------------- exact tables of one layer
+
+
+def circuit_tables(model: Model) -> TokenTables:
+    """Return a model's token tables (leading axis 1), in float64. Raises UnsupportedError if circuits are not exact."""
+    subject = Subject.of(model)
+    if not subject.count_space:
+        raise UnsupportedError(
+            "token-by-token circuits are exact only for one attention layer without positions and with a linear "
+            "readout; for this model, use model.QK and model.OV instead"
+        )
+    return subject.task_model.token_tables()
+
+
+def qk_circuit(model: Model) -> pd.DataFrame:
+    """Return the attention score of every query token for every key token; columns head, query, key, score."""
+    subject = Subject.of(model)
+    words = subject.task.vocabulary
+    return _tidy(circuit_tables(subject).scores[0].numpy(), words, ("query", "key", "score"), words)
+
+
+def ov_circuit(model: Model) -> pd.DataFrame:
+    """Return each head's effect on every logit if it attends only to one token; columns head, source, token, logit."""
+    subject = Subject.of(model)
+    added = circuit_tables(subject).folded().values[0].numpy()
+    return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)
+
+
+def _tidy(table: np.ndarray, rows: Sequence[str], names: tuple[str, str, str], columns: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    heads, first, second = (axis.ravel() for axis in np.indices(table.shape))
+    named = {names[0]: np.array(rows)[first], names[1]: np.array(columns)[second]}
+    return pd.DataFrame({"head": heads, **named, names[2]: table.ravel()})

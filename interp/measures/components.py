@@ -18,13 +18,16 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.inputs import Inputs, batch_of
+from interp.measures.results import Result
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject, final_scale, no_sum
-from interp.tasks import Batch
 from interp.tasks.sets import unpack_sets
+from interp.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,30 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
     return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -one, one), yes * tolerance)
 
 
-@dataclass(frozen=True)
-class Components:
+SHOWN = 40
+"""Largest number of parts in a figure."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Result):
     """values[i, c]: contribution of component c to the difference at read i, in logits. difference: their sum.
 
-    parts: name, kind (embedding, positions, head, MLP, biases), layer and head of each component.
+    parts: name, kind (embedding, positions, head, MLP, biases), layer and head of each component. word: the task's word
+    for an output.
     """
 
     values: Float[Tensor, "reads components"]
     difference: Float[Tensor, "reads"]
     classes: Int[Tensor, "reads"]
     parts: pd.DataFrame
+    word: Callable[[int], str] = str
+
+    @property
+    def title(self) -> str:
+        return (
+            "Direct logit attribution: what each part adds to the logit of the right answer minus that of its best "
+            f"rival, mean over {counted(len(self.difference), 'answer')}"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per component: component, kind, layer, head, effect (mean over the reads), spread, negative.
@@ -98,32 +114,62 @@ class Components:
         spread: standard deviation over the reads. negative: share of the reads at which the contribution is negative.
         """
         return self.parts.assign(
-            effect=self.values.mean(0).numpy(),
+            effect=_rounded(self.values.mean(0)).numpy(),
             spread=self.values.std(0, correction=0).numpy(),
             negative=(self.values < 0).double().mean(0).numpy(),
         )
 
-    def by_answer(self, word: Callable[[int], str] = str) -> pd.DataFrame:
-        """Return the mean effect per right answer: columns component, answer (named by `word`), effect."""
+    def plot(self, by_answer: bool = False) -> go.Figure:
+        """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer."""
+        from interp.report import figures as draw
+
+        if by_answer:
+            found = self.by_answer()
+            matrix = found.pivot(index="component", columns="answer", values="effect").loc[self.parts["component"]]
+            matrix = matrix[list(dict.fromkeys(found["answer"]))]  # in the order of the task's outputs
+            return draw.heatmap(matrix, list(matrix.columns), list(matrix.index), "right answer", "part", "logits", 0.0,
+                                square=False)  # fmt: skip
+        table = self.to_frame()
+        shown = table.loc[sorted(table["effect"].abs().sort_values(ascending=False).index[:SHOWN])]
+        return draw.bars(shown, "component", "effect", "kind", x_title="part", y_title="logits", error="spread")
+
+    def by_answer(self) -> pd.DataFrame:
+        """Return the mean effect per right answer: columns component, answer, effect."""
         import pandas as pd
 
         frames = []
         for index in self.classes.unique().tolist():
             means = self.values[self.classes == index].mean(0).numpy()
-            frames.append(pd.DataFrame({"component": self.parts["component"], "answer": word(index), "effect": means}))
+            frames.append(
+                pd.DataFrame({"component": self.parts["component"], "answer": self.word(index), "effect": means})
+            )
         return pd.concat(frames, ignore_index=True)
 
 
-@torch.no_grad()
-def components(model: Model, batch: Batch) -> Components:
-    """Compute each part's contribution to the right output minus the best wrong one, per read, in float64.
+def _rounded(effects: Float[Tensor, "components"]) -> Float[Tensor, "components"]:
+    """Set effects to 0 that are rounding errors of the largest one."""
+    return torch.where(effects.abs() > 1e-13 * effects.abs().max(), effects, 0.0)
 
+
+@torch.no_grad()
+def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attribution:
+    """Compute each part's contribution to the right output minus the best wrong one, per read, in float64 logits.
+
+    For any number of layers and classes, and answers at one or all positions. inputs: a batch, text or tokens (default:
+    the task's test inputs). Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     Raises UnsupportedError if outputs are not a sum over parts even with the final norm's scale fixed, and InterpError
     if the contributions do not add up to the outputs (the model then has an unknown part).
+
+    Example:
+
+        >>> found = interp.direct_logit_attribution(interp.load("count01/minimal"), "[BOS]1101=")
+        >>> found.to_frame()[["component", "effect"]].round(2).values.tolist()
+        [['embedding', 1.0], ['head 0.0', 8.89], ['biases', -9.73]]
     """
     import pandas as pd
 
     subject = Subject.of(model)
+    batch = batch_of(subject, inputs)
     if (reason := not_additive(subject)) is not None:
         raise UnsupportedError(reason)
     hooks = subject.model.hook_dict
@@ -158,7 +204,8 @@ def components(model: Model, batch: Batch) -> Components:
     rows += [(str(part), part.kind, part.layer, part.head) for part in (*heads, *mlps)]
     rows.append(("biases", "biases", None, None))
     parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
-    return Components(values, difference, torch.cat(classes), parts.astype({"layer": "Int64", "head": "Int64"}))
+    parts = parts.astype({"layer": "Int64", "head": "Int64"})
+    return Attribution(values, difference, torch.cat(classes), parts, subject.task.word)
 
 
 def _written(

@@ -4,7 +4,7 @@ Nodes are the embedding (with positions), every head, every MLP, and the output.
 nodes wrote into the residual stream, so an edge is one summand of a node's input. Nothing is linearized: layer norms
 see the changed input, and the receiver's change propagates to the output.
 
-- `edge_effects`: in the corrupted run, put a sender's clean output into the input of a single receiver
+- `path_patching`: in the corrupted run, put a sender's clean output into the input of a single receiver
   (Goldowsky-Dill et al. 2023; Wang et al. 2022).
 - `run_edges`: keep some edges, and replace the values on all others (Conmy et al. 2023).
 """
@@ -12,6 +12,7 @@ see the changed input, and the receiver's change propagates to the output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -20,14 +21,17 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.pairs import Compared, align, compared, leaning, make_pairs, put_part
-from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces
+from interp.measures.inputs import Inputs
+from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
+from interp.measures.results import Table
+from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
 from interp.measures.subject import Model, Subject, norm_follows_attention
 from interp.tasks import Batch
 from interp.tasks.batch import Pairs
+from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import plotly.graph_objects as go
 
 EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64
@@ -50,7 +54,7 @@ def nodes(subject: Subject) -> list[Node]:
         raise UnsupportedError("if a norm follows the attention, what a head writes is not a linear map of its output")
     if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
         raise UnsupportedError("edges need blocks whose MLP reads the attention output, not parallel ones")
-    parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda part: (part.layer, part.head is None))
+    parts = parts_of(subject)
     if len(parts) + 2 > MAX_NODES:
         raise UnsupportedError(f"{len(parts) + 2} nodes are more than the limit of {MAX_NODES} for edges")
     return [EMBEDDING, *parts, OUTPUT]
@@ -93,7 +97,7 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[E
 def _input_hook(subject: Subject, node: Node) -> str:
     """Return the hook point of the residual stream that a node reads."""
     if isinstance(node, str):
-        return f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
+        return stream_hook(subject, subject.model.cfg.n_layers)
     return f"blocks.{node.layer}." + ("hook_resid_pre" if node.head is not None else "hook_resid_mid")
 
 
@@ -110,33 +114,60 @@ def _names(subject: Subject, known: Sequence[Node]) -> list[str]:
     return list(dict.fromkeys([*names, *(_input_hook(subject, node) for node in known), "blocks.0.hook_resid_pre"]))
 
 
-def _add(name: str, change: Tensor) -> Hook:
-    return name, lambda activation, hook: activation + change
-
-
-def _set(name: str, value: Tensor) -> Hook:
-    return name, lambda activation, hook: value
-
-
 # ---------------------------------------------------------------- path patching
 
 
-@torch.no_grad()
-def edge_effects(
-    model: Model, pairs: Pairs | None = None, tick: Callable[[int, int], None] | None = None
-) -> pd.DataFrame:
-    """Measure the exact effect of every edge on minimal pairs; columns sender, receiver, recovered.
+@dataclass(frozen=True, eq=False, repr=False)
+class Edges(Table):
+    """The effect of every edge; columns sender, receiver, recovered. order: names of all nodes. pairs: their number."""
 
-    recovered: share of the logit difference between the two answers (see measures.pairs) that the edge restores: 0 as
-    in the corrupted run, 1 as in the clean run, negative if the clean value makes the clean answer less likely.
-    tick(done, total) is called after each sender. Raises UnsupportedError for more than 64 nodes, and if inputs are not
-    sums over edges.
+    order: tuple[str, ...]
+    pairs: int
+
+    @property
+    def title(self) -> str:
+        return (
+            "Path patching: share of the logit difference that one clean edge restores in the corrupted run, "
+            f"{counted(self.pairs, 'pair')}"
+        )
+
+    def plot(self) -> go.Figure:
+        """Draw what every part (rows) passes on to every later part (columns)."""
+        from interp.report import figures as draw
+
+        matrix = self.table.pivot(index="sender", columns="receiver", values="recovered")
+        matrix = matrix.reindex(index=self.order[:-1], columns=self.order[1:])
+        return draw.heatmap(matrix, list(matrix.columns), list(matrix.index), "reads", "writes", "recovered", 0.0,
+                            square=False, show_values=matrix.size <= 100)  # fmt: skip
+
+
+@torch.no_grad()
+def path_patching(
+    model: Model,
+    clean: Inputs | Pairs | None = None,
+    corrupted: Inputs | None = None,
+    tick: Callable[[int, int], None] | None = None,
+) -> Edges:
+    """Measure the exact effect of every edge on minimal pairs: a sender's clean output in the input of one receiver.
+
+    recovered: share of the logit difference between the two answers that the edge restores: 0 as in the corrupted run,
+    1 as in the clean run, negative if the clean value makes the clean answer less likely. clean, corrupted: as in
+    activation_patching (default: pairs made of 64 samples). tick(done, total) is called after each sender.
+    Source: Goldowsky-Dill et al. 2023; Wang et al. 2022.
+    Raises UnsupportedError for more than 64 nodes, and if inputs are not sums over edges.
+
+    Example:
+
+        >>> model = interp.load("count01/minimal")
+        >>> found = interp.path_patching(model, "[BOS]1101=", "[BOS]0101=")
+        >>> found.to_frame().round(2).values.tolist()
+        [['embedding', 'head 0.0', 1.0], ['embedding', 'output', 0.0], ['head 0.0', 'output', 1.0]]
     """
     import pandas as pd
 
     subject = Subject.of(model)
     known, wanted = nodes(subject), edges(subject)
-    pairs = make_pairs(subject, 64) if pairs is None else pairs
+    pairs = pairs_from(subject, clean, corrupted, 64)
     names = _names(subject, known)
     sums = dict.fromkeys(wanted, 0.0)
     clean_sum, corrupted_sum, number, done = 0.0, 0.0, 0, 0
@@ -147,24 +178,25 @@ def edge_effects(
         def lean(out: Tensor, at: Tensor, where: Compared = where) -> float:
             return float(leaning(subject, out[where.rows, at].double().cpu(), where).sum())
 
-        out, clean = activations(subject, piece.clean, names)
-        clean = align(subject, clean, piece)
-        base, corrupted = activations(subject, piece.corrupted, names)
+        out, seen = activations(subject, piece.clean, names)
+        seen = align(subject, seen, piece)
+        base, unpatched = activations(subject, piece.corrupted, names)
         clean_sum += lean(out, where.clean_at)
         corrupted_sum += lean(base, where.at)
         number += len(where.rows)
         for sender in known[:-1]:
-            change = written(subject, sender, clean) - written(subject, sender, corrupted)
+            change = written(subject, sender, seen) - written(subject, sender, unpatched)
             inputs: dict[str, dict[str, Tensor]] = {}
             for edge in [edge for edge in wanted if edge.sender == sender]:
                 hook = _input_hook(subject, edge.receiver)
+                add = hooks_of([Edit(hook, change, add=True)])
                 if isinstance(edge.receiver, str):
-                    sums[edge] += lean(forward(subject, piece.corrupted, [_add(hook, change)]), where.at)
+                    sums[edge] += lean(forward(subject, piece.corrupted, add), where.at)
                     continue
                 if hook not in inputs:  # one run gives the outputs of all heads of a layer
-                    _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], [_add(hook, change)])
-                put = put_part(edge.receiver, inputs[hook][edge.receiver.hook])
-                sums[edge] += lean(forward(subject, piece.corrupted, [put]), where.at)
+                    _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], add)
+                put = Edit(edge.receiver, edge.receiver.get(inputs[hook][edge.receiver.hook]))
+                sums[edge] += lean(forward(subject, piece.corrupted, hooks_of([put])), where.at)
             done += 1
             if tick is not None:
                 tick(done, len(known) - 1)
@@ -174,7 +206,8 @@ def edge_effects(
         (str(edge.sender), str(edge.receiver), (total - corrupted_sum) / (clean_sum - corrupted_sum))
         for edge, total in sums.items()
     ]
-    return pd.DataFrame(rows, columns=["sender", "receiver", "recovered"])
+    table = pd.DataFrame(rows, columns=["sender", "receiver", "recovered"])
+    return Edges(table, tuple(map(str, known)), len(pairs))
 
 
 # ---------------------------------------------------------------- circuits of edges
@@ -199,8 +232,9 @@ def run_edges(
             if sender in now and _before(sender, node):
                 carried = now[sender] if Edge(sender, node) in keep else instead[sender]
                 stream = stream + (carried - own[sender])
+        put = hooks_of([Edit(_input_hook(subject, node), stream)])
         if isinstance(node, str):
-            return forward(subject, piece, [_set(_input_hook(subject, node), stream)])
-        _, changed = activations(subject, piece, [node.hook], [_set(_input_hook(subject, node), stream)])
+            return forward(subject, piece, put)
+        _, changed = activations(subject, piece, [node.hook], put)
         now[node] = written(subject, node, changed)
     raise AssertionError("the output is the last node")

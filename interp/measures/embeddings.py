@@ -18,8 +18,7 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import readout_map
-from interp.measures.neurons import places
-from interp.measures.runs import activations, pieces, reads_of
+from interp.measures.runs import activations, neuron_layers, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -150,7 +149,7 @@ def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
 
 def _layers(subject: Subject) -> list[int]:
     """Return the layers whose MLP has neurons."""
-    return [layer for layer in places(subject) if layer is not None]
+    return [layer for layer in neuron_layers(subject) if layer is not None]
 
 
 @torch.no_grad()

@@ -7,27 +7,40 @@ some of its parts hurts the circuit as much as the model; *minimal* if it needs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from interp.errors import InterpError, as_list, one_of
-from interp.measures.ablation import Replacements, ablate, check_mode
-from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges, written
-from interp.measures.runs import Part, Score, Tally, data, head_named, heads_of, mlps_of, pieces, reads_of
+from interp.measures.ablation import Replacements, check_mode, scores_without
+from interp.measures.edges import EMBEDDING, OUTPUT, Edge, Node, check_edges, nodes, path_patching, run_edges, written
+from interp.measures.inputs import Inputs, batch_of
+from interp.measures.results import Result
+from interp.measures.runs import (
+    Part,
+    Score,
+    Tally,
+    head_named,
+    heads_of,
+    mlps_of,
+    parts_of,
+    pieces,
+    reads_of,
+)
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import share
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 
-@dataclass(frozen=True)
-class CircuitTest:
+@dataclass(frozen=True, eq=False, repr=False)
+class CircuitTest(Result):
     """Scores of a circuit alone, compared with the whole model and with everything ablated.
 
     model, circuit, nothing: accuracy and loss of the whole model, with everything but the circuit ablated, and with the
@@ -43,6 +56,22 @@ class CircuitTest:
     kept: tuple[str, ...]
     minimality: pd.DataFrame
     completeness: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        return str(self)
+
+    def plot(self) -> go.Figure:
+        """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
+        import pandas as pd
+
+        from interp.report import figures as draw
+
+        bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]
+        bars += [("all ablated", self.nothing.accuracy)]
+        bars += [(f"circuit without {one.part}", one.accuracy_without) for one in self.minimality.itertuples()]
+        table = pd.DataFrame(bars, columns=["what", "accuracy"])
+        return draw.bars(table, "what", "accuracy", x_title="what is kept", y_title="accuracy")
 
     @property
     def faithfulness(self) -> float:
@@ -84,8 +113,8 @@ def evaluate_circuit(
     mlps: Iterable[int] | None = None,
     mode: str = "mean",
     *,
-    test: Batch | None = None,
-    reference: Batch | None = None,
+    test: Inputs | None = None,
+    reference: Inputs | None = None,
     draws: int = 10,
     seed: int = 0,
 ) -> CircuitTest:
@@ -106,8 +135,7 @@ def evaluate_circuit(
     check_mode(mode)
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
-    test = data(subject, "test") if test is None else test
-    reference = data(subject, "train") if reference is None else reference
+    test, reference = batch_of(subject, test), batch_of(subject, reference, "train")
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
     kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]
@@ -120,6 +148,85 @@ def evaluate_circuit(
         kept += [known[layer] for layer in wanted]
         everything = everything + mlps_of(subject)
     return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)
+
+
+TOLERANCE = 0.01
+"""A circuit suffices if its accuracy is at most this much below the model's."""
+
+
+def find_circuit(
+    model: Model,
+    inputs: Inputs | None = None,
+    tolerance: float = TOLERANCE,
+    edges: bool = False,
+    mode: str = "mean",
+    *,
+    reference: Inputs | None = None,
+) -> CircuitTest:
+    """Find a small set of heads and MLPs (or of edges) that alone keeps the model's accuracy, and evaluate it.
+
+    Nodes are sorted by the loss (or, without a loss, the accuracy) that ablating each one costs; bisection finds how
+    many of the first are enough, and then each is left out for good if the rest still suffices. edges: go on with the
+    edges among the embedding, these nodes and the output, sorted by their effect in path patching. tolerance: how much
+    accuracy the circuit may lose. inputs: to measure on (default: the task's test inputs). mode: of ablation, over the
+    inputs `reference` (default: the training inputs). The search is greedy: a smaller circuit may exist.
+    Source: Wang et al. 2022; Conmy et al. 2023.
+
+    Example:
+
+        >>> model = interp.load("languages/parity")
+        >>> interp.find_circuit(model).kept
+        ('MLP 0', 'head 0.0', 'head 1.0')
+    """
+    subject = Subject.of(model)
+    check_mode(mode)
+    test, others = batch_of(subject, inputs), batch_of(subject, reference, "train")
+    every = parts_of(subject)
+    whole, *without = scores_without(subject, [[], *([part] for part in every)], test, mode, others)
+    cost = [score.accuracy if score.loss != score.loss else -score.loss for score in without]
+    order = [every[i] for i in sorted(range(len(every)), key=lambda i: cost[i])]
+
+    def enough(kept: Sequence[Part]) -> bool:
+        rest = [part for part in every if part not in kept]
+        return scores_without(subject, [rest], test, mode, others)[0].accuracy >= whole.accuracy - tolerance
+
+    kept = _thinned(order[: fewest(len(order), lambda n: enough(order[:n]))], enough)
+    if not edges:
+        return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
+    known = {EMBEDDING, OUTPUT, *map(str, kept)}
+    effects = path_patching(subject, test[slice(0, 64)]).to_frame()
+    effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
+    effects = effects.sort_values("recovered", key=abs, ascending=False, kind="stable")
+    ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
+
+    def enough_edges(some: Sequence[Edge]) -> bool:
+        found = _scores_of_edges(subject, [list(some)], mode, test, others, 0)[0]
+        return found.accuracy >= whole.accuracy - tolerance
+
+    some = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
+    needed: list[Edge] = _thinned(some, enough_edges)
+    return _of_edges(subject, needed, mode, test, others, 0)
+
+
+def fewest(n: int, enough: Callable[[int], bool]) -> int:
+    """Return by bisection how many of n are enough, as if that were monotonic; n if no smaller number is."""
+    low, high = 0, n
+    while low < high:
+        size = (low + high) // 2 if low else 0
+        low, high = (low, size) if enough(size) else (size + 1, high)
+    return low
+
+
+Kept = TypeVar("Kept")
+
+
+def _thinned(kept: Sequence[Kept], enough: Callable[[Sequence[Kept]], bool]) -> list[Kept]:
+    """Leave out, from the last, every one without which the rest is still enough."""
+    found = list(kept)
+    for one in reversed(kept):
+        rest = [other for other in found if other != one]
+        found = rest if enough(rest) else found
+    return found
 
 
 def _of_parts(
@@ -139,7 +246,7 @@ def _of_parts(
     taken = _taken_out(kept, draws, seed)
     groups = [[], rest, everything, *([part, *rest] for part in kept)]
     groups += [[*some, *rest] for some in taken] + [list(some) for some in taken]
-    scores = ablate(subject, groups, test, mode, reference, seed)
+    scores = scores_without(subject, groups, test, mode, reference, seed)
     model, circuit, nothing = scores[:3]
     without, scores = scores[3 : 3 + len(kept)], scores[3 + len(kept) :]
     names = tuple(map(str, kept))
@@ -173,16 +280,27 @@ def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, 
 
 
 def _of_edges(
-    subject: Subject, wanted: list[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
+    subject: Subject, wanted: Sequence[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
 ) -> CircuitTest:
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
     import pandas as pd
 
     if mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
-    kept, known = check_edges(subject, wanted), nodes(subject)
+    kept = check_edges(subject, wanted)
     circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]
-    tallies, whole = [Tally() for _ in circuits], ablate(subject, [[]], test)[0]
+    alone, nothing, *without = _scores_of_edges(subject, circuits, mode, test, reference, seed)
+    whole = scores_without(subject, [[]], test)[0]
+    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept)
+    empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
+    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
+
+
+def _scores_of_edges(
+    subject: Subject, circuits: Sequence[Sequence[Edge]], mode: str, test: Batch, reference: Batch, seed: int
+) -> list[Score]:
+    """Return the scores of circuits of edges, with all other edges ablated."""
+    tallies, known = [Tally() for _ in circuits], nodes(subject)
     parts = [node for node in known if isinstance(node, Part)]
     values = Replacements(subject, parts, test, mode, reference, seed, streams=("blocks.0.hook_resid_pre",))
     for here, piece in pieces(subject, test, values.kept + 3 * len(known) * subject.model.cfg.d_model):
@@ -194,7 +312,4 @@ def _of_edges(
         for circuit, tally in zip(circuits, tallies):
             out = run_edges(subject, piece, circuit, instead)
             tally.add(subject, where.pick(out).double().cpu(), where.classes)
-    alone, nothing, *without = (tally.score for tally in tallies)
-    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept)
-    empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
-    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
+    return [tally.score for tally in tallies]

@@ -2,8 +2,8 @@
 
 - variance: the share of the variance of the head's output (hook_z) that the feature's values explain, corrected for the
   number of values (epsilon squared: on average 0 for an unrelated feature, and 1 if the output is a function of it).
-- probe: held-out accuracy of a logistic regression from the output to the feature's values (measures.variables.probe).
-  chance: accuracy of always predicting the most frequent value.
+- probe: held-out accuracy of a logistic regression from the output to the feature's values (fit_probe in
+  measures.variables). chance: accuracy of always predicting the most frequent value.
 - interchange: replace the head's output by that on another input. The share of pairs for which the answer becomes the
   one expected if only this feature took the other input's value, among pairs whose answer must change (see
   measures.variables).
@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,9 +20,9 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, Part, activations, at_reads, heads_of, reads_of
+from interp.measures.runs import Edit, Part, activations, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
-from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, Interchange, answered_pairs, pairs_of, probe
+from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, Interchange, answered_pairs, fit_probe, pairs_of
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "feature": name,
                 "values": len(value.unique()),
                 "variance": explained(x, value),
-                "probe": probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else chance,
+                "probe": fit_probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else chance,
                 "chance": chance,
                 "interchange": float("nan"),
                 "pairs": 0,
@@ -113,22 +114,14 @@ def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float
     return 1 - within / (n - k) / (total / (n - 1))
 
 
-def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange):  # type: ignore[no-untyped-def]
-    """Return a function from slices of pairs to hooks that replace the head's output at bases by that at sources."""
+def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange) -> Callable[[slice], list[Edit]]:
+    """Return a function from slices of pairs to edits that replace the head's output at bases by that at sources."""
     where = reads_of(subject, batch)
 
-    def swap(here: slice) -> list[Hook]:
-        source = subject.trimmed(batch[where.rows[pairs.source[here]]])
-        _, seen = activations(subject, source, [head.hook])
-        rows = torch.arange(len(source))
-        value = head.get(seen[head.hook])[rows, where.positions[pairs.source[here]]]
-        at = where.positions[pairs.base[here]]
-
-        def put(activation: Tensor, hook: object) -> Tensor:
-            changed = activation.clone()
-            head.get(changed)[rows, at] = value
-            return changed
-
-        return [(head.hook, put)]
+    def swap(here: slice) -> list[Edit]:
+        source = pairs.source[here]
+        _, seen = activations(subject, subject.trimmed(batch[where.rows[source]]), [head.hook])
+        value = head.get(seen[head.hook])[torch.arange(len(source)), where.positions[source]]
+        return [Edit(head, value, where.positions[pairs.base[here]])]
 
     return swap

@@ -8,21 +8,28 @@ the contributions of a group and the readout's bias b_t. The skip connection and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.any_model import from_model as from_model
+from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import HeadOutputs as HeadOutputs
 from interp.measures.outputs import check_layer, read_positions
 from interp.measures.outputs import head_outputs as head_outputs
-from interp.measures.runs import data
+from interp.measures.results import Table
+from interp.measures.runs import heads_of, numbered
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import MAX_SUBSETS, select_groups
 from interp.tasks import IGNORED, Batch
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 SUCCESSFUL, FAILED = 0.98, 0.6
 """Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
@@ -47,28 +54,52 @@ def roc_auc(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False)
     return max(float(roc_auc_score(labels == answer, logits[:, answer])) for answer in answers)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadMetrics(Table):
+    """Metrics of groups of heads; columns heads, size, s_acc, l_acc, roc_auc, relative_gap, layer."""
+
+    @property
+    def title(self) -> str:
+        return "Separation accuracy, learned accuracy and ROC AUC of groups of heads"
+
+    def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> go.Figure:
+        """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
+        from interp.report import figures as draw
+
+        if metric not in draw.METRICS:
+            raise InterpError(one_of("metric", metric, draw.METRICS))
+        if self["size"].max() > 2:
+            return draw.metrics_by_size(self.table)
+        if self["size"].max() == 2:
+            order = list(dict.fromkeys(head for group in self["heads"] for head in group))
+            return draw.heads_heatmap(self.table, metric, order)
+        named = self.table.assign(head=[f"head {group[0]}" for group in self["heads"]])
+        return draw.bars(named, "head", metric, y_title=draw.METRICS[metric])
+
+
 def head_metrics(
     model: Model,
-    groups: str | Iterable[Iterable[int]] = "singles",
+    groups: str | Iterable[Iterable[int | str]] = "singles",
     *,
-    train: Batch | None = None,
-    test: Batch | None = None,
+    train: Inputs | None = None,
+    test: Inputs | None = None,
     with_skip: bool = False,
     layer: int | None = None,
     sample: int | None = None,
     C: float = 1000.0,
-) -> pd.DataFrame:
+) -> HeadMetrics:
     """Return one row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
-    Supports any number of classes and layers, and answers at one or all positions. Heads are numbered l * n_heads + h
-    over all layers, or within one `layer`; the column layer is set for groups within one layer. For heads in earlier
-    layers, only their direct contribution to the logits is used; a final norm has the scale of the full run.
+    Supports any number of classes and layers, and answers at one or all positions. layer: only the heads of this layer;
+    the column layer is set for groups within one layer. For heads in earlier layers, only their direct contribution to
+    the logits is used; a final norm has the scale of the full run.
 
-    groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
-    groups. train, test: s-acc is fitted on train (default: the task's training set), and all metrics are measured on
-    test (default: its test set). Fits are optimal up to a proven gap (see measures.separation); with more than two
-    classes, each is separated from the rest. C: weight of the errors in the objective (1000 in the paper; if its
-    printed 1/n is taken literally, 1000 / (2 n) for n training rows).
+    groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads, by name ("0.3") or number (l *
+    n_heads + h, or within `layer`); "all" with sample=500 draws 500 groups. train, test: s-acc is fitted on train
+    (default: the task's training inputs), and all metrics are measured on test (default: its test inputs). Fits are
+    optimal up to a proven gap (see measures.separation); with more than two classes, each is separated from the rest.
+    C: weight of the errors in the objective (1000 in the paper; if its printed 1/n is taken literally, 1000 / (2 n) for
+    n training rows). Source: Zsámboki et al. 2025.
 
     Example:
 
@@ -78,12 +109,15 @@ def head_metrics(
         (8, 8)
     """
     subject = Subject.of(model)
-    fitted = head_outputs(subject, data(subject, "train") if train is None else train, layer=layer)
-    tested = head_outputs(subject, data(subject, "test") if test is None else test, layer=layer)
-    table = group_metrics(fitted, tested, groups, with_skip=with_skip, sample=sample, C=C)
-    start = 0 if layer is None else check_layer(subject, layer) * subject.model.cfg.n_heads
-    layers = [{(start + head) // subject.model.cfg.n_heads for head in group} for group in table["heads"]]
-    return table.assign(layer=pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64"))
+    every = heads_of(subject)
+    heads = every if layer is None else [head for head in every if head.layer == check_layer(subject, layer)]
+    fitted = head_outputs(subject, batch_of(subject, train, "train"), layer=layer)
+    tested = head_outputs(subject, batch_of(subject, test), layer=layer)
+    table = group_metrics(fitted, tested, numbered(subject, groups, heads), with_skip=with_skip, sample=sample, C=C)
+    layers = [{heads[head].layer for head in group} for group in table["heads"]]
+    table["heads"] = [tuple(str(heads[head]).removeprefix("head ") for head in group) for group in table["heads"]]
+    column = pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64")
+    return HeadMetrics(table.assign(layer=column))
 
 
 def group_metrics(

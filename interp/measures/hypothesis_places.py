@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, of_type, one_of, quoted
-from interp.measures.neurons import Neuron
-from interp.measures.runs import Part, heads_of, mlps_of
+from interp.measures.runs import Neuron, Part, check_neuron, heads_of, mlps_of, stream_hook
 from interp.measures.subject import Subject
 
 At = Callable[[Int[Tensor, "units length"], Int[Tensor, "units"]], Int[Tensor, "units"]]
@@ -67,9 +66,7 @@ class Place:
             if self.what not in known:
                 raise InterpError(one_of(self.what.kind, self.what, known or ["none"]))
         elif isinstance(self.what, Neuron):
-            width = _neurons(subject, self.what)
-            if not 0 <= self.what.index < width:
-                raise InterpError(f"neuron {self.what} does not exist: its layer has neurons 0 to {width - 1}")
+            check_neuron(subject, self.what)
         elif not 0 <= self.what <= subject.model.cfg.n_layers:
             raise InterpError(one_of("residual stream", self.what, range(subject.model.cfg.n_layers + 1)))
         if isinstance(self.position, str) and self.position not in ("read", "each"):
@@ -82,10 +79,7 @@ class Place:
 
     def hook(self, subject: Subject) -> str:
         """Return the hook point of the place."""
-        if isinstance(self.what, Part | Neuron):
-            return self.what.hook
-        last = subject.model.cfg.n_layers
-        return f"blocks.{last - 1}.hook_resid_post" if self.what == last else f"blocks.{self.what}.hook_resid_pre"
+        return stream_hook(subject, self.what) if isinstance(self.what, int) else self.what.hook
 
     def width(self, subject: Subject) -> int:
         """Return the size of the place's value at one position."""
@@ -97,9 +91,7 @@ class Place:
 
     def get(self, activation: Tensor) -> Float[Tensor, "rows length d"]:
         """Return the place's value in an activation of its hook."""
-        if isinstance(self.what, Part):
-            return self.what.get(activation)
-        return activation[..., self.what.index, None] if isinstance(self.what, Neuron) else activation
+        return activation if isinstance(self.what, int) else self.what.get(activation)
 
     def put(self, activation: Tensor, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"] | None) -> Tensor:
         """Return the activation with this place set to a value at one position per row, or at all if `at` is None."""
@@ -136,8 +128,7 @@ class Place:
         return torch.where((found >= 0) & (found < lengths), found, -1)
 
     def __str__(self) -> str:
-        name = f"neuron {self.what}" if isinstance(self.what, Neuron) else str(self.what)
-        name = f"stream {self.what}" if isinstance(self.what, int) else name
+        name = f"stream {self.what}" if isinstance(self.what, int) else str(self.what)
         where = "" if self.position == "read" else f" @ {getattr(self.position, '__name__', self.position)}"
         return name + where + ("" if self.basis is None else f" ({self.basis.shape[1]} directions)")
 
@@ -162,19 +153,6 @@ def _parse(subject: Subject, text: str) -> Place:
     if len(numbers) == 1 and isinstance(numbers[0], int) and kind in ("mlp", "stream"):
         return Place(Part(numbers[0]) if kind == "mlp" else numbers[0], where)
     raise InterpError(f"{quoted(text)} is not a place; write it as {FORMS}")
-
-
-def _neurons(subject: Subject, neuron: Neuron) -> int:
-    """Return the number of neurons in a neuron's layer."""
-    from interp.measures.neurons import places
-
-    known = places(subject)
-    if neuron.layer not in known:
-        layers = ["readout" if layer is None else layer for layer in known]
-        raise InterpError(
-            one_of("layer of neurons", "readout" if neuron.layer is None else neuron.layer, layers or ["none"])
-        )
-    return int(known[neuron.layer].W_out.shape[0])
 
 
 def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:

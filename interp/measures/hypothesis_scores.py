@@ -18,6 +18,7 @@ from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Units, Values
 from interp.measures.hypothesis_places import Place
 from interp.measures.interchange import NO_PAIRS, Program, interchange
+from interp.measures.results import Result
 from interp.measures.runs import NOTHING, Score
 from interp.measures.scrubbing import Scrubber
 from interp.measures.subject import Model, Subject
@@ -28,6 +29,7 @@ from interp.words import share
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 SECONDS = 15.0
 """Time limit for one run over all inputs, in seconds."""
@@ -41,8 +43,8 @@ SIZE = 1 << 28
 """Largest memory for the values of all places, in bytes."""
 
 
-@dataclass(frozen=True)
-class HypothesisTest:
+@dataclass(frozen=True, eq=False, repr=False)
+class HypothesisTest(Result):
     """The scores of a hypothesis about a model.
 
     Attributes:
@@ -82,6 +84,16 @@ class HypothesisTest:
         NaN if shuffling the labels does not change the loss, or there is no loss.
         """
         return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
+
+    @property
+    def title(self) -> str:
+        return str(self)
+
+    def plot(self) -> go.Figure:
+        """Draw the accuracy of the model, of the scrubbed model, and with shuffled labels."""
+        from interp.report import figures as draw
+
+        return draw.bars(self.to_frame(), "what", "accuracy", x_title="what is run", y_title="accuracy")
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, scrubbed and shuffled labels, with columns what, accuracy, loss."""

@@ -7,7 +7,8 @@ up to rounding and is fast enough for sweeps over the whole data set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -17,12 +18,18 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.architecture.reduced import CountedRows, TokenTables, counted_at, heads_from_counts
 from interp.errors import InterpError, quoted
-from interp.measures.attention import circuit_tables
+from interp.measures.attention_ratios import attended
+from interp.measures.circuits import circuit_tables
+from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import check_layer, decompose
-from interp.measures.runs import Tally, activations, data, pieces, reads_of
+from interp.measures.results import Table
+from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 # ---------------------------------------------------------------- attention ratios (section 5.4)
 
@@ -59,14 +66,6 @@ def attention_hook(
         return torch.where(read.to(pattern.device), row[:, None].to(pattern), pattern)
 
     return set_ratios
-
-
-def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
-    """Return the three tokens whose ratios are set: the given ones, or those that the task counts."""
-    tokens = subject.task.counted if tokens is None else tokens
-    if len(tokens) != 3:
-        raise InterpError(f"attention ratios need three tokens, but the task counts {len(tokens)}: pass tokens=(...)")
-    return tokens
 
 
 @torch.no_grad()
@@ -115,17 +114,42 @@ def _from_rows(
     return (shares @ tables.values[0]).transpose(0, 1)
 
 
+SWEEP = tuple(10 ** (exponent / 2) for exponent in range(-6, 7))
+"""The ratios of Figure 8: from 1/1000 to 1000."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reweighting(Table):
+    """s-acc of every head by attention ratio; columns head, layer, w01, w02, s_acc, accuracy. tokens: the three."""
+
+    tokens: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"Separation accuracy of heads with their attention to {', '.join(self.tokens)} set by hand"
+
+    def plot(self, x: str | None = None) -> go.Figure:
+        """Draw the mean s-acc of the heads against a ratio, w01 or w02 (default: the one that varies; Figures 8, 9)."""
+        from interp.report import figures as draw
+
+        varied = [name for name in ("w01", "w02") if self.table[name].nunique() > 1]
+        if len(varied) > 1:
+            raise InterpError("both ratios vary: a curve needs one value of the other, such as w01=1.0")
+        along = x or [*varied, "w01"][0]
+        return draw.intervention_curve(self.table.rename(columns={along: "ratio"}), along, tokens=self.tokens)
+
+
 def reweight_attention(
     model: Model,
-    w01: float | Iterable[float] | None = 1.0,
+    w01: float | Iterable[float] | None = SWEEP,
     w02: float | Iterable[float] | None = float("inf"),
     *,
-    train: Batch | None = None,
-    test: Batch | None = None,
+    train: Inputs | None = None,
+    test: Inputs | None = None,
     tokens: Sequence[str] | None = None,
     layer: int = -1,
     C: float = 1000.0,
-) -> pd.DataFrame:
+) -> Reweighting:
     """Measure s-acc of every head with attention at the read positions set to given ratios (section 5.4).
 
     Figure 8 sweeps w01 at w02 = inf, and Figure 9 sweeps w02 at w01 = 1. Both depend on C.
@@ -143,8 +167,7 @@ def reweight_attention(
         [48, 0.981]
     """
     subject = Subject.of(model)
-    train = data(subject, "train") if train is None else train
-    test = data(subject, "test") if test is None else test
+    train, test = batch_of(subject, train, "train"), batch_of(subject, test)
     layer = check_layer(subject, layer)
     if (w01 is None) != (w02 is None):
         raise InterpError("w01 and w02 must both be None (no change) or both be ratios")
@@ -167,7 +190,7 @@ def reweight_attention(
         first, second = pair or (float("nan"), float("nan"))
         found = {"head": range(len(singles)), "layer": layer, "w01": first, "w02": second, "s_acc": table["s_acc"]}
         frames.append(pd.DataFrame(found).assign(accuracy=accuracy))
-    return pd.concat(frames, ignore_index=True)
+    return Reweighting(pd.concat(frames, ignore_index=True), tuple(tokens or subject.task.counted))
 
 
 def _as_list(value: float | Iterable[float]) -> list[float]:

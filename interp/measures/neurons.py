@@ -7,15 +7,25 @@ of the activation's standard deviation and the norm of the output weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.runs import Hook, Tally, activations, forward, has_mlp, pieces, reads_of
+from interp.measures.runs import (
+    Edit,
+    Neuron,
+    Tally,
+    activations,
+    forward,
+    has_mlp,
+    hooks_of,
+    neuron_layers,
+    pieces,
+    reads_of,
+)
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -23,37 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Neuron:
-    """A neuron of a layer's MLP, or of the readout (layer None)."""
-
-    layer: int | None
-    index: int
-
-    @property
-    def hook(self) -> str:
-        return "unembed.hook_post" if self.layer is None else f"blocks.{self.layer}.mlp.hook_post"
-
-    def __str__(self) -> str:
-        return f"readout.{self.index}" if self.layer is None else f"{self.layer}.{self.index}"
-
-
-def places(subject: Subject) -> dict[int | None, Any]:
-    """Return the modules with neurons by layer; the key None is for a readout with neurons."""
-    hooks = subject.model.hook_dict
-    found: dict[int | None, Any] = {
-        i: block.mlp
-        for i, block in enumerate(subject.model.blocks)
-        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
-    }
-    if "unembed.hook_post" in hooks:
-        found[None] = subject.model.unembed
-    return found
-
-
 def no_neurons(subject: Subject) -> str | None:
     """Return the reason why the model has no neurons to measure, or None."""
-    if places(subject):
+    if neuron_layers(subject):
         return None
     if any(map(has_mlp, subject.model.blocks)):
         return "the model's MLPs choose among experts, whose neurons do not run on every input"
@@ -73,9 +55,9 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     subject = Subject.of(model)
     if (reason := no_neurons(subject)) is not None:
         raise UnsupportedError(reason)
-    stats = {layer: _statistics(subject, batch, layer) for layer in places(subject)}
+    stats = {layer: _statistics(subject, batch, layer) for layer in neuron_layers(subject)}
     candidates = []
-    for layer, module in places(subject).items():
+    for layer, module in neuron_layers(subject).items():
         _mean, spread, _ = stats[layer]
         length = module.W_out.detach().double().cpu().norm(dim=1)
         candidates += [(float(s * w), Neuron(layer, i)) for i, (s, w) in enumerate(zip(spread, length))]
@@ -85,12 +67,12 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     for _, piece in pieces(subject, batch):
         where = reads_of(subject, piece)
         for tally, neuron in zip(tallies, [None, *chosen]):
-            hooks = [] if neuron is None else [silence_neuron(neuron, float(stats[neuron.layer][0][neuron.index]))]
-            tally.add(subject, where.pick(forward(subject, piece, hooks)).double().cpu(), where.classes)
+            edits = [] if neuron is None else [Edit(neuron, float(stats[neuron.layer][0][neuron.index]))]
+            tally.add(subject, where.pick(forward(subject, piece, hooks_of(edits))).double().cpu(), where.classes)
     whole, *scores = (tally.score for tally in tallies)
     table = pd.DataFrame(
         {
-            "neuron": [str(neuron) for neuron in chosen],
+            "neuron": [str(neuron).removeprefix("neuron ") for neuron in chosen],
             "layer": pd.array([neuron.layer for neuron in chosen], dtype="Int64"),
             "index": [neuron.index for neuron in chosen],
             "accuracy": [score.accuracy for score in scores],
@@ -104,17 +86,6 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     table = table.sort_values(["accuracy", "loss"], ascending=[True, False], kind="stable").reset_index(drop=True)
     table.attrs |= {"accuracy": whole.accuracy, "loss": whole.loss, "neurons": len(candidates), "inputs": len(batch)}
     return table
-
-
-def silence_neuron(neuron: Neuron, value: float) -> Hook:
-    """Return a hook that sets a neuron to one value at all positions."""
-
-    def put(activation: Tensor, hook: object) -> Tensor:
-        changed = activation.clone()
-        changed[..., neuron.index] = value
-        return changed
-
-    return neuron.hook, put
 
 
 def _statistics(subject: Subject, batch: Batch, layer: int | None) -> tuple[Tensor, Tensor, Tensor]:

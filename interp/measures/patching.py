@@ -1,100 +1,270 @@
-"""Activation patching of heads: which head's output at the answer position distinguishes two inputs?
+"""Activation patching on minimal pairs: at which layer, position and part is the answer decided?
 
-A clean and a corrupted input have different answers. One head's output at one position of the corrupted run is replaced
-by its output in the clean run, and the rest runs normally. Uses TransformerLens's patching loop.
+A pair is a clean input and a corrupted one with another answer. One site of the corrupted run gets its value from the
+clean run, and everything else runs normally (denoising; Meng et al. 2022, Wang et al. 2022). The effect is the logit
+difference of the clean and the corrupted answer, scaled from 0 (as corrupted) to 1 (as clean).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp._lens import HookedTransformer, patch_activations
-from interp.errors import InterpError
-from interp.measures.any_model import check_tokens, positions_of
+from interp.architecture.answers import correct
+from interp.errors import InterpError, one_of
+from interp.measures.ablation import aligned
+from interp.measures.inputs import Inputs
+from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
+from interp.measures.results import Table
+from interp.measures.runs import (
+    Edit,
+    Part,
+    activations,
+    forward,
+    hooks_of,
+    parts_of,
+    pieces,
+    reads_of,
+    stream_hook,
+    stream_name,
+)
+from interp.measures.subject import Model, Subject
+from interp.tasks.batch import Pairs
+from interp.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
+
+MAX_POSITIONS = 40  # largest length for which positions are patched one by one
 
 
-@dataclass(frozen=True)
-class HeadPatches:
-    """Mean logit differences (right minus wrong answer of the clean input) of the clean, corrupted and patched runs.
+@dataclass(frozen=True, eq=False, repr=False)
+class Patched(Table):
+    """Effects of activation patching at every site.
 
-    heads: one row per head: layer, head, difference (of the patched run), recovered (0: as corrupted, 1: as clean).
+    clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.
+    by_index: whether positions are indices, not groups (changed tokens, read position, all others).
+
+    Columns of the table: site, kind (stream: the residual stream before a layer or, with layer = n_layers, after the
+    last one; head; MLP), layer, head, position ("all" for a part at all positions); recovered (0: as corrupted, 1: as
+    clean); error, the standard error of recovered (of a ratio of two means, by the delta method, with independent
+    reads); flipped, the share of answers changed to the clean input's right one.
     """
 
     clean: float
     corrupted: float
-    heads: pd.DataFrame
+    reads: int
+    by_index: bool
 
-    def to_frame(self) -> pd.DataFrame:
-        return self.heads
+    @property
+    def title(self) -> str:
+        return (
+            "Activation patching: share of the logit difference that one site of the clean run restores in the "
+            f"corrupted run, {counted(self.reads, 'answer')}"
+        )
+
+    @property
+    def stream(self) -> pd.DataFrame:
+        """The sites in the residual stream."""
+        return self.table[self.table["kind"] == "stream"].reset_index(drop=True)
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """Heads and MLPs, patched at all positions."""
+        return self.table[self.table["position"] == "all"].reset_index(drop=True)
+
+    @property
+    def at_positions(self) -> pd.DataFrame:
+        """Heads patched at one position (or group of positions)."""
+        found = self.table
+        return found[(found["kind"] == "head") & (found["position"] != "all")].reset_index(drop=True)
+
+    def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> go.Figure:
+        """Draw the residual stream by layer and position, the parts, or the heads by position."""
+        from interp.report import figures as draw
+
+        if what == "parts":
+            return draw.bars(
+                self.parts, "site", "recovered", "kind", x_title="part that is patched", y_title="recovered"
+            )
+        if what not in ("stream", "heads"):
+            raise InterpError(one_of("plot of patching", what, ("stream", "parts", "heads")))
+        table = self.stream if what == "stream" else self.at_positions
+        if table.empty:
+            raise InterpError("heads were not patched at single positions: pass by_position=True")
+        grid = table.pivot(index="site", columns="position", values="recovered")
+        grid = grid.loc[list(dict.fromkeys(table["site"])), list(dict.fromkeys(self.stream["position"]))]
+        rows = [name.removeprefix("stream ") for name in grid.index]
+        across, down = "position" if self.by_index else "positions", "residual stream" if what == "stream" else "head"
+        return draw.heatmap(grid, list(grid.columns), rows, across, down, "recovered", 0.0, square=False,
+                            show_values=grid.size <= 60)  # fmt: skip
 
 
 @torch.no_grad()
-def patch_heads(
-    model: HookedTransformer,
-    clean: Int[Tensor, "rows length"],
-    corrupted: Int[Tensor, "corrupted_rows other_length"],
-    answers: tuple[int, int] | Tensor,
-    position: int | Int[Tensor, "rows"] = -1,
-    corrupted_position: int | Int[Tensor, "rows"] | None = None,
-) -> HeadPatches:
-    """Patch each head's output (hook_z) at the answer position from the clean into the corrupted run, one at a time.
+def activation_patching(
+    model: Model, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, by_position: bool = False
+) -> Patched:
+    """Patch every site of the corrupted runs, one at a time, from the clean runs, and run the rest of the model.
 
-    clean, corrupted: pairs of inputs, row by row. answers: output tokens (right, wrong) of the clean input, one pair
-    for all rows or one per row. position: where the answer is read, one for all rows or one per row; negative values
-    count from the end. corrupted_position: the same for the corrupted inputs (default: position). Differences are means
-    over the rows, in nats. Raises InterpError for invalid or unpaired inputs, and if the two runs do not differ.
+    Sites are the residual stream by layer and position, every head and every MLP. For any number of layers and classes,
+    and answers at one or all positions. clean, corrupted: inputs with different answers, row by row, as text, tokens or
+    batches; or Pairs. Without corrupted ones, the task changes each clean input (default: 200 samples) by one token.
+    by_position: also patch every head at single positions (or groups of positions). Rows of different lengths are
+    aligned at their read positions. Source: Meng et al. 2022; Zhang & Nanda 2024.
+    Raises InterpError for no pairs, and if the two runs do not differ.
+
+    Example:
+
+        >>> model = interp.load("count01/minimal")
+        >>> found = interp.activation_patching(model, "[BOS]1101=", "[BOS]0101=")
+        >>> found.to_frame().query("kind == 'head'")[["site", "recovered"]].round(2).values.tolist()
+        [['head 0.0', 1.0]]
     """
-    for tokens in (clean, corrupted):
-        check_tokens(model, tokens)
-    if len(clean) != len(corrupted):
-        raise InterpError(f"{len(clean)} clean rows and {len(corrupted)} corrupted rows do not form pairs")
-    here = positions_of(clean, position)
-    there = positions_of(corrupted, position if corrupted_position is None else corrupted_position)
-    right, wrong = _answer_columns(model, answers, len(clean))
-    rows = torch.arange(len(clean))
+    import pandas as pd
 
-    def difference(logits: Float[Tensor, "rows length n_out"], at: Tensor) -> Tensor:
-        read = logits.cpu()[rows, at].double()  # half precision would round the differences and their mean
-        return (read[rows, right] - read[rows, wrong]).mean()
+    subject = Subject.of(model)
+    pairs = pairs_from(subject, clean, corrupted)
+    if not len(pairs):
+        raise InterpError("there are no pairs to patch: no change of a token was found that changes the answer")
+    n_layers = subject.model.cfg.n_layers
+    groups = position_groups(subject, pairs)
+    parts = parts_of(subject)
+    streams = [stream_hook(subject, layer) for layer in range(n_layers + 1)]
+    patches: list[tuple[str | Part, str]] = [(name, group) for name in streams for group in groups]
+    patches += [(part, "all") for part in parts]
+    patches += [(part, group) for part in parts if part.head is not None for group in groups if by_position]
+    names = [*streams, *dict.fromkeys(part.hook for part in parts)]
+    sites = 2 + len(patches)
+    sums, flips = Leanings(sites), torch.zeros(sites, dtype=torch.float64)
+    for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
+        out, seen = activations(subject, piece.clean, names)
+        values = align(subject, seen, piece)
+        sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
+        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right
+        for site, patched in enumerate([None, *((what, masks.get(group)) for what, group in patches)], start=1):
+            key = _effect(*patched, where, n_layers - 1) if patched else ()
+            if key not in known:  # one run at a time, because all logits may not fit in memory
+                edits = [_edit(*patched, values)] if patched else []
+                logits = forward(subject, piece.corrupted, hooks_of(edits))[where.rows, where.at].double().cpu()
+                known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
+            leans, right = known[key]
+            sums.add(site, leans)
+            flips[site] += (right & ~known[()][1]).sum()
+    number, before, after = sums.number, sums.mean(0), sums.mean(1)
+    if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
+        raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
+    rows = [
+        (str(what), what.kind, what.layer, what.head, group)
+        if isinstance(what, Part)
+        else (f"stream {stream_name(streams.index(what), n_layers)}", "stream", streams.index(what), None, group)
+        for what, group in patches
+    ]
+    table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
+    table["recovered"] = [sums.recovered(site) for site in range(2, sites)]
+    table["error"] = [sums.error(site) for site in range(2, sites)]
+    table["flipped"] = (flips[2:] / number).numpy()
+    return Patched(table, before, after, number, by_index="0" in groups)
 
-    def put(activation: Tensor, index: Sequence[int], clean_activation: Tensor) -> Tensor:
-        changed = activation.clone()
-        changed[rows, there, index[1]] = clean_activation[rows, here, index[1]]
-        return changed
 
-    device = model.cfg.device
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
-    run: Any = model.run_with_cache(clean.to(device), names_filter=names)
-    before = float(difference(run[0], here))
-    after = float(difference(model.run_with_hooks(corrupted.to(device)), there))
-    if abs(before - after) <= 1e-6 * max(abs(before), abs(after), 1e-30):
-        raise InterpError(
-            f"the clean and the corrupted run both have logit difference {before:.6g}: there is nothing to recover"
-        )
-    table = patch_activations(model, corrupted.to(device), run[1], lambda out: difference(out, there), put, "z")
-    table["recovered"] = (table["difference"] - after) / (before - after)
-    return HeadPatches(before, after, table)
+class Leanings:
+    """Sums over reads of the logit differences of every run: site 0 is the clean run, site 1 the corrupted one."""
+
+    def __init__(self, sites: int) -> None:
+        self.number = 0
+        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the difference from the corrupted run
+        self.square = torch.zeros(sites, dtype=torch.float64)
+        self.cross = torch.zeros(sites, dtype=torch.float64)  # products with the clean run's difference
+        self.base = 0.0
+
+    def add(self, site: int, found: Float[Tensor, "reads"]) -> None:
+        """Add a run; sites must come in order."""
+        if site == 0:
+            self._clean = found
+            return
+        if site == 1:
+            self._corrupted = found
+            self.base += float(found.sum())
+            self.number += len(found)
+            self.add_difference(0, self._clean - found)
+        self.add_difference(site, found - self._corrupted)
+
+    def add_difference(self, site: int, found: Float[Tensor, "reads"]) -> None:
+        self.first[site] += found.sum()
+        self.square[site] += (found**2).sum()
+        self.cross[site] += (found * (self._clean - self._corrupted)).sum()
+
+    def mean(self, site: int) -> float:
+        """Return the mean logit difference of a run."""
+        return (self.base + float(self.first[site])) / max(1, self.number)
+
+    def recovered(self, site: int) -> float:
+        return float(self.first[site] / self.first[0])
+
+    def error(self, site: int) -> float:
+        """Return the standard error of `recovered`, a ratio r of the means of x and y: sd(x - r y) / (sqrt(n) |y|)."""
+        if self.number < 2:
+            return float("nan")
+        ratio = float(self.first[site] / self.first[0])
+        squares = self.square[site] - 2 * ratio * self.cross[site] + ratio**2 * self.square[0]
+        return float((squares.clamp_min(0) / (self.number - 1) * self.number).sqrt() / self.first[0].abs())
 
 
-def _answer_columns(
-    model: HookedTransformer, answers: tuple[int, int] | Tensor, n_rows: int
-) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    pairs = torch.as_tensor(answers).cpu().long()
-    if tuple(pairs.shape) not in {(2,), (n_rows, 2)}:
-        raise InterpError(f"answers has shape {tuple(pairs.shape)}, but (2,) or ({n_rows}, 2) is needed: right, wrong")
-    pairs = pairs.expand(n_rows, 2)
-    n_out = model.cfg.d_vocab_out
-    if bad := [int(answer) for answer in pairs.flatten() if not 0 <= answer < n_out]:
-        raise InterpError(f"answer {bad[0]} is not an output token of the model, which has 0 to {n_out - 1}")
-    if (pairs[:, 0] == pairs[:, 1]).any():
-        raise InterpError("some row's right and wrong answer are the same token")
-    return pairs[:, 0], pairs[:, 1]
+def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "rows length"]]:
+    """Return the groups of positions that are patched together, as masks of the corrupted inputs.
+
+    These are single positions if all rows have the same, short length. Otherwise they are the changed tokens, the read
+    position (unless all are read), and all others.
+    """
+    batch = pairs.corrupted
+    length = batch.tokens.shape[1]
+    if (
+        length <= MAX_POSITIONS
+        and bool((batch.lengths == length).all())
+        and bool((pairs.clean.lengths == length).all())
+    ):
+        order = torch.arange(length)
+        return {str(i): (order == i).expand(len(batch), -1) for i in range(length)}
+    index = aligned(subject, batch, pairs.clean)
+    mask = batch.attention_mask.cpu()
+    changed = (batch.tokens.cpu() != pairs.clean.tokens.cpu().gather(1, index)) & mask
+    groups = {"changed tokens": changed}
+    if subject.read_at != "all":
+        read = reads_of(subject, batch).mask(batch)
+        groups["where it is read"] = read & ~changed
+        return groups | {"all other tokens": mask & ~read & ~changed}
+    return groups | {"all other tokens": mask & ~changed}
+
+
+def _edit(site: str | Part, mask: Bool[Tensor, "rows length"] | None, values: dict[str, Tensor]) -> Edit:
+    """Return the edit that sets a part, or the stream at a hook point, to its value in the clean run."""
+    value = site.get(values[site.hook]) if isinstance(site, Part) else values[site]
+    return Edit(site, value, mask)
+
+
+def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: Compared, last: int) -> object:
+    """Return a key that is equal for patches with the same effect, and () for a patch without effect.
+
+    After the attention of the last layer, positions no longer affect each other, so only patches at reads have effects.
+    """
+    hook = site.hook if isinstance(site, Part) else site
+    if not hook.startswith(f"blocks.{last}.") or hook.endswith("hook_resid_pre"):
+        return site, id(mask)
+    reads = torch.ones(len(where.rows), dtype=torch.bool) if mask is None else mask.cpu()[where.rows, where.at]
+    return (site, reads.numpy().tobytes()) if bool(reads.any()) else ()
+
+
+def _pieces(
+    subject: Subject, pairs: Pairs, groups: dict[str, Tensor], kept: int
+) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
+    """Yield batches of pairs with their position groups and reads, skipping batches whose answers do not differ."""
+    for here, _ in pieces(subject, pairs.corrupted, kept):
+        piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
+        where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]
+        if len(where.rows):
+            yield piece, {name: mask[here, :length] for name, mask in groups.items()}, where

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from interp.measures.attention import circuit_tables
+from interp.measures.circuits import circuit_tables
 from interp.measures.outputs import HeadOutputs
 from interp.measures.separation import fit_separator
 from interp.measures.subject import Model, Subject

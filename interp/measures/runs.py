@@ -7,7 +7,8 @@ hook_mlp_out, and hooks can replace it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
@@ -163,10 +164,84 @@ class Part:
 
     def put(self, activation: Tensor, value: Tensor | float) -> None:
         """Set the part's value in an activation of its hook, in place."""
-        (activation if self.head is None else activation[:, :, self.head])[:] = value
+        self.get(activation)[:] = value
 
     def __str__(self) -> str:
         return f"MLP {self.layer}" if self.head is None else f"head {self.layer}.{self.head}"
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """A neuron of a layer's MLP, or of the readout (layer None)."""
+
+    layer: int | None
+    index: int
+
+    @property
+    def hook(self) -> str:
+        return "unembed.hook_post" if self.layer is None else f"blocks.{self.layer}.mlp.hook_post"
+
+    def get(self, activation: Tensor) -> Tensor:
+        """Return the neuron's value in an activation of its hook: (rows, length, 1)."""
+        return activation[..., self.index, None]
+
+    def __str__(self) -> str:
+        return f"neuron readout.{self.index}" if self.layer is None else f"neuron {self.layer}.{self.index}"
+
+
+# ---------------------------------------------------------------- edits
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A replacement of one activation in a forward pass.
+
+    place: a part, a neuron, or the name of a hook point. value: a number or tensor that broadcasts to the place's value
+    (rows, length, d). at: a mask (rows, length) of the positions to edit, or one position per row, with values (rows,
+    d); default: all positions. add: whether to add the value instead.
+    """
+
+    place: Part | Neuron | str
+    value: Tensor | float
+    at: Bool[Tensor, "rows length"] | Int[Tensor, "rows"] | None = None
+    add: bool = False
+
+    @property
+    def hook(self) -> str:
+        return self.place if isinstance(self.place, str) else self.place.hook
+
+    def apply(self, activation: Tensor) -> None:
+        """Edit an activation of the place's hook, in place."""
+        mine = activation if isinstance(self.place, str) else self.place.get(activation)
+        value = self.value.to(mine) if isinstance(self.value, Tensor) else self.value
+        at = slice(None) if self.at is None else self.at.to(mine.device)
+        if isinstance(at, Tensor) and at.ndim == 1:
+            rows = torch.arange(len(mine), device=mine.device)
+            mine[rows, at] = mine[rows, at] + value if self.add else value
+            return
+        value = mine + value if self.add else value
+        mine[:] = torch.where(at[..., None], value, mine) if isinstance(at, Tensor) else value
+
+
+def hooks_of(edits: Iterable[Edit]) -> list[Hook]:
+    """Return hooks that make the edits, one per hook point, in the given order."""
+    by_hook: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_hook.setdefault(edit.hook, []).append(edit)
+
+    def make(edits: list[Edit]) -> Callable[..., Tensor]:
+        def put(activation: Tensor, hook: object) -> Tensor:
+            changed = activation.clone()
+            for edit in edits:
+                edit.apply(changed)
+            return changed
+
+        return put
+
+    return [(name, make(edits)) for name, edits in by_hook.items()]
+
+
+# ---------------------------------------------------------------- parts of a model
 
 
 def heads_of(subject: Subject) -> list[Part]:
@@ -194,6 +269,83 @@ def head_named(subject: Subject, head: Any) -> Part:
         raise InterpError(f"{head} is a group of two heads; head {part.layer}.{part.head} is '{part}' or its number, "
                           f"{known.index(part)}")  # fmt: skip
     raise InterpError(one_of("head", head, known))
+
+
+def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
+    """Replace names of heads in groups by their numbers in `heads`; select_groups checks everything else."""
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        return groups
+
+    def number(head: Any) -> Any:
+        if not isinstance(head, str | Part):
+            return head
+        if (part := head_named(subject, head)) not in heads:
+            raise InterpError(one_of("head of this layer", part, heads))
+        return heads.index(part)
+
+    return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
+
+
+def part_named(subject: Subject, name: Any) -> Part | Neuron:
+    """Return the head, MLP or neuron with a name: "head 0.3" or "0.3" (or the head's number), "MLP 1", "neuron 1.7".
+
+    Raises InterpError for a part that the model does not have.
+    """
+    if isinstance(name, str) and (match := re.fullmatch(r"neuron (\d+|readout)\.(\d+)", name)):
+        neuron = Neuron(None if match[1] == "readout" else int(match[1]), int(match[2]))
+        check_neuron(subject, neuron)
+        return neuron
+    for part in mlps_of(subject):
+        if name in (part, str(part)):
+            return part
+    if isinstance(name, str) and not re.fullmatch(r"(head )?\d+\.\d+", name):
+        raise InterpError(
+            one_of("part", name, [*parts_of(subject), *(["neuron 0.0"] if neuron_layers(subject) else [])])
+        )
+    return head_named(subject, name)
+
+
+def neuron_layers(subject: Subject) -> dict[int | None, Any]:
+    """Return the modules with neurons by layer; the key None is for a readout with neurons."""
+    hooks = subject.model.hook_dict
+    found: dict[int | None, Any] = {
+        i: block.mlp
+        for i, block in enumerate(subject.model.blocks)
+        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
+    }
+    if "unembed.hook_post" in hooks:
+        found[None] = subject.model.unembed
+    return found
+
+
+def check_neuron(subject: Subject, neuron: Neuron) -> None:
+    """Raise InterpError for a neuron that the model does not have."""
+    known = neuron_layers(subject)
+    if neuron.layer not in known:
+        layers = ["readout" if layer is None else layer for layer in known]
+        raise InterpError(
+            one_of("layer of neurons", "readout" if neuron.layer is None else neuron.layer, layers or ["none"])
+        )
+    width = int(known[neuron.layer].W_out.shape[0])
+    if not 0 <= neuron.index < width:
+        raise InterpError(f"{neuron} does not exist: its layer has neurons 0 to {width - 1}")
+
+
+def parts_of(subject: Subject) -> list[Part]:
+    """Return all heads and MLPs in the order of computation."""
+    parts = [*heads_of(subject), *mlps_of(subject)]
+    return sorted(parts, key=lambda part: (part.layer, part.head is None, part.head or 0))
+
+
+def stream_hook(subject: Subject, layer: int) -> str:
+    """Return the hook point of the residual stream before a layer; with layer = n_layers, after the last one."""
+    last = subject.model.cfg.n_layers
+    return f"blocks.{last - 1}.hook_resid_post" if layer == last else f"blocks.{layer}.hook_resid_pre"
+
+
+def stream_name(layer: int, n_layers: int) -> str:
+    """Return the words for the residual stream at `stream_hook`."""
+    return f"after layer {layer - 1}" if layer == n_layers else f"before layer {layer}"
 
 
 def mlps_of(subject: Subject) -> list[Part]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp.errors import InterpError
-from interp.measures.ablation import ablate, by_position
-from interp.measures.components import components, not_additive
-from interp.measures.looks import looks
+from interp.measures.ablation import by_position, scores_without
+from interp.measures.components import direct_logit_attribution, not_additive
+from interp.measures.head_types import head_types
 from interp.measures.outputs import head_outputs
-from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads_of
+from interp.measures.runs import at_reads, data, heads_of, parts_of, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Model, Subject
@@ -37,7 +37,7 @@ def survey(
     Columns: part (its name), kind, layer, head; effect, its mean contribution to the right output minus the best wrong
     one (NaN if outputs are not sums); accuracy_* and loss_* of the whole model with the part ablated, for each of zero,
     mean and resample; s_acc, the accuracy of a linear separator of its output at the reads (heads only); and where the
-    head attends from the read positions (measures.looks).
+    head attends from the read positions (measures.head_types).
 
     test: the inputs to measure on. train: the inputs for separators and replacements. Both default to the task's data
     sets, or inputs as in populations.usual. looked: the inputs for effects and attention, which need whole sequences
@@ -51,11 +51,10 @@ def survey(
 
     SeparatorPath(C)  # an invalid C raises here
     subject = Subject.of(model)
-    heads, mlps = heads_of(subject), mlps_of(subject)
     test = data(subject, "test") if test is None else test
     train = data(subject, "train") if train is None else train
     looked = test if looked is None else looked
-    parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
+    parts = parts_of(subject)
     table = pd.DataFrame(
         {
             "part": [str(part) for part in parts],
@@ -66,15 +65,15 @@ def survey(
     )
     effects: dict[str, float] = {}
     if not_additive(subject) is None:
-        found = components(subject, looked).to_frame()
+        found = direct_logit_attribution(subject, looked).to_frame()
         effects = dict(zip(found["component"], found["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
-        whole, *scores = ablate(subject, [[], *([part] for part in parts)], test, mode, train, seed)
+        whole, *scores = scores_without(subject, [[], *([part] for part in parts)], test, mode, train, seed)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
-    where = looks(subject, looked, "read")
+    where = head_types(subject, looked, "read").to_frame()
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads_of(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
@@ -116,5 +115,4 @@ def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[
     except InterpError as error:  # one class, too few rows, outputs too badly scaled for a proof
         found, reason = [float("nan")] * len(heads_of(subject)), str(error)
     ordered = iter(found)
-    parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda p: (p.layer, p.head is None, p.head or 0))
-    return [float("nan") if part.head is None else next(ordered) for part in parts], reason
+    return [float("nan") if part.head is None else next(ordered) for part in parts_of(subject)], reason

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,14 +25,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct
-from interp.errors import InterpError
+from interp.errors import InterpError, one_of
+from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, activations, forward, pieces, reads_of
+from interp.measures.results import Table
+from interp.measures.runs import Edit, activations, forward, hooks_of, pieces, reads_of, stream_hook, stream_name
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import plotly.graph_objects as go
 
 MAX_VALUES, MAX_POSITIONS = 128, 12
 ROWS_A_VALUE = 8  # least number of reads per value for a probe
@@ -59,34 +62,81 @@ def sites(subject: Subject, batch: Batch) -> list[Site]:
     return [Site(layer, position) for layer in layers for position in [*positions, None]]
 
 
-def hook_of(subject: Subject, layer: int) -> str:
-    last = subject.model.cfg.n_layers
-    return f"blocks.{last - 1}.hook_resid_post" if layer == last else f"blocks.{layer}.hook_resid_pre"
+@dataclass(frozen=True, eq=False, repr=False)
+class Probes(Table):
+    """Probe and interchange accuracy, one row per feature and site; see `probe`. n_layers: of the model."""
+
+    n_layers: int
+    reasons: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        return "Linear probes of the residual stream: is a feature there, and is it used?"
+
+    def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> go.Figure:
+        """Draw the accuracy of the probe, or of interchange, by site (rows: features and positions)."""
+        from interp.report import figures as draw
+
+        if what not in ("probe", "along_probe", "interchange"):
+            raise InterpError(one_of("plot of probes", what, ("probe", "along_probe", "interchange")))
+        frame = self.table.dropna(subset=[what]) if len(self.table) else self.table
+        if frame.empty:
+            raise InterpError(
+                f"there is nothing to draw: {'; '.join(self.reasons.values()) or 'no feature was probed'}"
+            )
+        several = frame["position"].nunique() > 1
+        site = ["read" if one == "read" else f"position {one}" for one in frame["position"]]
+        frame = frame.assign(row=[f"{a}, {b}" if several else a for a, b in zip(frame["feature"], site)])
+        grid = frame.pivot(index="row", columns="layer", values=what).loc[list(dict.fromkeys(frame["row"]))]
+        columns = [stream_name(layer, self.n_layers) for layer in grid.columns]
+        return draw.heatmap(
+            grid.to_numpy(), columns, list(grid.index), "residual stream", "variable",
+            "probe accuracy" if what == "probe" else "interchange accuracy", ends=(0.0, 1.0), square=False,
+            show_values=grid.size <= 80,
+        )  # fmt: skip
 
 
 @torch.no_grad()
-def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
-    """Measure the probe and interchange accuracy of each feature at each site.
+def probe(
+    model: Model, feature: str | Sequence[str] | None = None, inputs: Inputs | None = None, seed: int = 0
+) -> Probes:
+    """Measure, at each layer and position, whether a feature can be read linearly, and whether the model uses it.
 
+    feature: one or several features that the task declares (default: all). inputs: at least 40 (default: at most 1,000
+    test inputs).
     Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
     value), probe (cross-fitted accuracy), fitted (accuracy of a probe fitted and tested on all inputs), interchange
     (whole vector), along_probe (only the part that the probe reads), pairs. With few, all different inputs, a
     cross-fitted probe may be worse than chance; `fitted` then shows what is linearly represented. Interchange is the
     share of answers that change as expected, on pairs whose answer must change, so an intervention without effect
-    scores 0. attrs["reasons"]: why a feature has no score. Features with more than 128 values, or fewer than 8 reads
-    per value, are left out. Raises InterpError for fewer than 40 inputs.
+    scores 0. reasons: why a feature has no score. Features with more than 128 values, or fewer than 8 reads per value,
+    are left out. Source: Alain & Bengio 2016 (probes); Geiger et al. 2021 (interchange).
+    Raises InterpError for fewer than 40 inputs and for unknown features.
+
+    Example:
+
+        >>> model = interp.load("languages/parity")
+        >>> found = interp.probe(model, "number of 1", model.task.sample(200))
+        >>> found.to_frame().query("position == 'read'")[["layer", "fitted"]].round(2).values.tolist()
+        [[0.0, 0.18], [1.0, 0.98], [2.0, 1.0]]
     """
     import pandas as pd
 
     subject = Subject.of(model)
+    batch = batch_of(subject, inputs, most=1_000)
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
-    known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
+    declared = tuple(subject.task.features(batch[slice(0, 2)]))
+    names = [feature] if isinstance(feature, str) else feature
+    for name in names or ():
+        if name not in declared:
+            raise InterpError(one_of(f"feature of task {subject.task.name}", name, declared or ["none"]))
+    known = declared if names is None else tuple(names)
     found = {name: feature_at_reads(subject, batch, name) for name in known}
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
-    inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
+    same = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
     reasons = {
         name: f"The feature {name} has values that are not whole numbers" for name in found if name not in values
     }
@@ -98,7 +148,7 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
             reasons[name] = pairs
         for site in sites(subject, batch):
             x = _at(streams[site.layer], where, site)
-            told = probe(x, value, inputs, seed)
+            told = fit_probe(x, value, same, seed)
             row = {
                 "feature": name,
                 "layer": site.layer,
@@ -116,9 +166,7 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
                     row[column] = _interchanged(subject, batch, streams, site, pairs, part)
                 row["pairs"] = len(pairs.base)
             rows.append(row)
-    table = pd.DataFrame(rows)
-    table.attrs["reasons"] = reasons
-    return table
+    return Probes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
 
 
 def _most(value: Tensor) -> float:
@@ -127,7 +175,7 @@ def _most(value: Tensor) -> float:
 
 def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length d_model"]]:
     """Return the residual stream before each layer and after the last."""
-    names = [hook_of(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
+    names = [stream_hook(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, _ in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
         _, seen = activations(subject, batch[here], names)
@@ -152,7 +200,7 @@ class Probe(NamedTuple):
     projection: Float[Tensor, "d d"]
 
 
-def probe(
+def fit_probe(
     x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"], seed: int = 0
 ) -> Probe:
     """Fit a linear probe of a discrete variable: multinomial logistic regression on whitened vectors.
@@ -274,7 +322,7 @@ def _interchanged(
     subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: Interchange, projection: Tensor | None
 ) -> float:
     """Return the share of pairs whose answer becomes the expected one if the site's vector (or its part) is changed."""
-    where, name, stream = reads_of(subject, batch), hook_of(subject, site.layer), streams[site.layer]
+    where, name, stream = reads_of(subject, batch), stream_hook(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
     at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
                  for some in (pairs.base, pairs.source))  # fmt: skip
@@ -285,7 +333,7 @@ def _interchanged(
     if site.layer == subject.model.cfg.n_layers:  # after the last layer, only the read position matters
         good = _answered(subject, final + change * (at == read)[:, None], pairs.wanted)
     else:
-        good = answered_pairs(subject, batch, pairs, lambda here: [_add(name, at[here], change[here])])
+        good = answered_pairs(subject, batch, pairs, lambda here: [Edit(name, change[here], at[here], add=True)])
     return float((good & ~_answered(subject, final, pairs.wanted)).double().mean())
 
 
@@ -299,22 +347,13 @@ def _answered(
 
 
 def answered_pairs(
-    subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
+    subject: Subject, batch: Batch, pairs: Interchange, edits: Callable[[slice], Sequence[Edit]]
 ) -> Bool[Tensor, "pairs"]:
-    """Run the bases with hooks for each slice of pairs; return the mask of pairs with the expected answer."""
+    """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
     where, found = reads_of(subject, batch), []
     for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
         bases = pairs.base[here]
-        out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks(here))
+        out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks_of(edits(here)))
         logits = out[torch.arange(len(bases)), where.positions[bases]].double().cpu()
         found.append(correct(logits, pairs.wanted[here], subject.decision))
     return torch.cat(found)
-
-
-def _add(name: str, at: Tensor, change: Float[Tensor, "rows d_model"]) -> Hook:
-    def put(stream: Tensor, hook: object) -> Tensor:
-        changed = stream.clone()
-        changed[torch.arange(len(stream)), at] += change.to(stream)
-        return changed
-
-    return name, put

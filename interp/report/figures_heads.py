@@ -30,13 +30,14 @@ _FINE_NEAR_ONE = [[1 - (1 - place) ** 2, color] for place, color in theme.scale(
 SMALLEST_RATIO, LARGEST_RATIO = 1e-12, 1e12
 
 
-def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None = None) -> go.Figure:
+def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[object] | None = None) -> go.Figure:
     """Draw one metric of single heads (diagonal) and of pairs of heads (Figure 3).
 
     The color scale is finer near 1: .967, .981 and 1 have three different colors.
 
     Args:
-        frame: one row per group: `heads` (a tuple of ints), `size`, and the metric; groups of 3 or more are left out.
+        frame: one row per group: `heads` (a tuple of numbers or names), `size`, and the metric; groups of 3 or more are
+            left out.
         order: the order of the heads, for example by category (default: by number).
 
     Raises:

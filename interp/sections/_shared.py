@@ -13,11 +13,11 @@ from interp import words
 from interp.errors import UnsupportedError
 from interp.measures import memorization
 from interp.measures.circuits import number_circuits
-from interp.measures.components import components, not_additive
+from interp.measures.components import direct_logit_attribution, not_additive
 from interp.measures.counting import CountingModel, attention_by_relation
+from interp.measures.head_types import head_types
 from interp.measures.heads import category, group_metrics
 from interp.measures.languages import language_of
-from interp.measures.looks import looks
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
@@ -147,9 +147,9 @@ def _surveyed(subject: Subject, batch: Batch) -> None:
 
 
 def _looked(subject: Subject, batch: Batch) -> None:
-    looks(subject, batch, "read")
+    head_types(subject, batch, "read")
     if not_additive(subject) is None:
-        components(subject, batch)
+        direct_logit_attribution(subject, batch)
 
 
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:

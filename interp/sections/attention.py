@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from interp.measures.attention_tables import attention_by_position, attention_by_token
-from interp.measures.looks import KINDS, looks
+from interp.measures.attention import attention_by_position, attention_by_token
+from interp.measures.head_types import KINDS, head_types
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
@@ -35,7 +35,7 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
     return (
         attention_by_position(subject, batch) if short else None,
         attention_by_token(subject, batch, only_reads=reads) if few else None,
-        looks(subject, batch, "read") if reads else None,
+        head_types(subject, batch, "read").to_frame() if reads else None,
     )
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from interp import words
-from interp.measures.attention import ov_circuit, qk_circuit
-from interp.measures.circuits import composition, no_circuits, no_table, singular_values, token_circuits
+from interp.measures.circuits import (
+    composition,
+    no_circuits,
+    no_table,
+    ov_circuit,
+    qk_circuit,
+    singular_values,
+    token_circuits,
+)
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections._shared import numbers_in_words
@@ -19,7 +26,8 @@ def circuits(study: Study, report: Report) -> None:
     """Show circuits as in Elhage et al. 2021; exact token tables are in the section token_circuits instead."""
     subject, cfg = study.subject, study.model.cfg
     n_heads = cfg.n_layers * cfg.n_heads
-    values = singular_values(subject)
+    found = singular_values(subject)
+    values = found.to_frame().copy()
     values["head"] = [f"{layer}.{head}" for layer, head in zip(values["layer"], values["head"])]
     largest = values[values["index"] == 0].pivot(index="head", columns="circuit", values="value")
     shares = values.assign(square=values["value"] ** 2).groupby(["head", "circuit"])["square"]
@@ -38,15 +46,8 @@ def circuits(study: Study, report: Report) -> None:
         "The largest singular value of each circuit, and its effective rank: with s the squared singular values, the "
         "square of their sum divided by the sum of their squares.",
     )
-    if 1 < n_heads <= MOST_HEADS or values["index"].max() > 0:
-        shown = values[values["head"].isin(table["head"][:MOST_HEADS])]
-        shown = shown.assign(which=shown["circuit"] + " of head " + shown["head"])
-        if len(shown["which"].unique()) <= 12:
-            report.add_figure(
-                "circuits_singular",
-                draw.lines(shown, "index", "value", "which", x_title="index", y_title="singular value", markers=True),
-                "Singular values of W_QK and W_OV, the largest first.",
-            )
+    if (n_heads > 1 or values["index"].max() > 0) and values["matrix"].nunique() <= 12:
+        report.add_figure("circuits_singular", found.plot(), "Singular values of W_QK and W_OV, the largest first.")
     cells = n_heads * study.task.d_vocab * max(study.task.d_vocab, study.task.n_out)
     if not subject.count_space and cells <= MOST_CELLS and n_heads <= MOST_HEADS:
         _tables(study, report)

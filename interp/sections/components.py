@@ -8,19 +8,18 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.measures.components import Components, components, not_additive
+from interp.measures.components import SHOWN, Attribution, direct_logit_attribution, not_additive
 from interp.populations import NORMAL_95, Population
 from interp.report import Report
-from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.words import counted, either, number
 
-SHOWN, MOST_SAID, ROUNDING = 40, 4, 1e-13
-"""Largest numbers of parts in a figure and of right answers in the sentence, and rounding error of a share."""
+MOST_SAID = 4
+"""Largest number of right answers in the sentence."""
 
 
 def population(study: Study) -> Population:
-    return study.population("components", components)
+    return study.population("components", direct_logit_attribution)
 
 
 def half_width(values: Tensor, inputs: Population) -> float:
@@ -36,7 +35,7 @@ def largest(values: Float[Tensor, "reads components"], inputs: Population) -> li
     return [best, *(i for i in tied if i != best)]
 
 
-def sentence(found: Components, inputs: Population, word: Callable[[int], str]) -> str:
+def sentence(found: Attribution, inputs: Population, word: Callable[[int], str]) -> str:
     """Return a sentence on the part that adds most, for each right answer if they are few, or for all together."""
     answers = found.classes.unique().tolist()
     said = []
@@ -54,9 +53,8 @@ def sentence(found: Components, inputs: Population, word: Callable[[int], str]) 
 def make(study: Study, report: Report) -> None:
     """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)
-    found: Components = study.on_population("components", inputs)
+    found: Attribution = study.on_population("components", inputs)
     table = found.to_frame()
-    table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     mean = float(found.difference.mean())
     report.section(
@@ -67,11 +65,10 @@ def make(study: Study, report: Report) -> None:
         f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}. "
         + sentence(found, inputs, study.task.word),
     )
-    shown = table.loc[sorted(by_size.index[:SHOWN])]
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
     report.add_figure(
         "components",
-        draw.bars(shown, "component", "effect", "kind", x_title="part", y_title="logits", error="spread"),
+        found.plot(),
         f"Mean over the answers; whiskers are one standard deviation.{more}",
     )
     report.add_table(
@@ -81,16 +78,8 @@ def make(study: Study, report: Report) -> None:
         f"answers for which the part favors the rival. Measured {inputs.measured}.",
     )
     if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
-        by_answer = found.by_answer(study.task.word)
-        matrix = by_answer.pivot(index="component", columns="answer", values="effect").loc[table["component"]]
-        matrix = matrix[list(dict.fromkeys(by_answer["answer"]))]  # in the order of the task's outputs
         report.add_figure(
-            "components_by_answer",
-            draw.heatmap(
-                matrix.to_numpy(), list(matrix.columns), list(matrix.index), "right answer", "part", "logits", 0.0,
-                square=False,
-            ),
-            "The same, separately for each right answer.",
-        )  # fmt: skip
+            "components_by_answer", found.plot(by_answer=True), "The same, separately for each right answer."
+        )
     report.add_fact("largest_component", str(by_size["component"].iloc[0]))
     report.add_fact("mean_difference", mean)

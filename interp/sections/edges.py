@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 
 from interp import words
-from interp.measures.edges import edge_effects, edges, nodes
+from interp.measures.edges import edges, nodes, path_patching
 from interp.measures.pairs import make_pairs
 from interp.measures.runs import forward
 from interp.measures.subject import Subject
 from interp.populations import SIZES
 from interp.report import Report
-from interp.report import figures as draw
 from interp.sections.base import CHEAP, Study, section
 from interp.tasks import Batch
 
@@ -41,35 +40,25 @@ def cost(study: Study) -> float:
 
 
 def _some(subject: Subject, batch: Batch) -> None:
-    edge_effects(subject, make_pairs(subject, batch=batch))
+    path_patching(subject, batch)
 
 
 @section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge."""
     inputs = study.population("edges", _some, fixed=False, seconds=CHEAP)  # the clean inputs of the pairs
-    given = make_pairs(study.subject, batch=inputs.batch)
-    found = edge_effects(study.subject, given)
+    result = path_patching(study.subject, inputs.batch)
+    found = result.to_frame()
     best = found.loc[found["recovered"].abs().idxmax()]
     report.section(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
         "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"
-        f"On {words.counted(len(given), 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
+        f"On {words.counted(result.pairs, 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
         f"{best['sender']} to {best['receiver']}: it recovers "
         f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference.",
     )
-    order = [str(node) for node in nodes(study.subject)]
-    matrix = found.pivot(index="sender", columns="receiver", values="recovered")
-    matrix = matrix.reindex(index=order[:-1], columns=order[1:])
-    report.add_figure(
-        "edges",
-        draw.heatmap(
-            matrix.to_numpy(), list(matrix.columns), list(matrix.index), "reads", "writes", "recovered", 0.0,
-            square=False, show_values=matrix.size <= 100,
-        ),
-        "The effect of every edge. Cells without color are not edges.",
-    )  # fmt: skip
+    report.add_figure("edges", result.plot(), "The effect of every edge. Cells without color are not edges.")
     ordered = found.reindex(found["recovered"].abs().sort_values(ascending=False).index).reset_index(drop=True)
     report.add_table("edges", ordered, "All edges, the strongest first.", max_rows=20)
     report.add_fact("strongest_edge", f"{best['sender']} -> {best['receiver']}")

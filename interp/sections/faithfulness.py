@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from interp import words
-from interp.measures.ablation import ablate
-from interp.measures.faithfulness import CircuitTest, evaluate_circuit
+from interp.measures.ablation import scores_without
+from interp.measures.faithfulness import TOLERANCE, CircuitTest, evaluate_circuit, fewest
 from interp.measures.runs import heads_of
 from interp.measures.subject import Subject
 from interp.populations import SECONDS, Population
@@ -24,15 +24,13 @@ def needs(study: Study) -> str | None:
     return f"{n} heads are too many to ablate one by one" if n > 200 else None
 
 
-TOLERANCE = 0.01
-"""A circuit suffices if its accuracy is at most this much below the model's."""
 TIMED = 6
 """Number of ablations that are timed; the section makes about 40."""
 
 
 def _some(subject: Subject, batch: Batch) -> None:
     """Run a part of the work, which is timed to choose the number of inputs."""
-    ablate(subject, [[part] for part in heads_of(subject)[:TIMED]], batch, "mean", batch)
+    scores_without(subject, [[part] for part in heads_of(subject)[:TIMED]], batch, "mean", batch)
 
 
 def population(study: Study) -> Population:
@@ -48,15 +46,12 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
-    low, high = 0, len(order)
-    while low < high:  # accuracy may fall as the set grows, so the report measures the final set
-        size = (low + high) // 2 if low else 0
+
+    def enough(size: int) -> bool:  # accuracy may fall as the set grows, so the report measures the final set
         found = evaluate_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
-        if found.circuit.accuracy >= found.model.accuracy - TOLERANCE:
-            high = size
-        else:
-            low = size + 1
-    return evaluate_circuit(subject, heads=order[:low], test=test, reference=train)
+        return found.circuit.accuracy >= found.model.accuracy - TOLERANCE
+
+    return evaluate_circuit(subject, heads=order[: fewest(len(order), enough)], test=test, reference=train)
 
 
 def sentence(found: CircuitTest, n: int, population: Population) -> str:

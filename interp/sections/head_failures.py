@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.attention_shares import attention_shares
-from interp.measures.looks import looks
+from interp.measures.attention_ratios import attention_shares
+from interp.measures.head_types import head_types
 from interp.measures.outputs import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
@@ -80,7 +80,7 @@ def divided(study: Study) -> bool:
         return True
     rows = study.once(shared.rows, "test")
     read = study.subject.read_mask(rows).any(1).nonzero()[:8, 0]
-    return bool(looks(study.subject, rows[read], "read")["entropy"].notna().all())
+    return bool(head_types(study.subject, rows[read], "read")["entropy"].notna().all())
 
 
 def shares(study: Study) -> pd.DataFrame:

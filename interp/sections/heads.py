@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from interp import words
-from interp.measures.looks import KINDS
+from interp.measures.head_types import KINDS
 from interp.measures.survey import MODES
 from interp.populations import Population
 from interp.report import Report
@@ -156,11 +156,11 @@ def looking(table: pd.DataFrame) -> str:
     """Caption for the attention columns."""
     if normalized(table):
         return (
-            "Columns entropy to after_same: attention from the read positions (entropy and uniform in nats, the others "
+            "Columns entropy to induction: attention from the read positions (entropy and uniform in nats, the others "
             "as shares)."
         )
     return (
-        "Columns self to after_same: the head's scores summed over the keys of each kind, averaged over the read "
+        "Columns self to induction: the head's scores summed over the keys of each kind, averaged over the read "
         "positions. Without a softmax, they are not shares of attention."
     )
 
@@ -209,7 +209,7 @@ def induction(table: pd.DataFrame) -> str:
 
     "" without softmax, because raw scores are not shares of attention.
     """
-    heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["after_same"] > 0.5)]
+    heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["induction"] > 0.5)]
     return (
         "From the read positions, these heads attend mostly to the position after an earlier occurrence of "
         "the same token (induction): "

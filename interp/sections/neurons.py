@@ -6,7 +6,8 @@ import pandas as pd
 
 from interp import words
 from interp.measures.embeddings import cycle_place, neuron_spectra
-from interp.measures.neurons import Neuron, feature_at_reads, neurons_that_matter, no_neurons, response
+from interp.measures.neurons import feature_at_reads, neurons_that_matter, no_neurons, response
+from interp.measures.runs import Neuron
 from interp.measures.subject import Subject
 from interp.populations import Population
 from interp.report import Report

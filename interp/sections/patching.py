@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.pairs import MAX_POSITIONS, Patched, make_pairs, patch
+from interp.measures.pairs import make_pairs
+from interp.measures.patching import MAX_POSITIONS, Patched, activation_patching
 from interp.measures.runs import heads_of, mlps_of
 from interp.measures.subject import Subject
 from interp.populations import NORMAL_95, Population
 from interp.report import Report
-from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -42,11 +42,11 @@ def places(study: Study) -> bool:
 
 
 def _by_place(subject: Subject, batch: Batch) -> Patched:
-    return patch(subject, make_pairs(subject, batch=batch), by_place=True)
+    return activation_patching(subject, batch, by_position=True)
 
 
 def _by_part(subject: Subject, batch: Batch) -> Patched:
-    return patch(subject, make_pairs(subject, batch=batch))
+    return activation_patching(subject, batch)
 
 
 def population(study: Study) -> Population:
@@ -85,44 +85,24 @@ def make(study: Study, report: Report) -> None:
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Among single parts, {words.either(first['part'])} recovers most: {most}"
+        f"Among single parts, {words.either(first['site'])} recovers most: {most}"
         f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2)})'}.",
     )
-    stream = found.stream.pivot(index="layer", columns="position", values="recovered")
-    stream = stream[list(dict.fromkeys(found.stream["position"]))]
-    last = study.model.cfg.n_layers
-    names = [f"after layer {last - 1}" if layer == last else f"before layer {layer}" for layer in stream.index]
     report.add_figure(
         "patching_stream",
-        draw.heatmap(
-            stream.to_numpy(), list(stream.columns), names, "position" if found.by_index else "positions",
-            "residual stream", "recovered", 0.0, square=False, show_values=stream.size <= 60,
-        ),
+        found.plot("stream"),
         "The residual stream, patched before each layer and at one position at a time."
         if found.by_index
         else "The residual stream, patched before each layer; rows have different lengths, so positions are grouped.",
-    )  # fmt: skip
-    report.add_figure(
-        "patching_parts",
-        draw.bars(found.parts, "part", "recovered", "kind", x_title="part that is patched", y_title="recovered"),
-        "Heads and MLPs, each patched at all positions.",
     )
+    report.add_figure("patching_parts", found.plot("parts"), "Heads and MLPs, each patched at all positions.")
     if len(found.at_positions):
-        grid = found.at_positions.pivot(index="part", columns="position", values="recovered")
-        grid = grid.loc[list(dict.fromkeys(found.at_positions["part"])), list(stream.columns)]
-        report.add_figure(
-            "patching_heads",
-            draw.heatmap(
-                grid.to_numpy(), list(grid.columns), list(grid.index), "position" if found.by_index else "positions",
-                "head", "recovered", 0.0, square=False, show_values=grid.size <= 60,
-            ),
-            "Each head, patched at one position at a time.",
-        )  # fmt: skip
+        report.add_figure("patching_heads", found.plot("heads"), "Each head, patched at one position at a time.")
     report.add_table(
         "patching",
-        found.parts.drop(columns=["layer", "head"]),
+        found.parts.drop(columns=["layer", "head", "position"]).rename(columns={"site": "part"}),
         f"On {words.counted(found.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
         "standard error. flipped: share of the answers that the patch changes to the right answer of the clean input.",
     )
-    report.add_fact("patched_most", words.either(first["part"]))
+    report.add_fact("patched_most", words.either(first["site"]))
     report.add_fact("recovered_most", float(np.round(best["recovered"], 6)))

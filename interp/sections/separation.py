@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.attention import attention_ratios
+from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
 from interp.report import Report
 from interp.report import figures as draw
@@ -100,7 +100,7 @@ def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
     heads = study.once(shared.singles, C)
     if len(study.task.counted) == 3:
         batch = None if subject.count_space else study.once(shared.rows, "test")
-        ratios = attention_ratios(subject, at=subject.read_at, tokens=study.task.counted, batch=batch)
+        ratios = token_ratios(subject, at=subject.read_at, tokens=study.task.counted, batch=batch)
         heads = heads.merge(ratios, on="head")
     heads = heads.merge(head_weights(subject), on="head")
     if study.once(shared.n_reads) > 1:

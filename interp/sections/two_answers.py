@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import torch
 
 from interp import words
-from interp.measures.attention import attention_ratios
+from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import logit_distributions
 from interp.measures.interventions import reweight_attention
 from interp.measures.planes import head_planes
@@ -127,7 +127,7 @@ def ratios(study: Study, report: Report) -> None:
     subject, counted = study.subject, study.task.counted
     batch = None if subject.count_space else study.once(shared.rows, "test")
     table = study.once(shared.singles).merge(
-        attention_ratios(subject, at=subject.read_at, tokens=counted, batch=batch), on="head"
+        token_ratios(subject, at=subject.read_at, tokens=counted, batch=batch), on="head"
     )
     one, two, three = counted
     report.section(f"Attention at '{subject.read_at}'")
@@ -184,16 +184,16 @@ def reweighting(
     )
     swept = {
         "w01": (fit(w01=w01), "Figure 8"),
-        "w02": (fit(w02=w02), "Figure 9"),
+        "w02": (fit(w01=1.0, w02=w02), "Figure 9"),
     }
     captions = {
         "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
         "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",
     }
-    for key, (frame, figure) in swept.items():
+    for key, (found, figure) in swept.items():
         report.add_figure(
             f"intervention_{key}",
-            draw.intervention_curve(frame.rename(columns={key: "ratio"}), x=key, tokens=counted),
+            found.plot(key),
             f"{captions[key]}: mean s-acc over the heads, the band is one standard deviation ({figure}).",
         )
-        report.add_table(f"intervention_{key}", frame, "The same as numbers, one row per head.", max_rows=8)
+        report.add_table(f"intervention_{key}", found.to_frame(), "The same as numbers, one row per head.", max_rows=8)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Literal
 
-from interp.measures.variables import variables
+from interp.measures.subject import Subject
+from interp.measures.variables import Probes, probe
 from interp.populations import Population
 from interp.report import Report
-from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.tasks import Batch
 
 MOST_LAYERS, MOST_WIDTH = 12, 1024
 
@@ -22,18 +23,23 @@ def needs(study: Study) -> str | None:
 
 
 def population(study: Study) -> Population:
-    return study.population("variables", variables, most=1_000)
+    return study.population("variables", _every, most=1_000)
+
+
+def _every(subject: Subject, batch: Batch) -> Probes:
+    return probe(subject, inputs=batch)
 
 
 @section("variables", title="Variables", order=750, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
-    table: pd.DataFrame = study.on_population("variables", inputs)
+    found: Probes = study.on_population("variables", inputs)
+    table = found.to_frame()
     if table.empty:
         report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
-    reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
+    reasons = "".join(f" {reason}." for reason in found.reasons.values())
     report.section(
         "Variables",
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
@@ -41,29 +47,17 @@ def make(study: Study, report: Report) -> None:
         "input (interchange): either the whole vector, or only the directions that the probe reads. The model should "
         "then answer as if this variable alone had changed." + reasons,
     )
-    for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy")):
-        if table[quantity].isna().all():
-            continue
-        frame = table.dropna(subset=[quantity])
-        sites = frame["position"].unique()
-        matrix = frame.assign(
-            site=["read" if p == "read" else f"position {p}" for p in frame["position"]] if len(sites) > 1 else "read"
-        )
-        matrix["row"] = matrix["feature"] + (", " + matrix["site"] if len(sites) > 1 else "")
-        grid = matrix.pivot(index="row", columns="layer", values=quantity).loc[list(dict.fromkeys(matrix["row"]))]
-        last = study.model.cfg.n_layers
-        columns = [f"after layer {last - 1}" if layer == last else f"before layer {layer}" for layer in grid.columns]
-        report.add_figure(
-            f"variables_{quantity}",
-            draw.heatmap(
-                grid.to_numpy(), columns, list(grid.index), "residual stream", "variable", title, ends=(0.0, 1.0),
-                square=False, show_values=grid.size <= 80,
-            ),
-            "Accuracy of the linear probe."
-            if quantity == "probe"
-            else "Interchange of the directions that the probe reads: among pairs of inputs whose answer should "
+    quantities: tuple[Literal["probe", "along_probe"], ...] = ("probe", "along_probe")
+    for quantity in quantities:
+        if table[quantity].notna().any():
+            report.add_figure(
+                f"variables_{quantity}",
+                found.plot(quantity),
+                "Accuracy of the linear probe."
+                if quantity == "probe"
+                else "Interchange of the directions that the probe reads: among pairs of inputs whose answer should "
                 "change, the share that gets the expected answer.",
-        )  # fmt: skip
+            )
     report.add_table(
         "variables",
         table,

@@ -158,7 +158,8 @@ class Count01(Task):
         rows = torch.arange(len(batch), device=at.device)
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[rows, at] = batch.labels.long()
-        classes[rows, at + 1] = EOS
+        whole = at + 1 < batch.lengths  # a sentence may be cut off after '='
+        classes[rows[whole], at[whole] + 1] = EOS
         return classes
 
     def parse(self, text: str) -> list[int]:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from interp.architecture.problems import as_device, as_dtype, model_problems
-from interp.budget import SEED_LIMIT, most
+from interp.budget import SEED_LIMIT, check_size, most
 from interp.errors import InterpError, SpecError, as_path, of_type, one_of, quoted, short
 from interp.files import no_empty_folder
-from interp.spec import Construction, ModelSpec
+from interp.spec import Construction, Layer, ModelSpec, Training
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
 from interp.training.compiled.encoder_engine import FusedEncoderEngine
@@ -88,7 +88,7 @@ def choose_engine(
 
 
 def train(
-    spec: ModelSpec,
+    spec: ModelSpec | str,
     seeds: Iterable[int] = (0,),
     *,
     task: Task | None = None,
@@ -99,9 +99,12 @@ def train(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: Progress | bool | None = None,
+    **sizes: Any,
 ) -> list[TaskModel]:
     """Train one model per seed, all together; up to rounding, a model does not depend on the others.
 
+    spec: a ModelSpec, or the name of a task, with the fields of ModelSpec, Layer and Training that are not the defaults
+    as `sizes`, such as d_model=32, n_layers=2, n_heads=4, epochs=20 (d_head is d_model / n_heads unless it is given).
     task: the spec's task, needed if it has your own tables, because the spec only has their hash.
     seeds: each determines a model's initialization and the order or sampling of its training data. snapshots: epochs
     whose models are kept in `.snapshots` (0 is the initialization). folder: where the state of the run is saved; with
@@ -116,13 +119,15 @@ def train(
 
     Example:
 
-        >>> layer = interp.Layer(n_heads=2, d_head=4)
-        >>> recipe = interp.Training(data="fresh", samples_per_epoch=64, batch_size=32, epochs=2)
-        >>> spec = interp.ModelSpec(task="count01", d_model=8, layers=(layer,), readout_at="=", origin=recipe)
-        >>> models = interp.train(spec, seeds=range(2))
+        >>> fresh = {"data": "fresh", "samples_per_epoch": 64, "batch_size": 32}
+        >>> models = interp.train("count01", seeds=range(2), d_model=8, n_heads=2, epochs=2, **fresh)
         >>> [model.seed for model in models], models[0].history["epoch"].tolist()
         ([0, 1], [0, 1, 2])
     """
+    if isinstance(spec, str):
+        spec = spec_of(spec, **sizes)
+    elif sizes:
+        raise InterpError(f"{', '.join(sizes)}: give sizes with a task's name, or in the spec, not with a ModelSpec")
     runner, run = train_parameters(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
         resume=resume, progress=progress,
@@ -132,6 +137,33 @@ def train(
     if lost:
         raise Diverged(spec, lost, models)
     return models
+
+
+def spec_of(task: str, n_layers: int = 1, **sizes: Any) -> ModelSpec:
+    """Return the spec of a task's model with equal layers, from the fields of ModelSpec, Layer and Training by name.
+
+    Raises InterpError for unknown tasks and fields, and SpecError with the spec's problems.
+    """
+    make_task(task)
+    check_size("n_layers", n_layers)
+    fields: dict[type[Any], dict[str, Any]] = {ModelSpec: {}, Layer: {}, Training: {}}
+    for name, value in sizes.items():
+        kind = next((kind for kind in fields if name in kind.model_fields and name not in _MADE), None)
+        if kind is None:
+            known = [name for kind in fields for name in kind.model_fields if name not in _MADE]
+            raise InterpError(one_of("size", name, ["n_layers", *known]))
+        fields[kind][name] = value
+    d_model, n_heads = fields[ModelSpec].get("d_model"), fields[Layer].get("n_heads", 1)
+    if d_model is None:
+        raise InterpError(f"d_model is missing: interp.train({task!r}, d_model=32, n_heads=4)")
+    if "d_head" not in fields[Layer] and isinstance(d_model, int) and isinstance(n_heads, int) and n_heads > 0:
+        fields[Layer]["d_head"] = max(1, d_model // n_heads)
+    layers, recipe = [dict(fields[Layer]) for _ in range(n_layers)], {"kind": "training", **fields[Training]}
+    return ModelSpec.from_dict({"task": task, "layers": layers, "origin": recipe, **fields[ModelSpec]})
+
+
+_MADE = ("schema_version", "task", "layers", "origin", "kind")
+"""Fields that spec_of makes."""
 
 
 def train_parameters(

@@ -12,7 +12,7 @@ import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.listing import list_models
-from interp.measures.ablation import ablate, aligned, by_position, draw_donors
+from interp.measures.ablation import aligned, by_position, draw_donors, scores_without
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
 
@@ -63,9 +63,10 @@ def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
     batch = short(subject, 24 if name in NAMES else 6)
     table = interp.ablate_heads(subject, "singles", test=batch)
     n_heads = subject.model.cfg.n_heads
-    assert list(table["heads"]) == [(), *((i,) for i in range(n_heads * subject.model.cfg.n_layers))]
+    n_layers = subject.model.cfg.n_layers
+    assert list(table["heads"]) == [(), *((f"{i}.{j}",) for i in range(n_layers) for j in range(n_heads))]
     assert table["accuracy"][0] == pytest.approx(accuracy_by_hand(subject, batch, 0, slice(0, 0), 0.0), abs=1e-12)
-    for (number,), layer, accuracy in zip(table["heads"][1:], table["layer"][1:], table["accuracy"][1:]):
+    for number, (layer, accuracy) in enumerate(zip(table["layer"][1:], table["accuracy"][1:])):
         assert layer == number // n_heads
         wanted = accuracy_by_hand(subject, batch, layer, number % n_heads, 0.0)
         assert accuracy == pytest.approx(wanted, abs=1e-12)
@@ -108,9 +109,9 @@ def test_heads_have_the_same_names_in_every_measure() -> None:
     batch = subject.task.sample(60, seed=1)
     by_number = interp.ablate_heads(subject, [(2,), (0, 2)], test=batch)
     by_name = interp.ablate_heads(subject, [("1.0",), ("head 0.0", "head 1.0")], test=batch)
-    assert by_name["heads"].tolist() == by_number["heads"].tolist() == [(), (2,), (0, 2)]
+    assert by_name["heads"].tolist() == by_number["heads"].tolist() == [(), ("1.0",), ("0.0", "1.0")]
     assert by_name["loss"].tolist() == by_number["loss"].tolist()
-    assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == (1, 0)  # heads 0.1 and 0.0
+    assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == ("0.1", "0.0")  # heads 0.1 and 0.0
     with pytest.raises(InterpError, match=r"\(1, 0\) is a group of two heads; head 1.0 is 'head 1.0' or its number, 2"):
         interp.evaluate_circuit(subject, heads=[(1, 0)], test=batch)
     kept = [interp.evaluate_circuit(subject, heads=[head], test=batch, draws=0).kept for head in (2, "1.0", "head 1.0")]
@@ -166,7 +167,7 @@ def test_resampling_is_the_value_of_the_donor(name) -> None:
 
     fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
-    (score,) = ablate(subject, [[Part(0, 0)]], batch, "resample", batch, seed=3)
+    (score,) = scores_without(subject, [[Part(0, 0)]], batch, "resample", batch, seed=3)
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
     assert score.loss == pytest.approx(float(wanted), rel=1e-5)
 
@@ -176,7 +177,7 @@ def test_silenced_everything_leaves_a_guess() -> None:
     subject = standin("ends")
     batch = subject.task.sample(400, seed=1)
     parts = [Part(layer, head) for layer in range(3) for head in (None, 0, 1)]
-    (score,) = ablate(subject, [parts], batch)
+    (score,) = scores_without(subject, [parts], batch)
     share = float(batch.labels.double().mean())
     assert score.accuracy in (pytest.approx(share), pytest.approx(1 - share))
 

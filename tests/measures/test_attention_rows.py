@@ -7,7 +7,7 @@ import torch
 from standins import standin
 
 import interp
-from interp.measures.attention_rows import attention_rows
+from interp.measures.attention import attention_rows
 from interp.measures.subject import Subject
 
 

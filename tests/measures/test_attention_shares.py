@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import interp
-from interp.measures.attention_shares import attention_shares
+from interp.measures.attention_ratios import attention_shares
 from interp.measures.subject import Subject
 from interp.tasks import Count01
 

@@ -14,9 +14,16 @@ import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
-from interp.measures.attention import ov_circuit, qk_circuit
-from interp.measures.attention_tables import attention_by_position, attention_by_token
-from interp.measures.circuits import composition, factors, number_circuits, singular_values, token_circuits
+from interp.measures.attention import attention_by_position, attention_by_token
+from interp.measures.circuits import (
+    composition,
+    factors,
+    number_circuits,
+    ov_circuit,
+    qk_circuit,
+    singular_values,
+    token_circuits,
+)
 from interp.measures.embeddings import (
     cosines,
     fourier_power,
@@ -92,7 +99,7 @@ def test_the_norm_s_gain_and_centering_are_folded_in() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_singular_values_are_those_of_the_matrices(name) -> None:
     subject = standin(name)
-    table = singular_values(subject)
+    table = singular_values(subject).to_frame()
     for (layer, head, circuit), part in table.groupby(["layer", "head", "circuit"]):
         q, k, v, o = factors(subject, Part(layer, head))
         dense = torch.linalg.svdvals(q @ k.T if circuit == "QK" else v @ o)[: len(part)]

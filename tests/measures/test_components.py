@@ -12,7 +12,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.circuits import token_circuits
-from interp.measures.components import components, contrast
+from interp.measures.components import contrast, direct_logit_attribution
 from interp.measures.outputs import head_outputs
 from interp.measures.subject import Subject
 from interp.measures.survey import survey
@@ -59,7 +59,7 @@ def by_hand(name: str, subject: Subject, batch: interp.Batch) -> dict[str, torch
 def test_every_component_of_a_strangers_model(name) -> None:
     subject = standin(name)
     batch = subject.task.sample(30, seed=5)
-    found, wanted = components(subject, batch), by_hand(name, subject, batch)
+    found, wanted = direct_logit_attribution(subject, batch), by_hand(name, subject, batch)
     torch.testing.assert_close(found.difference, wanted.pop("difference"), rtol=0, atol=1e-5)
     assert set(found.parts["component"]) == set(wanted)
     for column, component in enumerate(found.parts["component"]):
@@ -67,7 +67,7 @@ def test_every_component_of_a_strangers_model(name) -> None:
     torch.testing.assert_close(found.values.sum(1), found.difference, rtol=0, atol=2e-5)
     table = found.to_frame().set_index("component")
     assert table["effect"].sum() == pytest.approx(float(found.difference.mean()), abs=1e-5)
-    words = found.by_answer({0: "no", 1: "yes"}.get if len(found.classes.unique()) == 2 else str)
+    words = found.by_answer()
     assert words.groupby("answer")["effect"].sum().to_numpy().shape == (subject.task.n_out,)
 
 
@@ -75,7 +75,7 @@ def test_every_component_of_a_strangers_model(name) -> None:
 def test_shipped_models_add_up(name) -> None:
     model = interp.load(name)
     batch = model.task.sample(12, model.task.splits[-1], seed=1)
-    found = components(model, batch)
+    found = direct_logit_attribution(model, batch)
     assert float((found.values.sum(1) - found.difference).abs().max()) < 1e-3
     right = (model.predict(batch.tokens) == batch.labels).numpy()
     assert ((found.difference > 0).numpy() == right).all()  # what decides is the sign of the difference
@@ -88,7 +88,7 @@ def test_shipped_models_add_up(name) -> None:
 def test_what_is_no_sum_is_refused(name, sentence) -> None:
     model = interp.load(name)
     with pytest.raises(UnsupportedError, match=sentence):
-        components(model, model.task.sample(4, model.task.splits[-1]))
+        direct_logit_attribution(model, model.task.sample(4, model.task.splits[-1]))
 
 
 def test_a_part_that_is_not_seen_is_noticed() -> None:
@@ -98,13 +98,13 @@ def test_a_part_that_is_not_seen_is_noticed() -> None:
     handle = model.unembed.register_forward_hook(lambda module, inputs, out: out * torch.tensor([1.0, 2.0, 3.0]))
     try:
         with pytest.raises(InterpError, match="direct attribution misses a part of this model"):
-            components(subject, batch)
+            direct_logit_attribution(subject, batch)
     finally:
         handle.remove()
 
 
 def test_effect_and_spread_are_mean_and_deviation_over_reads() -> None:
-    found = components(standin("recall"), standin("recall").task.sample(5, seed=1))
+    found = direct_logit_attribution(standin("recall"), standin("recall").task.sample(5, seed=1))
     table, values = found.to_frame(), found.values.numpy()
     for column, row in enumerate(table.itertuples()):
         own = values[:, column]
@@ -120,7 +120,7 @@ def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
     ours = Subject.of(interp.load(theirs.model, task=theirs.task))
     assert isinstance(ours.model, interp.TaskModel)
     batch = theirs.task.sample(20, seed=6)
-    found, wanted = (components(subject, batch) for subject in (ours, theirs))
+    found, wanted = (direct_logit_attribution(subject, batch) for subject in (ours, theirs))
     added = set(found.parts["component"])
     assert added <= set(wanted.parts["component"])  # positions that are zero throughout are none
     for column, component in enumerate(wanted.parts["component"]):
@@ -152,12 +152,12 @@ def test_half_precision_adds_up_to_its_own_rounding() -> None:
     """In bfloat16 parts and outputs are rounded at 1 part in 256: no reason to say that a part is missing."""
     subject = standin("balance")
     batch = subject.task.sample(50, seed=2)
-    exact = components(subject, batch)
+    exact = direct_logit_attribution(subject, batch)
     half = copy.deepcopy(subject.model)
     half.to(torch.bfloat16, print_details=False)
-    found = components(replace(subject, model=half), batch)
+    found = direct_logit_attribution(replace(subject, model=half), batch)
     size = float(exact.values.abs().sum(1).mean())
     assert (found.to_frame()["effect"] - exact.to_frame()["effect"]).abs().max() < 0.02 * size
     half.unembed.register_forward_hook(lambda module, given, out: 2 * out)  # what attribution does not see
     with pytest.raises(InterpError, match="direct attribution misses a part"):
-        components(replace(subject, model=half), batch)
+        direct_logit_attribution(replace(subject, model=half), batch)

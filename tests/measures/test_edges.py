@@ -8,7 +8,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.edges import Edge, check_edges, edge_effects, edges, nodes, run_edges
+from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching, run_edges
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.pairs import make_pairs
 from interp.measures.runs import forward
@@ -83,7 +83,7 @@ def test_every_edge_by_hand(name) -> None:
         flat = out.flatten(0, -2)
         return float((flat[rows, right] - flat[rows, wrong])[differ].mean())
 
-    table = edge_effects(subject, pairs)
+    table = path_patching(subject, pairs).to_frame()
     assert len(table) == len(edges(subject))
     for row in table.itertuples():
         # Freeze all but the receiver at the corrupted run; then only the receiver's change goes on.

@@ -12,7 +12,7 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.ablation import ablate
+from interp.measures.ablation import scores_without
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.runs import heads_of
 
@@ -34,7 +34,7 @@ def test_complements_are_silenced(mode) -> None:
     found = evaluate_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, test=test, reference=reference, seed=3)
     heads = heads_of(subject)
     rest = [heads[i] for i in (1, 2, 5)]
-    scores = ablate(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)
+    scores = scores_without(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)
     assert (found.circuit, found.nothing) == tuple(scores[:2])
     assert found.minimality["loss_without"][0] == pytest.approx(scores[2].loss)
     assert found.completeness["accuracy_model"][0] == scores[3].accuracy

@@ -9,7 +9,7 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.measures.circuits import composition, token_circuits
-from interp.measures.edges import edge_effects
+from interp.measures.edges import path_patching
 from interp.measures.embeddings import spectra
 from interp.spec import Training
 
@@ -57,8 +57,8 @@ def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: TaskMo
 
 
 def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: TaskModel) -> None:
-    found = edge_effects(circuit, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
-    effect = found.set_index(["sender", "receiver"])["recovered"]
+    found = path_patching(circuit, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
+    effect = found.to_frame().set_index(["sender", "receiver"])["recovered"]
     assert effect[("head 1.1", "output")] > 0.9
     idle = [edge for edge in effect.index if {"head 0.1", "head 1.0"} & set(edge)]
     assert effect[idle].abs().max() < 1e-6
@@ -67,6 +67,6 @@ def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: TaskMo
     assert set(into[into.abs() > 0.05].index) <= {("head 0.0", "head 1.1"), ("embedding", "head 1.1")}
     assert effect[("head 0.0", "head 1.1")] > 0.4  # pairs that exchange two tokens need the keys
     twin = random_twin(circuit)
-    found = edge_effects(twin, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
-    effect = found.set_index(["sender", "receiver"])["recovered"]
+    found = path_patching(twin, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
+    effect = found.to_frame().set_index(["sender", "receiver"])["recovered"]
     assert effect[("head 0.0", "head 1.1")] < 0.1

@@ -61,7 +61,7 @@ def test_learned_accuracy_zeroes_the_other_heads(model, batch) -> None:
 def test_head_metrics_against_scikit_learn(model) -> None:
     train, test = model.task.sample(300, "train", seed=1), model.task.sample(200, "train", seed=2)
     groups = [(3,), (0, 3), (1, 2, 4)]
-    table = interp.head_metrics(model, groups, train=train, test=test)
+    table = interp.head_metrics(model, groups, train=train, test=test).to_frame()
     fitted, tested = heads.head_outputs(model, train), heads.head_outputs(model, test)
     for row, group in zip(table.itertuples(), groups):
         svm = LinearSVC(C=1000.0, tol=1e-8, max_iter=2_000_000, dual=True)
@@ -71,7 +71,7 @@ def test_head_metrics_against_scikit_learn(model) -> None:
         logits = tested.logits(group).numpy()
         by_hand = max(roc_auc_score(tested.labels == answer, logits[:, answer]) for answer in (5, 6))
         assert row.roc_auc == pytest.approx(by_hand)
-    assert table["heads"].to_list() == groups
+    assert table["heads"].to_list() == [("0.3",), ("0.0", "0.3"), ("0.1", "0.2", "0.4")]
     assert table["size"].to_list() == [1, 2, 3]
 
 
@@ -224,13 +224,13 @@ def test_one_layer_s_heads_are_those_rows_of_the_whole_table(name) -> None:
     subject = standin(name)
     train, test = subject.task.sample(80, "train", seed=1), subject.task.sample(60, seed=2)
     per_layer, n_layers = subject.model.cfg.n_heads, subject.model.cfg.n_layers
-    whole = heads.head_metrics(subject, train=train, test=test)
+    whole = heads.head_metrics(subject, train=train, test=test).to_frame()
     assert list(whole["layer"]) == [head // per_layer for head in range(per_layer * n_layers)]
     for layer in range(n_layers):
-        part = heads.head_metrics(subject, train=train, test=test, layer=layer)
+        part = heads.head_metrics(subject, train=train, test=test, layer=layer).to_frame()
         own = whole[whole["layer"] == layer]
         assert list(part["layer"]) == [layer] * per_layer
-        assert list(part["heads"]) == [(head,) for head in range(per_layer)]
+        assert list(part["heads"]) == [(f"{layer}.{head}",) for head in range(per_layer)]
         close(part[["l_acc", "roc_auc"]].to_numpy(), own[["l_acc", "roc_auc"]].to_numpy(), atol=1e-12)
         close(part["s_acc"].to_numpy(), own["s_acc"].to_numpy(), atol=1e-6)
     last = heads.head_metrics(subject, train=train, test=test, layer=-1)

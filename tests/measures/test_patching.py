@@ -1,99 +1,203 @@
-"""Patching of heads, against forward passes with the head's output edited by hand."""
+"""Patching of every site against hooks written by hand, on strangers' models and shipped ones."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
+from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
-from interp._lens import HookedTransformer, config, patching, quiet_construction
+from interp.constructions import construct
 from interp.errors import InterpError
-from interp.measures import heads
-from interp.measures.patching import patch_heads
+from interp.measures.pairs import Compared, leaning, make_pairs
+from interp.measures.patching import activation_patching, position_groups
+from interp.measures.subject import Subject
+from interp.tasks.batch import Pairs
 
 
-@pytest.fixture(scope="module")
-def model() -> HookedTransformer:
-    with quiet_construction():
-        made = HookedTransformer(
-            config(n_layers=2, d_model=12, n_heads=3, d_head=4, d_mlp=16, act_fn="relu", n_ctx=10, d_vocab=9,
-                   normalization_type="LN", device="cpu", dtype=torch.float64)
-        )  # fmt: skip
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
-    return made
+@pytest.mark.parametrize("name", NAMES)
+def test_every_site_by_hand(name) -> None:
+    subject = standin(name)
+    model = subject.model
+    pairs = make_pairs(subject, 20, seed=2)
+    found = activation_patching(subject, pairs, by_position=True)
+    clean: dict[str, torch.Tensor] = {}
+    keep = (lambda n: True, lambda act, hook: clean.update({hook.name: act}))
+    hidden = padding_hooks(model, pairs.corrupted)  # pairs of one token have the same lengths
 
-
-def test_each_row_is_a_forward_pass_with_one_head_replaced(model) -> None:
-    generator = torch.Generator().manual_seed(2)
-    clean, corrupted = (
-        torch.randint(0, 9, (5, 7), generator=generator),
-        torch.randint(0, 9, (5, 6), generator=generator),
-    )
-    here, there = torch.tensor([6, 5, 3, 6, 2]), torch.tensor([5, 2, 4, 0, 1])
-    answers = torch.tensor([[1, 2], [3, 1], [0, 8], [4, 5], [2, 1]])
-    found = patch_heads(model, clean, corrupted, answers, here, there)
-    rows = torch.arange(5)
-    outputs, cache = model.run_with_cache(clean)
-    right, wrong = answers.T
-
-    def difference(logits: torch.Tensor, at: torch.Tensor) -> float:
-        return float((logits[rows, at, right] - logits[rows, at, wrong]).mean().detach())
-
-    assert found.clean == pytest.approx(difference(outputs, here))
-    assert found.corrupted == pytest.approx(difference(model(corrupted), there))
-    assert found.heads[["layer", "head"]].to_numpy().tolist() == [[a, b] for a in range(2) for b in range(3)]
-    for row in found.heads.itertuples():
-
-        def edit(z: torch.Tensor, hook: object, layer: int = row.layer, head: int = row.head) -> torch.Tensor:
-            z[rows, there, head] = cache["z", layer][rows, here, head]
-            return z
-
-        by_hand = difference(
-            model.run_with_hooks(corrupted, fwd_hooks=[(f"blocks.{row.layer}.attn.hook_z", edit)]), there
+    def flips(hook: tuple[object, object]) -> float:
+        """Answers of the clean inputs that a patch makes, those left out that stand there without it."""
+        right, wrong = (batch.labels.flatten() for batch in (pairs.clean, pairs.corrupted))
+        after, before = (
+            read_of(name, model.run_with_hooks(pairs.corrupted.tokens, fwd_hooks=[*hidden, *hooks])).flatten(0, -2)
+            for hooks in ([hook], [])
         )
-        assert row.difference == pytest.approx(by_hand, rel=1e-5)
-        assert row.recovered == pytest.approx((by_hand - found.corrupted) / (found.clean - found.corrupted), abs=1e-5)
+        new = (after.argmax(-1) == right) & (before.argmax(-1) != right)
+        return float(new[right != wrong].double().mean())
+
+    def lean(hooks: list[tuple[object, object]], tokens: torch.Tensor) -> float:
+        logits = read_of(name, model.run_with_hooks(tokens, fwd_hooks=[*hidden, *hooks])).flatten(0, -2)
+        right, wrong = (batch.labels.flatten() for batch in (pairs.clean, pairs.corrupted))
+        differ = right != wrong
+        rows = torch.arange(len(right))
+        return float((logits[rows, right] - logits[rows, wrong])[differ].mean())
+
+    before, after = lean([keep], pairs.clean.tokens), lean([], pairs.corrupted.tokens)
+    assert (found.clean, found.corrupted) == (pytest.approx(before, rel=1e-5), pytest.approx(after, rel=1e-5))
+    groups = position_groups(subject, pairs)
+    for row in found.stream.itertuples():
+        last = row.layer == model.cfg.n_layers
+        hook = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post" if last else f"blocks.{row.layer}.hook_resid_pre"
+        mask = groups[row.position][:, :, None]
+        put = (hook, lambda act, hook, mask=mask: torch.where(mask, clean[hook.name], act))
+        wanted = (lean([put], pairs.corrupted.tokens) - after) / (before - after)
+        assert row.recovered == pytest.approx(wanted, abs=1e-5)
+    for row in found.parts.itertuples():
+
+        def swap(act: torch.Tensor, hook: object, row: object = row) -> torch.Tensor:
+            act = act.clone()
+            if row.kind == "MLP":
+                return clean[hook.name]
+            act[:, :, row.head] = clean[hook.name][:, :, row.head]
+            return act
+
+        hook = f"blocks.{row.layer}." + ("hook_mlp_out" if row.kind == "MLP" else "attn.hook_z")
+        wanted = (lean([(hook, swap)], pairs.corrupted.tokens) - after) / (before - after)
+        assert row.recovered == pytest.approx(wanted, abs=1e-5)
+        assert row.flipped == pytest.approx(flips((hook, swap)))
+    for row in found.at_positions.itertuples():
+
+        def swap_there(act: torch.Tensor, hook: object, row: object = row) -> torch.Tensor:
+            act = act.clone()
+            mask = groups[row.position][:, :, None]
+            act[:, :, row.head] = torch.where(mask, clean[hook.name][:, :, row.head], act[:, :, row.head])
+            return act
+
+        there = (f"blocks.{row.layer}.attn.hook_z", swap_there)
+        wanted = (lean([there], pairs.corrupted.tokens) - after) / (before - after)
+        assert row.recovered == pytest.approx(wanted, abs=1e-5)
+        assert row.flipped == pytest.approx(flips(there))
 
 
-def test_where_logits_are_a_sum_a_patch_exchanges_one_share() -> None:
-    """Count01's model: the difference moves by the head's own contribution, and nothing else."""
-    model = interp.load("count01/paper", dtype="float64")
-    counts = torch.tensor([[40, 60, 10], [20, 30, 50]])
-    swapped = counts[:, [1, 0, 2]]
-    clean, corrupted = model.task.sentences(counts), model.task.sentences(swapped)
-    at = (clean.tokens == 4).int().argmax(1)
-    found = patch_heads(model, clean.tokens, corrupted.tokens, (5, 6), at)
-    shares = [heads.head_outputs(model, batch).contributions for batch in (clean, corrupted)]
-    moved = ((shares[0] - shares[1])[..., 5] - (shares[0] - shares[1])[..., 6]).mean(0)
-    assert found.heads["difference"].to_numpy() - found.corrupted == pytest.approx(moved.numpy(), abs=1e-5)
-    assert found.heads["recovered"].sum() == pytest.approx(1, abs=1e-4)
+@pytest.mark.parametrize(
+    "name", ["languages/palindrome-learned", "histogram/dot", "memorization/bigram", "count01/minimal"]
+)
+def test_the_whole_stream_at_the_end_recovers_everything(name) -> None:
+    model = interp.load(name)
+    subject = Subject.of(model)
+    if name == "count01/minimal":  # two lengths: rows lie upon each other where they are read
+        clean, corrupted = (
+            model.task.sentences(torch.tensor(rows)) for rows in ([[2, 3, 1], [4, 2, 0]], [[3, 2, 1], [2, 4, 0]])
+        )
+        pairs = Pairs(clean, corrupted)
+    else:
+        pairs = make_pairs(subject, 6)
+    found = activation_patching(subject, pairs)
+    last = found.stream[found.stream["layer"] == model.cfg.n_layers]
+    assert last["recovered"].sum() == pytest.approx(1.0, abs=1e-4)
 
 
-def test_bad_pairs_are_one_sentence(model) -> None:
-    tokens = torch.zeros(3, 4, dtype=torch.long)
-    other = tokens + 1
-    for arguments, sentence in [
-        ((tokens, other[:2], (1, 2)), "3 clean rows and 2 corrupted rows do not form pairs"),
-        ((tokens, tokens, (1, 2)), "there is nothing to recover"),
-        ((tokens, other, (1, 9)), "answer 9 is not an output token of the model, which has 0 to 8"),
-        ((tokens, other, (1, 1)), "the same token"),
-        ((tokens, other, torch.tensor([1, 2, 3])), r"answers has shape \(3,\)"),
-        ((tokens, other, (1, 2), 4), "position 4 is outside the rows"),
-        ((tokens, other + 8, (1, 2)), "tokens has the id 9"),
-    ]:
-        with pytest.raises(InterpError, match=sentence):
-            patch_heads(model, *arguments)
+def test_no_pairs_and_equal_pairs() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(5)
+    with pytest.raises(InterpError, match="there is nothing to recover"):
+        activation_patching(subject, Pairs(batch, batch))
+    with pytest.raises(InterpError, match="there are no pairs"):
+        activation_patching(subject, Pairs(batch[:0], batch[:0]))
 
 
-def test_the_librarys_bar_is_back_after_a_failure(model, monkeypatch, capsys) -> None:
-    tokens = torch.zeros(3, 4, dtype=torch.long)
-    patch_heads(model, tokens, tokens + 1, (1, 2))
-    assert capsys.readouterr().err == ""
-    bar = patching.tqdm
-    monkeypatch.setattr(patching, "make_df_from_ranges", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        patch_heads(model, tokens, tokens + 1, (1, 2))
-    assert patching.tqdm is bar is not iter
+LARGE = """
+import torch
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.measures.patching import activation_patching
+from interp.measures.subject import Subject
+from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.batch import Pairs
+from interp.sweeps.jobs import peak_memory
+
+def peak():
+    return peak_memory() / 2**20
+
+class First(Task):
+    name, readout, vocabulary, n_out = "first-of-many", "last", tuple(map(str, range(50257))), 50257
+    def sample(self, n, split="test", seed=0):
+        return self.batch(torch.randint(0, 50257, (n, 8), generator=torch.Generator().manual_seed(seed)))
+    def batch(self, tokens):
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), tokens[:, 0])
+    def classes(self, batch):
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+    def answers(self, classes, tokens):
+        return classes
+
+with quiet_construction():
+    model = HookedTransformer(config(
+        n_layers=2, d_model=768, n_heads=12, d_head=64, d_mlp=3072, act_fn="gelu_new", n_ctx=1024, d_vocab=50257,
+        normalization_type="LN", device="cpu",
+    ))
+generator = torch.Generator().manual_seed(0)
+with torch.no_grad():
+    for name, parameter in model.named_parameters():
+        if "W_" in name:
+            parameter.uniform_(-0.03, 0.03, generator=generator)
+task = First()
+pairs = Pairs(task.sample(24, seed=1), task.sample(24, seed=2))
+before = peak()
+found = activation_patching(Subject(model, task), pairs)
+assert len(found.stream) == 24 and len(found.parts) == 26, found
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_gpt2_in_little_memory() -> None:
+    """Kept together, the logits of 24 pairs at 52 sites would take 250 MB, and grow with the sites."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1000  # MB above the model itself
+
+
+def test_one_read_is_its_own_mean() -> None:
+    model = interp.load("memorization/bigram")
+    subject = Subject.of(model)
+    several = make_pairs(subject, 6)
+    pairs = Pairs(several.clean[:1], several.corrupted[:1])
+    (right,), (wrong,) = (batch.labels.flatten().tolist() for batch in (pairs.clean, pairs.corrupted))
+    with torch.no_grad():
+        logits = model(pairs.clean.tokens)[0, -1]
+    found = activation_patching(subject, pairs)
+    assert found.reads == 1
+    assert found.clean == pytest.approx(float(logits[right] - logits[wrong]), rel=1e-5)
+
+
+def test_an_indicator_leans_to_yes_within_its_tolerance() -> None:
+    """'Yes' is an output within .001 of 0: at .0004 it is .0006 from 'no', at .003 the other way by .002."""
+    subject = Subject.of(construct("languages/palindrome", tolerance=1e-3).model())
+    some = torch.zeros(3, dtype=torch.long)
+    where = Compared(some, some, some, torch.tensor([1, 1, 0]), torch.tensor([0, 0, 1]))
+    found = leaning(subject, torch.tensor([[4e-4], [-3e-3], [3e-3]], dtype=torch.float64), where)
+    assert found.tolist() == pytest.approx([6e-4, -2e-3, 2e-3])
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "sentence"),
+    [
+        (lambda batch, seed: Pairs(batch, batch), "corrupts an input into '.*', which has the same answer"),
+        (lambda batch, seed: Pairs(batch, batch[:3]), "corrupts 8 rows into 3; return one per row"),
+        (
+            lambda batch, seed: Pairs(batch, replace(batch, labels=~batch.labels)),
+            r"corrupt\(batch\) labels rows differently from batch\(tokens\)",
+        ),
+    ],
+)
+def test_rows_that_are_no_pairs_are_refused(corrupt: object, sentence: str) -> None:
+    """The runs of pairs with one answer both "leaned by 0"."""
+    model = interp.build("languages/parity")
+    model.task.corrupt = corrupt  # type: ignore[method-assign, assignment]
+    with pytest.raises(InterpError, match=sentence):
+        make_pairs(model, 8)

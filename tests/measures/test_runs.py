@@ -8,11 +8,12 @@ from standins import padding_hooks, standin
 
 from interp.measures import runs
 from interp.measures import subject as subject_module
-from interp.measures.ablation import ablate
-from interp.measures.looks import looks
-from interp.measures.pairs import make_pairs, patch
+from interp.measures.ablation import scores_without
+from interp.measures.head_types import head_types
+from interp.measures.pairs import make_pairs
+from interp.measures.patching import activation_patching
 from interp.measures.subject import Subject
-from interp.measures.variables import variables
+from interp.measures.variables import probe
 
 
 def test_reads_of_pieces_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,11 +39,11 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
         plain = subject.model.run_with_hooks(batch.tokens, fwd_hooks=padding_hooks(subject.model, batch))[:, 0]
 
     def measured() -> list[torch.Tensor]:
-        scores = [ablate(subject, [[part] for part in parts], few, mode, few) for mode in ("mean", "resample")]
+        scores = [scores_without(subject, [[part] for part in parts], few, mode, few) for mode in ("mean", "resample")]
         losses = torch.tensor([[score.loss for score in some] for some in scores])
-        patched = patch(subject, pairs)
-        used = variables(subject, batch)[["probe", "interchange", "along_probe"]]
-        looked = looks(subject, batch).to_numpy(dtype=float)
+        patched = activation_patching(subject, pairs)
+        used = probe(subject, inputs=batch).to_frame()[["probe", "interchange", "along_probe"]]
+        looked = head_types(subject, batch).to_frame().to_numpy(dtype=float)
         frames = (patched.stream["recovered"], patched.parts["recovered"], used.fillna(-1))
         found = [torch.tensor(frame.to_numpy(float)) for frame in frames]
         return [subject.logits(batch), losses, torch.tensor(looked), *found]

@@ -216,7 +216,7 @@ def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
     with pytest.raises(InterpError, match=r"needs its task: pass interp\.load"):
         interp.ablate_heads(stock())
     mine = interp.load(stock(), task=Parity(length=6, shortest=2))
-    assert interp.ablate_heads(mine, [(0,)])["heads"].to_list() == [(), (0,)]
+    assert interp.ablate_heads(mine, [(0,)])["heads"].to_list() == [(), ("0.0",)]
 
 
 def test_a_report_says_where_some_outputs_are_no_answers() -> None:

@@ -58,7 +58,7 @@ def test_head_metrics_of_three_classes_all_layers_all_positions() -> None:
         table = interp.head_metrics(subject, train=train, test=test)
         outputs = head_outputs(subject, test)
         assert list(table["layer"]) == [i // subject.model.cfg.n_heads for i in range(outputs.n_heads)]
-        for (head,), l_acc in zip(table["heads"], table["l_acc"]):
+        for head, l_acc in enumerate(table["l_acc"]):
             logits = outputs.contributions[:, head] + outputs.bias
             assert l_acc == pytest.approx(float((logits.argmax(-1) == outputs.labels).double().mean()))
         last = interp.head_metrics(subject, train=train, test=test, layer=-1)

@@ -12,7 +12,7 @@ from standins import standin
 import interp
 from interp.errors import InterpError
 from interp.measures.runs import reads_of
-from interp.measures.variables import others_that_decide, pairs_of, probe, variables
+from interp.measures.variables import fit_probe, others_that_decide, pairs_of, probe
 
 
 def _mixture(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
@@ -23,7 +23,7 @@ def _mixture(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_a_probe_is_a_logistic_regression_fitted_on_other_inputs() -> None:
     x, value = _mixture()
-    found = probe(x, value, torch.arange(400))
+    found = fit_probe(x, value, torch.arange(400))
     theirs = LogisticRegression(C=100.0, max_iter=2000)
     folds = StratifiedKFold(4, shuffle=True, random_state=0)
     assert found.accuracy == pytest.approx(float(cross_val_score(theirs, x, value, cv=folds).mean()), abs=0.02)
@@ -45,7 +45,7 @@ def test_linear_content_is_found_where_least_squares_finds_less() -> None:
     one = torch.cat([x, torch.ones(300, 1)], 1)
     least = (one @ torch.linalg.lstsq(one, indicators).solution).argmax(1)
     assert float((least == place).double().mean()) < 0.7
-    found = probe(x, place.long(), torch.arange(300))
+    found = fit_probe(x, place.long(), torch.arange(300))
     assert found.fitted > 0.97
     assert found.accuracy > 0.95
 
@@ -54,8 +54,8 @@ def test_inputs_that_come_twice_are_in_one_fold() -> None:
     """100 random vectors, each with a random value, each twice: only an input that was seen can be told."""
     draw = torch.Generator().manual_seed(2)
     x, value = torch.randn(100, 150, generator=draw).double(), torch.randint(0, 2, (100,), generator=draw)
-    twice = probe(x.repeat(2, 1), value.repeat(2), torch.arange(100).repeat(2))
-    apart = probe(x.repeat(2, 1), value.repeat(2), torch.arange(200))
+    twice = fit_probe(x.repeat(2, 1), value.repeat(2), torch.arange(100).repeat(2))
+    apart = fit_probe(x.repeat(2, 1), value.repeat(2), torch.arange(200))
     assert twice.fitted == 1
     assert twice.accuracy < 0.75
     assert apart.accuracy > twice.accuracy + 0.05
@@ -63,7 +63,7 @@ def test_inputs_that_come_twice_are_in_one_fold() -> None:
 
 def test_without_variation_only_the_most_frequent_value_is_said() -> None:
     value = (torch.arange(90) % 3 > 0).long()
-    found = probe(torch.ones(90, 4).double(), value, torch.arange(90))
+    found = fit_probe(torch.ones(90, 4).double(), value, torch.arange(90))
     assert (found.accuracy, found.fitted) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert found.projection.abs().max() == 0
 
@@ -72,8 +72,8 @@ def test_each_linearly_present_value_of_a_domain_is_told() -> None:
     """All 7 x 7 pairs, one-hot: the first number is there; their sum modulo 7 is not, and a probe may guess worse."""
     a, b = torch.arange(49) // 7, torch.arange(49) % 7
     x = torch.cat([torch.nn.functional.one_hot(a), torch.nn.functional.one_hot(b)], 1).double()
-    assert probe(x, a, torch.arange(49)).accuracy == 1
-    table = probe(x, (a + b) % 7, torch.arange(49))
+    assert fit_probe(x, a, torch.arange(49)).accuracy == 1
+    table = fit_probe(x, (a + b) % 7, torch.arange(49))
     assert table.accuracy <= 1 / 7 + 0.1
     assert table.fitted >= 1 / 7
 
@@ -89,7 +89,7 @@ def test_which_others_decide() -> None:
 @pytest.mark.parametrize("name", ["recall", "ends", "balance"])
 def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
     subject = standin(name)
-    table = variables(subject, subject.task.sample(300, seed=2))
+    table = probe(subject, inputs=subject.task.sample(300, seed=2)).to_frame()
     read = table[(table["position"] == "read") & (table["feature"] == "answer")].set_index("layer")
     last = subject.model.cfg.n_layers
     assert read.loc[last, "interchange"] > 0.97  # what the readout sees is the source's, so the answer is
@@ -101,7 +101,7 @@ def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
 
 def test_too_few_inputs() -> None:
     with pytest.raises(InterpError, match="39 inputs are too few for a probe"):
-        variables(standin("recall"), standin("recall").task.sample(39))
+        probe(standin("recall"), inputs=standin("recall").task.sample(39))
 
 
 @pytest.mark.parametrize("answer", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -111,7 +111,7 @@ def test_an_interchange_without_effect_scores_nothing(answer: int) -> None:
     with torch.no_grad():
         model.unembed.W_U.zero_()
         model.unembed.b_U.fill_(answer - 0.5)
-    table = variables(model, model.task.sample(200, seed=2))
+    table = probe(model, inputs=model.task.sample(200, seed=2)).to_frame()
     assert (table["pairs"] > 0).any()
     assert (table["interchange"].dropna() == 0).all()
     assert (table["along_probe"].dropna() == 0).all()
@@ -123,12 +123,12 @@ def test_features_of_wrong_shape_or_not_finite_are_refused() -> None:
     batch = model.task.sample(200)
     halves = (torch.arange(200) % 3).double() / 2
     model.task.features = lambda batch: {"half": halves[: len(batch)], "whole": 2 * halves[: len(batch)]}  # type: ignore[method-assign]
-    table = variables(model, batch)
+    table = probe(model, inputs=batch)
     assert set(table["feature"]) == {"whole"}
-    assert table.attrs["reasons"]["half"] == "The feature half has values that are not whole numbers"
+    assert table.reasons["half"] == "The feature half has values that are not whole numbers"
     model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
     with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
-        variables(model, batch)
+        probe(model, inputs=batch)
 
 
 def test_the_reason_is_true_where_another_feature_alone_decides() -> None:

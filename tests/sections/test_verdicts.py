@@ -353,7 +353,7 @@ def test_answers_are_read_off_a_head_where_that_beats_guessing(
 
 @pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction): head 0.0."), (float("nan"), "")])
 def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> None:
-    table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "after_same": [0.9]})
+    table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "induction": [0.9]})
     assert induction(table).endswith(says)
     assert bool(induction(table)) == bool(says)
 

@@ -8,7 +8,7 @@ import pytest
 from shared.count01_facts import PAPER, compare, facts
 
 import interp
-from interp.measures.attention import attention_ratios
+from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import end_accuracy
 from interp.measures.outputs import head_outputs
 from interp.measures.planes import head_planes
@@ -24,21 +24,21 @@ def model() -> interp.TaskModel:
 def test_facts_are_counts_of_heads_and_pairs(model) -> None:
     found = facts(model).iloc[0]
     assert list(found.index) == list(PAPER)
-    metrics = interp.head_metrics(model, "singles+pairs").set_index("heads")
-    singles = {head: metrics.loc[[(head,)]].iloc[0] for head in range(16)}
+    metrics = interp.head_metrics(model, "singles+pairs").to_frame().set_index("heads")
+    singles = {head: metrics.loc[[(f"0.{head}",)]].iloc[0] for head in range(16)}
     good = [head for head in singles if singles[head].s_acc >= 0.98]
     assert found.successful == len(good) / 16
     assert found.failed == sum(singles[head].s_acc <= 0.6 for head in singles) / 16
     assert found.successful + found.failed + found.mixed == pytest.approx(1)
     assert found.chance_singles == sum(0.45 < singles[head].l_acc < 0.55 for head in singles) / 16
-    pairs = [metrics.loc[[pair]].iloc[0] for pair in combinations(range(16), 2)]
+    pairs = [metrics.loc[[tuple(f"0.{head}" for head in pair)]].iloc[0] for pair in combinations(range(16), 2)]
     assert found.good_pairs == sum(pair.l_acc > 0.8 for pair in pairs) / 120
     improved = [
-        metrics.loc[[(a, b)]].iloc[0].s_acc - max(singles[a].s_acc, singles[b].s_acc) > 0.01
+        metrics.loc[[(f"0.{a}", f"0.{b}")]].iloc[0].s_acc - max(singles[a].s_acc, singles[b].s_acc) > 0.01
         for a, b in combinations(range(16), 2)
     ]
     assert found.improved_pairs == sum(improved) / 120
-    ratios = attention_ratios(model).loc[good]
+    ratios = token_ratios(model).loc[good]
     assert (found.w01_low, found.w01_high) == (ratios["w01"].min(), ratios["w01"].max())
     assert found.w02_above_10 == (ratios["w02"] > 10).mean()
     for size, name in ((1, "singles"), (2, "pairs")):

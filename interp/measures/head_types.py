@@ -1,9 +1,9 @@
-"""Where each head attends: the entropy of its attention, and the shares that go to common kinds of keys.
+"""Types of heads, by where they attend: previous-token, first-token, same-token and induction scores, and entropy.
 
 Columns, for a query position q, summed over the keys of a kind and averaged over queries:
 
-- self: q itself; previous: q - 1; first: position 0; same: other positions with the same token;
-- after_same: positions after an earlier occurrence of the same token (as in induction heads, Olsson et al. 2022);
+- self: q itself; previous_token: q - 1; first_token: position 0; same_token: other positions with the same token;
+- induction: positions after an earlier occurrence of the same token (Olsson et al. 2022);
 - entropy: the entropy of the attention, in nats; uniform: the entropy of uniform attention. With an attention sink,
   both cover only the attention to tokens.
 
@@ -13,36 +13,71 @@ lie between 0 and 1, and the entropy is NaN.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.errors import InterpError
-from interp.measures.attention_rows import attention_rows
+from interp.errors import InterpError, one_of
+from interp.measures.attention import attention_rows
+from interp.measures.inputs import Inputs, batch_of
+from interp.measures.results import Table
 from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
-from interp.tasks import Batch
+from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import plotly.graph_objects as go
 
 QUERIES = 4096
 """Number of queries processed per batch."""
-KINDS = ("self", "previous", "first", "same", "after_same")
+KINDS = ("self", "previous_token", "first_token", "same_token", "induction")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadTypes(Table):
+    """One row per head; columns layer, head, entropy, uniform, and the scores KINDS. inputs: their number."""
+
+    inputs: int
+
+    @property
+    def title(self) -> str:
+        return f"Types of heads: share of each head's attention on keys of a kind, {counted(self.inputs, 'input')}"
+
+    def plot(self) -> go.Figure:
+        """Draw the scores, one row per head."""
+        from interp.report import figures as draw
+
+        heads = [f"head {layer}.{head}" for layer, head in zip(self["layer"], self["head"])]
+        shares = self["entropy"].notna().any()
+        return draw.heatmap(
+            self.table[list(KINDS)].to_numpy(float), [kind.replace("_", " ") for kind in KINDS], heads, "key", "head",
+            "share of attention" if shares else "score", square=False, show_values=len(heads) <= 16,
+        )  # fmt: skip
 
 
 @torch.no_grad()
-def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.DataFrame:
-    """Measure where every head attends, one row per head. The module's docstring defines the columns.
+def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "read"] = "all") -> HeadTypes:
+    """Score every head as a previous-token, first-token, same-token and induction head, one row per head.
 
-    at: average over "all" query positions, or over the "read" positions. A query without keys of a kind (such as an
-    earlier occurrence of its token) counts as 0.
+    The module's docstring defines the columns. inputs: a batch, text or tokens (default: at most 200 test inputs). at:
+    average over "all" query positions, or over the "read" positions. A query without keys of a kind (such as an earlier
+    occurrence of its token) counts as 0. Source: Olsson et al. 2022; TransformerLens's head_detector.
+
+    Example:
+
+        >>> found = interp.head_types(interp.load("algorithmic/induction"))
+        >>> found["induction"].round(2).tolist()  # of heads 0.0, 0.1, 1.0, 1.1
+        [0.1, 0.12, 0.68, 0.71]
     """
     import pandas as pd
 
     subject = Subject.of(model)
+    batch = batch_of(subject, inputs, most=200)
+    if at not in ("all", "read"):
+        raise InterpError(one_of("at", at, ("all", "read")))
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     sums: dict[str, Tensor] = {}
     number = 0
@@ -72,7 +107,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
         | {key: float(sums[key][part.layer, part.head or 0]) / number for key in ("entropy", "uniform", *KINDS)}
         for part in heads_of(subject)
     ]
-    return pd.DataFrame(table)
+    return HeadTypes(pd.DataFrame(table), len(batch))
 
 
 def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
@@ -86,10 +121,10 @@ def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bo
     after[:, :, 1:] = same[:, :, :-1] & real[:, :, 1:] & (order[None, :-1] < order[:, None])
     return {
         "self": itself & real,
-        "previous": (order[:, None] == order[None] + 1).expand(rows, -1, -1) & real,
-        "first": (order == 0).expand(rows, length, -1) & real,
-        "same": same,
-        "after_same": after,
+        "previous_token": (order[:, None] == order[None] + 1).expand(rows, -1, -1) & real,
+        "first_token": (order == 0).expand(rows, length, -1) & real,
+        "same_token": same,
+        "induction": after,
     }
 
 

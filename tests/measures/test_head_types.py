@@ -14,7 +14,7 @@ from standins import NAMES, padding_hooks, standin
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError
-from interp.measures.looks import KINDS, looks
+from interp.measures.head_types import KINDS, head_types
 from interp.measures.subject import Subject
 
 
@@ -26,7 +26,7 @@ def test_every_share_by_loops(name, at) -> None:
     patterns = {}
     keep = (lambda n: n.endswith("hook_pattern"), lambda p, hook: patterns.update({hook.layer(): p.double()}))
     model.run_with_hooks(batch.tokens, fwd_hooks=[*padding_hooks(model, batch), keep])
-    table = looks(subject, batch, at).set_index(["layer", "head"])
+    table = head_types(subject, batch, at).to_frame().set_index(["layer", "head"])
     for (layer, head), found in table.iterrows():
         sums, queries = dict.fromkeys(["entropy", "uniform", *KINDS], 0.0), 0
         for row in range(5):
@@ -39,22 +39,22 @@ def test_every_share_by_loops(name, at) -> None:
                     weight = float(patterns[layer][row, head, q, k])
                     sums["entropy"] -= weight * math.log(weight) if weight > 0 else 0.0
                     sums["self"] += weight * (k == q)
-                    sums["previous"] += weight * (k == q - 1)
-                    sums["first"] += weight * (k == 0)
-                    sums["same"] += weight * (words[k] == words[q] and k != q)
-                    sums["after_same"] += weight * (k > 0 and k - 1 < q and words[k - 1] == words[q])
+                    sums["previous_token"] += weight * (k == q - 1)
+                    sums["first_token"] += weight * (k == 0)
+                    sums["same_token"] += weight * (words[k] == words[q] and k != q)
+                    sums["induction"] += weight * (k > 0 and k - 1 < q and words[k - 1] == words[q])
         for key, value in sums.items():
             assert found[key] == pytest.approx(value / queries, abs=1e-6), key
 
 
 def test_the_second_layer_of_recall_looks_behind_the_same_key() -> None:
-    table = looks(standin("recall"), standin("recall").task.sample(200, seed=1), "read")
-    assert table[table["layer"] == 1]["after_same"].max() > 0.9
+    table = head_types(standin("recall"), standin("recall").task.sample(200, seed=1), "read").to_frame()
+    assert table[table["layer"] == 1]["induction"].max() > 0.9
 
 
 def test_raw_scores_have_no_entropy() -> None:
     model = interp.load("histogram/dot")
-    table = looks(model, model.task.sample(5))
+    table = head_types(model, model.task.sample(5))
     assert table["entropy"].isna().all()
     assert table["self"].notna().all()
 
@@ -64,7 +64,7 @@ def test_no_padding_is_counted() -> None:
     batch = subject.task.sample(6, seed=3)
     wide = subject.task.batch(torch.nn.functional.pad(batch.tokens[:, :7], (0, 1), value=4))
     narrow = subject.task.batch(wide.tokens[:, : int(wide.lengths.max())])
-    a, b = looks(subject, wide), looks(subject, narrow)
+    a, b = (head_types(subject, one).to_frame() for one in (wide, narrow))
     assert (a - b).abs().to_numpy(float).max() < 1e-6
 
 
@@ -78,7 +78,7 @@ def test_within_a_window_only_its_tokens_are_seen() -> None:
     with torch.no_grad():
         local.blocks[0].attn.W_Q.zero_()  # attention is uniform where it can be
         local.blocks[0].attn.b_Q.zero_()
-    table = looks(Subject.of(local, subject.task), subject.task.sample(5)).set_index("layer")
+    table = head_types(Subject.of(local, subject.task), subject.task.sample(5)).to_frame().set_index("layer")
     of_two, of_all = 6 * math.log(2) / 7, sum(math.log(n) for n in range(1, 8)) / 7
     assert table.loc[0, "uniform"].tolist() == pytest.approx([of_two, of_two])
     assert table.loc[0, "entropy"].tolist() == pytest.approx([of_two, of_two], abs=1e-5)
@@ -95,7 +95,9 @@ def test_a_sink_takes_from_all_tokens_alike() -> None:
     own.load_state_dict(subject.model.state_dict(), strict=False)
     torch.nn.init.constant_(own.blocks[0].attn.sinks, 2.0)
     batch = subject.task.sample(5)
-    found, wanted = (looks(one, batch).set_index("layer").loc[0] for one in (replace(subject, model=own), subject))
+    found, wanted = (
+        head_types(one, batch).to_frame().set_index("layer").loc[0] for one in (replace(subject, model=own), subject)
+    )
     assert found["entropy"].to_list() == pytest.approx(wanted["entropy"].to_list(), abs=1e-5)
     assert (found["self"] < wanted["self"]).all()
 
@@ -105,7 +107,7 @@ def test_shares_rounded_to_half_precision_are_shares() -> None:
     batch = subject.task.sample(20, seed=1)
     half = copy.deepcopy(subject.model)
     half.to(torch.bfloat16, print_details=False)
-    found, wanted = (looks(one, batch)["entropy"] for one in (replace(subject, model=half), subject))
+    found, wanted = (head_types(one, batch)["entropy"] for one in (replace(subject, model=half), subject))
     assert found.to_list() == pytest.approx(wanted.to_list(), abs=0.03)
 
 
@@ -116,7 +118,7 @@ def test_induction_is_seen_where_rows_are_two_equal_halves() -> None:
     half = torch.stack([torch.randperm(8, generator=generator) for _ in range(50)])
     start = torch.full((50, 1), model.task.vocabulary.index("[BOS]"))
     batch = model.task.batch(torch.cat([start, half, half], 1))
-    head = lambda at: looks(model, batch, at=at).set_index(["layer", "head"]).loc[(1, 1), "after_same"]  # noqa: E731
+    head = lambda at: head_types(model, batch, at=at).to_frame().set_index(["layer", "head"]).loc[(1, 1), "induction"]  # noqa: E731
     assert head("read") > 0.99
     assert head("all") < 0.55
 
@@ -126,4 +128,4 @@ def test_inputs_without_a_read_position_are_refused() -> None:
     batch = subject.task.sample(5, seed=3)
     unread = replace(batch, labels=torch.full_like(batch.labels, -100))
     with pytest.raises(InterpError, match="no position of these inputs is read"):
-        looks(subject, unread, "read")
+        head_types(subject, unread, "read")

@@ -1,0 +1,60 @@
+"""What a public measure returns: a table, and the figure of it that a report shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from interp.views import view
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+SHOWN = 8
+"""Number of rows that a notebook or a terminal shows."""
+
+
+class Result:
+    """A measure's result: a table (`to_frame`), its figure (`plot`), and a title that says what the rows are."""
+
+    @property
+    def title(self) -> str:
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        raise NotImplementedError
+
+    def plot(self) -> go.Figure:
+        raise NotImplementedError
+
+    def __getitem__(self, column: str) -> pd.Series:
+        """Return a column of the table."""
+        return self.to_frame()[column]
+
+    def __len__(self) -> int:
+        return len(self.to_frame())
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.to_frame().head(SHOWN).to_string(index=False)}{self._more}"
+
+    def _repr_html_(self) -> str:
+        from interp.report.cells import cells
+
+        frame = self.to_frame().head(SHOWN)
+        return view(self.title + self._more, cells(frame), list(frame.columns))
+
+    @property
+    def _more(self) -> str:
+        n = len(self)
+        return f"\n({SHOWN} of {n} rows; to_frame() has all, plot() draws them)" if n > SHOWN else ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Result):
+    """A result that is one table."""
+
+    table: pd.DataFrame
+
+    def to_frame(self) -> pd.DataFrame:
+        return self.table
