@@ -29,11 +29,10 @@ from interp.tasks import Task
 from interp.tasks.counted import (
     CountBox,
     CountedShape,
-    check_labels,
+    check_box,
     count_box,
     sentences,
     shape_of,
-    unchecked,
     undeclared,
 )
 
@@ -200,7 +199,7 @@ def certify_box(
     if question not in QUESTIONS:
         raise InterpError(one_of("question", question, QUESTIONS))
     whole = as_box(task, box)
-    check_labels(task, shape, whole)
+    trust = check_box(task, shape, whole)
     found = sweep(model, whole, question, progress)
     errors: dict[Question, int] = {question: len(found.wrong)}
     if question == "answer":
@@ -231,7 +230,7 @@ def certify_box(
         domain=str(whole),
         seconds=time.perf_counter() - started,
         notes=_notes(model, found),
-        on_trust=unchecked(task, whole),
+        on_trust=trust,
         tables={"errors": by_difference, "frontier": _frontier(found.wrong),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),

@@ -19,7 +19,7 @@ from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.places import Proof, ReadProof
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
-from interp.tasks.automata import automata_of
+from interp.tasks.automata import declared
 
 
 @register_evidence("every path of an automaton, by places and states")
@@ -38,7 +38,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     except Fault as fault:
         raise UnsupportedError(f"the checker does not read {model.spec.id} by places: {fault}") from None
     rows = AUTOMATA[name](mine)
-    (paths,) = automata_of(model.task)
+    (paths,) = declared(model.task)
     if tuple(rows.order) != tuple(paths.order) or set(rows.reads) != set(paths.reads):
         raise UnsupportedError(f"the checker reads rows of task {name} in another order")
     proof = Proof.of(Subject.of(model), paths)

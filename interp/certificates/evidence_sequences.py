@@ -19,7 +19,7 @@ from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.histogram_spaces import Multisets, Nodes, Slots, Space, space_of
 from interp.certificates.histogram_tables import Tables, tables_of
 from interp.errors import InterpError
-from interp.tasks.occurrences import occurrences_of
+from interp.tasks.occurrences import declared
 from interp.theory.relu_bounds import affine_below, interval_below
 
 MOST_PARTS = 500_000
@@ -45,7 +45,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         parts.append(found if isinstance(space, Multisets) else None)
         if sum(len(part) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
-    shape = occurrences_of(model.task)
+    shape = declared(model.task)
     ids = [*shape.tokens, *shape.marks]
     margin = float.fromhex(stated(min(bounds)))
 

@@ -32,7 +32,8 @@ from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.tasks.occurrences import occurrences_of, unchecked, undeclared
+from interp.tasks.occurrences import declared, undeclared
+from interp.tasks.structure import compare
 from interp.theory.ranges import TokenMixing
 
 SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof itself
@@ -190,7 +191,7 @@ def _conclude(
     generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray, budget: Budget,
     counted: str | None,
 ) -> Certificate:  # fmt: skip
-    shape = occurrences_of(model.task)
+    shape = declared(model.task)
     frame = _classes(tables, parts)
     status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
     total = float(frame["inputs"].sum())
@@ -224,7 +225,7 @@ def _conclude(
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
-        on_trust=unchecked(model.task, shape),
+        on_trust=compare(model.task, [shape]),
         confidence=CONFIDENCE if sampled else None,
         tables={"classes": frame, "counts": _by_count(frame)},
         probes=(_probes(model, tables, parts, need, slack),),
@@ -233,7 +234,7 @@ def _conclude(
 
 def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
     """Return suspects of the search, sequences of few different tokens and random ones, with their margins."""
-    shape, generator = occurrences_of(model.task), np.random.default_rng(0)
+    shape, generator = declared(model.task), np.random.default_rng(0)
     rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
     few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]
     rows += [generator.choice(alphabet, tables.L).tolist() for alphabet in few]
@@ -246,7 +247,7 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
                        for part in parts])  # fmt: skip
     low = np.maximum(margin, np.where(np.isfinite(proved), proved, -np.inf)[at])
     bound = (need + slack).max(2)[at]
-    batch = shape.batch(model.task, torch.from_numpy(sequences))
+    batch = model.task.batch(shape.rows(torch.from_numpy(sequences)))
     right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
     np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
     found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]

@@ -12,7 +12,7 @@ from scipy.stats import beta
 from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.histogram_tables import Tables
-from interp.tasks.occurrences import occurrences_of
+from interp.tasks.occurrences import declared
 
 CONFIDENCE = 0.999
 MOST_PAIRS = 20_000
@@ -32,14 +32,14 @@ def check(
     model: TaskModel, tables: Tables, sequence: list[int], position: int, slack: Float[np.ndarray, "T L n_out"]
 ) -> Counterexample | None:
     """Return a counterexample if the model errs here in exact arithmetic and in its own forward pass, or None."""
-    task, row, shape = model.task, np.array([sequence]), occurrences_of(model.task)
+    task, row, shape = model.task, np.array([sequence]), declared(model.task)
     token, count = sequence[position], sequence.count(sequence[position])
     active = np.maximum(tables.hidden(row)[0, position], 0)
     lead = tables.lead[count - 1] @ active + tables.lead_bias[count - 1]
     lead[tables.classes[count - 1]] = np.inf
     if not bool((lead < -slack[token, count - 1]).any()):
         return None
-    batch, at = shape.batch(task, torch.tensor(row)), position + len(shape.marks)
+    batch, at = task.batch(shape.rows(torch.tensor(row))), position + len(shape.marks)
     out, right = model.read(batch.tokens.to(model.cfg.device))[0, at].detach().cpu(), task.classes(batch)[0, at]
     if bool(correct(out, right, model.spec)):
         return None

@@ -12,7 +12,8 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
-from interp.tasks.occurrences import labels_differ, occurrences_of
+from interp.tasks.occurrences import declared
+from interp.tasks.structure import compare
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "max_length", "readout_width", "n_out"),
@@ -29,10 +30,10 @@ def refusal(model: TaskModel) -> str | None:
     """Return the reason why the method does not apply to this model, or None."""
     spec, task = model.spec, model.task
     try:
-        shape = occurrences_of(task)
+        compare(task, [shape := declared(task)])
     except UnsupportedError as error:
         return str(error)
-    if (reason := labels_differ(task, shape) or premise_refusal(model)) is not None:
+    if (reason := premise_refusal(model)) is not None:
         return reason
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"
@@ -114,7 +115,7 @@ class Tables:
 
 def tables_of(model: TaskModel) -> Tables:
     """Return the tables of a model to which the method applies."""
-    shape, layer = occurrences_of(model.task), model.spec.layers[0]
+    shape, layer = declared(model.task), model.spec.layers[0]
     ids, T, reduced = np.array([*shape.tokens, *shape.marks]), len(shape.tokens), model.token_tables().folded()
     assert reduced.neurons is not None
     own, w_out, b_out = (each.detach()[0].numpy() for each in (reduced.offset, *reduced.neurons))

@@ -40,8 +40,9 @@ from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
-from interp.tasks.automata import Paths, automata_of, declared, unchecked, undeclared
+from interp.tasks.automata import Paths, declared, undeclared
 from interp.tasks.registry import name_taken
+from interp.tasks.structure import compare
 from interp.threads import one_thread
 
 Array = np.ndarray
@@ -162,7 +163,8 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
         raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
     proofs: list[Proof] = []
     probes: list[Probes] = []
-    automata = [_as_read(subject, paths) for paths in automata_of(task)]
+    trust = compare(task, declared(task))
+    automata = [_as_read(subject, paths) for paths in declared(task)]
     for paths in automata:
         if (reason := sees_its_answers(subject, task.batch(paths.draw(1)))) is not None:
             raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
@@ -179,7 +181,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
                 done += decided
                 if progress is not None:
                     progress(done, total)
-    found = _conclude(subject, automata, proofs, total, false, started, budget.ended)
+    found = replace(_conclude(subject, automata, proofs, total, false, started, budget.ended), on_trust=trust)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None
     return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
 
@@ -506,7 +508,6 @@ def _conclude(
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,
         notes=notes,
-        on_trust=unchecked(task, automata),
         tables={"answers": _answers_frame(proofs), "inputs": _inputs_frame(n_inputs, least, most)},
         probed=PROBED * len(tallies),
     )

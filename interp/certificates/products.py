@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.products import Product, declared, products_of, read_at, unchecked, undeclared
+from interp.tasks.products import Product, check_products, declared, read_at, undeclared
 from interp.threads import one_thread
 
 TAKES = {
@@ -256,7 +256,8 @@ def certify_products(
     budget = Budget(seconds, SUMS_A_SECOND)
     if reason := refusal(model):
         raise InterpError(reason)
-    products = products_of(task)
+    products = declared(task)
+    trust = check_products(task, products)
     at, length = read_at(task, products, model.spec.readout_at), len(products[0].places)
     tables = token_tables(model, at, products[0].places[at][0], length)
     rows: list[tuple[int, int, int, int, float]] = []
@@ -278,7 +279,7 @@ def certify_products(
             if progress is not None:
                 progress(done, task.n_inputs or done)
     nearest.sort(key=lambda near: near[0])
-    return _conclude(model, tables.need, products, rows, nearest, started, budget)
+    return replace(_conclude(model, tables.need, products, rows, nearest, started, budget), on_trust=trust)
 
 
 def _conclude(
@@ -314,7 +315,6 @@ def _conclude(
         rounding=need,
         n_errors=wrong if right + wrong == total else None,
         notes=notes,
-        on_trust=unchecked(task, products),
         tables={"answers": by_answer.reset_index()},
         probes=tuple(_probes(model, need, nearest)),
     )

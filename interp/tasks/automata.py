@@ -1,17 +1,13 @@
 """Tasks whose labels a finite automaton computes while it reads a row.
 
 Such a task defines automata() -> Iterator[Automaton], with one automaton per row length. Typical states are the carry
-of an addition, the parity of a string, the depth of brackets, or the largest number so far.
-
-The automaton determines the inputs (its paths) and the right answer at each read position. Both are compared with the
-task: the number of paths must equal n_inputs, samples must be paths, and answers must equal the labels of `batch`.
-Labels are compared on every input if there are at most LISTED inputs, and otherwise on a sample; `unchecked` then
-reports the assumption about the others.
+of an addition, the parity of a string, the depth of brackets, or the largest number so far. The automaton determines
+the inputs (its paths) and the right answer at each read position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -22,16 +18,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, quoted
+from interp.errors import UnsupportedError, quoted
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
-from interp.tasks.domain import Drawn
 from interp.tasks.roles import AUTOMATA, lacks
+from interp.tasks.structure import Structure
 
-LISTED = 1 << 20
-"""Largest number of inputs whose labels are all compared, which takes a few seconds."""
 SAMPLED = 4096
-"""Number of inputs per length whose labels are compared if there are more than LISTED."""
+"""Number of inputs per length whose labels are compared if there are too many."""
 ROWS_AT_ONCE = 1 << 16
 MOST_STATES = 4096
 """Largest number of states after the same number of tokens."""
@@ -72,7 +66,7 @@ class Automaton:
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(Structure):
     """An automaton as tables.
 
     A place is an index into `order`: place i is the (i + 1)-th token that the automaton reads. At each place, the
@@ -87,6 +81,8 @@ class Paths:
     following: tuple[Int[np.ndarray, "_ tokens"], ...]
     reads: dict[int, tuple[int, Int[np.ndarray, "_"]]]
     completions: tuple[tuple[int, ...], ...]
+    what = "its automata"
+    listed = 1 << 20  # takes a few seconds
 
     @property
     def length(self) -> int:
@@ -121,7 +117,10 @@ class Paths:
             states = table[states, chosen]
         return torch.from_numpy(rows)
 
-    def rows(self) -> Iterator[Int[Tensor, "rows length"]]:
+    def some(self) -> Int[Tensor, "rows length"]:
+        return self.draw(SAMPLED)
+
+    def every(self) -> Iterator[Int[Tensor, "rows length"]]:
         """Yield every input once, in batches."""
         stack = [(0, np.zeros((1, self.length), dtype=np.int64), np.zeros(1, dtype=np.int64))]
         while stack:
@@ -152,6 +151,12 @@ class Paths:
         if batch.tokens.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
         return fits & torch.from_numpy(self.walk(batch.tokens[:, : self.length])[:, -1] >= 0)
+
+    def answers(self, task: Task, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        return self.right(rows)
+
+    def assumption(self, task: Task) -> str:
+        return f"the automaton of task {task.name} gives the right answers on the others"
 
     def right(self, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         """Return the right output index at each read position of inputs, IGNORED elsewhere."""
@@ -233,45 +238,3 @@ def declared(task: Task) -> list[Paths]:
     if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):
         raise UnsupportedError(f"task {task.name} has no automaton, more than {MOST_LENGTHS}, or two for one length")
     return found
-
-
-def automata_of(task: Task) -> list[Paths]:
-    """Return the automata that a task declares, after checking that their paths are its inputs and their answers its
-    labels.
-
-    Raises UnsupportedError, with the reason, if a check fails, and InterpError if every split has a sample that no
-    automaton accepts.
-    """
-    found = declared(task)
-    total = sum(paths.n_inputs for paths in found)
-    if total != task.n_inputs:
-        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, but its automata have {total:,}")
-    for paths in found:
-        for rows in paths.rows() if total <= LISTED else [paths.draw(SAMPLED)]:
-            _compare(task, paths, rows)
-    drawn = Drawn(task)
-    for paths in found:
-        drawn.drop(paths.holds)
-    drawn.finish()
-    return found
-
-
-def unchecked(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
-    """Return the unchecked assumptions about labels; empty if all labels were compared."""
-    if sum(paths.n_inputs for paths in automata) <= LISTED:
-        return ()
-    return (f"labels: compared on {SAMPLED * len(automata):,} inputs; unchecked assumption: the automaton of task "
-            f"{task.name} gives the right answers on the others",)  # fmt: skip
-
-
-def _compare(task: Task, paths: Paths, rows: Int[Tensor, "rows length"]) -> None:
-    """Raise UnsupportedError unless the task's own labels of these rows agree with the automaton."""
-    try:
-        task.check_input(rows)
-        classes = task.classes(task.batch(rows))
-    except InterpError as error:
-        raise UnsupportedError(f"an automaton of task {task.name} reads a row that is not an input: {error}") from None
-    other = (classes != paths.right(rows)).any(1)
-    if bool(other.any()):
-        text = task.format(rows[int(other.int().argmax())])
-        raise UnsupportedError(f"task {task.name} labels {text!r} differently from its automaton")

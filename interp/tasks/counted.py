@@ -2,35 +2,30 @@
 
 Such a task declares counted = (a, b, noise), contrast = (answer if b occurs more often than a, answer otherwise) and
 count_ranges, the range of each count per split. Its inputs are counted tokens in any order, between marks that are the
-same in every input.
-
-The declarations are compared with the task's own labels. If all sentences of a box together have at most LISTED tokens,
-every combination of counts is compared, in one order of the tokens; otherwise a sample is compared, in ORDERS orders.
-`unchecked` reports the assumption about the other inputs. A task may instead define label_counts, from counts to the
-right output index.
+same in every input. A task may define label_counts, from counts to the right output index; otherwise each count is
+compared with the task's labels in one order of the tokens, or in a few orders if there are many.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of, quoted, short
+from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch, find_first
-from interp.tasks.roles import defines_labels
+from interp.tasks.batch import IGNORED, Batch, find_first, find_positions
+from interp.tasks.structure import Structure, compare, difference
 
 CHECKED = 64
 """Number of combinations of counts at which the declarations are always compared with the task's labels."""
 ORDERS = 3
 """Number of token orders in which they are compared."""
-LISTED = 1 << 22
-COUNTS_AT_ONCE = 1 << 10
+COUNTS_AT_ONCE, LABELS_AT_ONCE = 1 << 10, 1 << 20
 MOST = 1 << 36
 """Largest number of inputs in a box; more would take hours."""
 
@@ -170,122 +165,89 @@ def undeclared(task: Task) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class Sentences(Structure):
+    """The sentences with the counts of a box, as inputs of a task of this shape."""
+
+    task: Task
+    shape: CountedShape
+    box: CountBox
+    what = "its counted tokens and contrast"
+    listed = 1 << 15
+    orders = True
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.box)
+
+    def every(self) -> Iterator[Int[Tensor, "rows length"]]:
+        for start in range(0, len(self.box), COUNTS_AT_ONCE):
+            yield sentences(self.task, self.box.counts(start, start + COUNTS_AT_ONCE), seed=ORDERS).tokens
+
+    def some(self) -> Int[Tensor, "rows length"]:
+        counts = _probe_counts(self.box)
+        return torch.cat([sentences(self.task, counts, seed).tokens for seed in range(ORDERS)])
+
+    def answers(self, task: Task, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        at = find_positions(task, rows, task.readout)[:, None]
+        counts = _keys(task, rows)[:, list(self.shape.counted)]
+        return torch.full_like(rows, IGNORED).scatter(1, at, self.shape.label(counts)[:, None])
+
+    def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
+        """Return a mask of the rows with the shape's marks and counts within the task's count_ranges."""
+        keys, found = _keys(self.task, batch.tokens), torch.zeros(len(batch), dtype=torch.bool)
+        counts = keys[:, list(self.shape.counted)]
+        for split in self.task.count_ranges:
+            low, high = (torch.tensor(ends) for ends in zip(*count_box(self.task, split).ranges.values()))
+            found |= ((counts >= low) & (counts <= high)).all(1)
+        keys[:, list(self.shape.counted)] = 0
+        return found & (keys == self.shape.marks).all(1)
+
+    def assumption(self, task: Task) -> str:
+        return f"counts determine the other labels of task {task.name} (label_counts would define them)"
+
+
 def shape_of(task: Task) -> CountedShape:
-    """Return the shape that a task declares, after checking it on CHECKED inputs in ORDERS orders, and on samples.
+    """Return the shape that a task declares, after checking it on CHECKED inputs in ORDERS orders.
 
     Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
-    shapes = [_shape_of(task, seed) for seed in range(ORDERS)]
-    for split in task.count_ranges:
-        if split in task.splits and (reason := _sampled_otherwise(task, shapes[0], split)) is not None:
-            raise UnsupportedError(reason)
-    return shapes[0]
-
-
-def _shape_of(task: Task, seed: int) -> CountedShape:
-    """Return the shape, checked in one order of the tokens."""
     assert task.contrast is not None
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
-    counts = _probe_counts(count_box(task))
-    batch = _sentences(task, counts, seed)
-    classes = task.classes(batch)
-    rows = torch.arange(len(batch))
-    at = _read_at(task, batch)
-    found, marks = _keys(task, batch, counted)
-    query = batch.tokens[rows, at]
-    right = torch.where(counts[:, 1] > counts[:, 0], more, otherwise)
-    said = classes[rows, at]
-    if not found.equal(counts) or (marks != marks[0]).any() or (query != query[0]).any():
-        raise UnsupportedError(f"inputs of task {task.name} do not all have the same marks around their counted tokens")
-    if not said.equal(right):
-        row = int((said != right).int().argmax())
-        raise UnsupportedError(
-            f"task {task.name} declares {task.contrast[0]!r} if there are more {task.counted[1]!r} than "
-            f"{task.counted[0]!r}, else {task.contrast[1]!r}, but labels counts {counts[row].tolist()} differently"
-        )
-    return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]
-
-
-def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
-    """Make sentences and check that the task's batch gives them the same labels."""
-    batch = sentences(task, counts, seed)
-    if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
-        raise UnsupportedError(f"task {task.name} labels inputs in two ways, by sentences and by batch")
-    return batch
-
-
-def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return, for each row up to its read position, the counts of the counted tokens and those of all other tokens."""
-    seen = torch.arange(batch.tokens.shape[1]) <= _read_at(task, batch)[:, None]
-    keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
-    found = keys[:, list(counted)]
+    box = count_box(task)
+    counts = _probe_counts(box)
+    batch = sentences(task, counts)
+    at, keys = find_positions(task, batch.tokens, task.readout), _keys(task, batch.tokens)
+    query, found = batch.tokens[torch.arange(len(batch)), at], keys[:, list(counted)]
     keys[:, list(counted)] = 0
-    return found, keys
+    if not found.equal(counts) or (keys != keys[0]).any() or (query != query[0]).any():
+        raise UnsupportedError(f"inputs of task {task.name} do not all have the same marks around their counted tokens")
+    after = _after(batch, task.classes(batch), at, counts[:, 1] > counts[:, 0])
+    shape = CountedShape(counted, (more, otherwise), int(query[0]), keys[0], after)  # type: ignore[arg-type]
+    every = Sentences(task, shape, box)
+    if (reason := difference(task, every, every.some())) is not None:
+        raise UnsupportedError(reason)
+    return shape
 
 
-def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | None:
-    """Return a sentence about a sample that does not have the declared shape, or None."""
-    batch, box = task.sample(CHECKED, split, seed=0), count_box(task, split)
-    found, marks = _keys(task, batch, shape.counted)
-    low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
-    query = batch.tokens[torch.arange(len(batch)), _read_at(task, batch)]
-    other = ((found < low) | (found > high) | (query != shape.query)[:, None]).any(1) | (marks != shape.marks).any(1)
-    if not other.any():
-        return None
-    row = int(other.int().argmax())
-    text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-    return (
-        f"task {task.name} samples {short(text)!r} in split {split!r}, which is not its example with other counts of "
-        f"the counted tokens in count_ranges: {box}"
-    )
+def check_box(task: Task, shape: CountedShape, box: CountBox) -> tuple[str, ...]:
+    """Compare the declared rule with label_counts, at all counts of a box, and with labels: see structure.compare."""
+    if hasattr(task, "label_counts"):
+        for start in range(0, len(box), LABELS_AT_ONCE):
+            counts = box.counts(start, start + LABELS_AT_ONCE)
+            if (wrong := task.label_counts(counts) != shape.label(counts)).any():
+                said = counts[wrong][0].tolist()
+                raise InterpError(f"task {task.name} labels counts {said} otherwise than its contrast declares")
+    return compare(task, [Sentences(task, shape, box)])
 
 
-def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
-    """Compare the declared rule with label_counts and with the task's own labels, at all counts of a box.
-
-    If the box has too many tokens, the rule is not compared with the task's own labels. Raises InterpError if a label
-    differs.
-    """
-    labels = [(task.label_counts, chunk)] if hasattr(task, "label_counts") else []
-    if _is_listed(box):
-        labels.append((partial(_own_classes, task), COUNTS_AT_ONCE))
-    for label, size in labels:
-        for start in range(0, len(box), size):
-            counts = box.counts(start, start + size)
-            if (wrong := label(counts) != shape.label(counts)).any():
-                raise InterpError(
-                    f"task {task.name} labels counts {counts[wrong][0].tolist()} differently from its contrast"
-                )
-
-
-def unchecked(task: Task, box: CountBox) -> tuple[str, ...]:
-    """Return the unchecked assumptions about labels; empty if label_counts defines them."""
-    if defines_labels(task):
-        return ()
-    compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
-    return (
-        f"labels: compared {compared} of the tokens; unchecked assumption: counts determine the other labels of task "
-        f"{task.name} (label_counts would define them)",
-    )
-
-
-def _is_listed(box: CountBox) -> bool:
-    return len(box) * sum(high for _, high in box.ranges.values()) <= LISTED
-
-
-def _own_classes(task: Task, counts: Int[Tensor, "rows 3"]) -> Int[Tensor, "rows"]:
-    """Return the right outputs by the task's own labels, for one sentence per combination of counts."""
-    batch = _sentences(task, counts, seed=ORDERS)
-    return task.classes(batch)[torch.arange(len(batch)), _read_at(task, batch)]
-
-
-def _read_at(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
-    if task.readout == "last":
-        return batch.lengths - 1
-    return find_first(batch.tokens, task.token_id(task.readout))
+def _keys(task: Task, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows d_vocab"]:
+    """Return how often each token occurs in each row up to its read position."""
+    seen = torch.arange(rows.shape[1]) <= find_positions(task, rows, task.readout)[:, None]
+    return torch.stack([((rows == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
 
 
 def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
@@ -299,13 +261,13 @@ def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
     return torch.cat([corners, drawn])
 
 
-def _after(batch: Batch, classes: Tensor, at: Tensor, right: Tensor, more: int) -> tuple[tuple[int, int], int] | None:
+def _after(batch: Batch, classes: Tensor, at: Tensor, more: Tensor) -> tuple[tuple[int, int], int] | None:
     """Return CountedShape.after: the read right after the answer, if all inputs have one with the same right output."""
     if int((at + 1).max()) >= batch.tokens.shape[1]:
         return None
     rows = torch.arange(len(batch))
     said, query = classes[rows, at + 1], batch.tokens[rows, at + 1]
-    both = [query[right == more].unique(), query[right != more].unique()]
+    both = [query[more].unique(), query[~more].unique()]
     if (said == IGNORED).any() or (said != said[0]).any() or any(len(ids) != 1 for ids in both):
         return None
     return (int(both[0]), int(both[1])), int(said[0])

@@ -2,15 +2,13 @@
 
 Such a task declares readout = "all" and its alphabet, `counted`. Its inputs are all rows of one length over that
 alphabet, possibly after one mark such as [BOS]. The right output at a token depends on the token's count in its row, as
-in the histogram task (Behrens et al. 2024, section 4) or in "which letters of this word occur once?".
-
-The declaration is compared with the task's own labels, on every row if there are at most LISTED rows. Otherwise a
-sample is compared, and `unchecked` reports the assumption about the other rows. A task may instead define label_counts,
-from a token's count to the right output index.
+in the histogram task (Behrens et al. 2024, section 4) or in "which letters of this word occur once?". It may be defined
+by label_counts, from a token's count to the right output index; otherwise it is learned from labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,17 +18,15 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
-from interp.tasks.domain import Drawn
-from interp.tasks.roles import defines_labels
+from interp.tasks.structure import Structure, difference
 
 CHECKED = 2048
 """Approximate number of rows in the sample."""
-LISTED = 1 << 17
 ROWS_AT_ONCE = 1 << 13
 
 
 @dataclass(frozen=True)
-class Occurrences:
+class Occurrences(Structure):
     """The token ids and output indices of a task whose answers depend on the count of each token.
 
     tokens: the alphabet. marks: at most one token at the start of every row, which is neither counted nor read. length:
@@ -41,6 +37,8 @@ class Occurrences:
     marks: tuple[int, ...]
     length: int
     classes: tuple[int, ...]
+    what = "its counted tokens"
+    listed = 1 << 17
 
     @property
     def n_inputs(self) -> int:
@@ -51,8 +49,19 @@ class Occurrences:
         body = torch.tensor(self.tokens)[sequences]
         return torch.cat([torch.tensor(self.marks, dtype=torch.long).expand(len(body), -1), body], 1)
 
+    def every(self) -> Iterator[Int[Tensor, "rows length"]]:
+        places = len(self.tokens) ** torch.arange(self.length)
+        for index in torch.arange(self.n_inputs).split(ROWS_AT_ONCE):
+            yield self.rows(index[:, None] // places % len(self.tokens))
+
+    def some(self) -> Int[Tensor, "rows length"]:
+        return self.rows(_probe_sequences(len(self.tokens), self.length))
+
+    def answers(self, task: Task, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        right = torch.tensor(self.classes)[_counts(rows[:, len(self.marks) :]) - 1]
+        return torch.nn.functional.pad(right, (len(self.marks), 0), value=IGNORED)
+
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Return a mask of the rows of a batch that have this shape."""
         body = batch.tokens[:, len(self.marks) : len(self.marks) + self.length]
         if body.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
@@ -60,8 +69,8 @@ class Occurrences:
         inside = torch.isin(body, torch.tensor(self.tokens)).all(1)
         return marked & inside & (batch.lengths == len(self.marks) + self.length)
 
-    def batch(self, task: Task, sequences: Int[Tensor, "rows length"]) -> Batch:
-        return task.batch(self.rows(sequences))
+    def assumption(self, task: Task) -> str:
+        return f"a token's count determines the other labels of task {task.name} (label_counts would define them)"
 
 
 def undeclared(task: Task) -> str | None:
@@ -71,97 +80,36 @@ def undeclared(task: Task) -> str | None:
     return f"task {task.name} does not declare an alphabet to count at every position (counted, readout = 'all')"
 
 
-def occurrences_of(task: Task) -> Occurrences:
-    """Return the shape that a task declares. Its classes come from a sample of labels; labels_differ compares them all.
+def declared(task: Task) -> Occurrences:
+    """Return the shape that a task declares, with classes from a sample of its labels or from label_counts.
 
-    Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it, and
-    InterpError if every split has a sample without this shape.
+    Raises UnsupportedError, with the reason, if it declares no such shape or labels the sample otherwise.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
     tokens = tuple(task.token_id(token) for token in task.counted)
     marks, length = _frame(task, tokens)
     found = Occurrences(tokens, marks, length, ())
-    if task.n_inputs not in (None, found.n_inputs):
-        raise UnsupportedError(
-            f"task {task.name} has {task.n_inputs:,} inputs, not all {len(tokens)}^{length} rows of its counted tokens"
-        )
-    drawn = Drawn(task)
-    drawn.drop(found.holds)
-    drawn.finish()
-    sequences = _probe_sequences(len(tokens), length)
-    said = _own_classes(task, found, sequences)
+    rows = found.some()
     right = torch.full((length + 1,), -1)
-    right[_counts(sequences).flatten()] = said.flatten()  # _differs then compares them all
     if (label := getattr(task, "label_counts", None)) is not None:
         right[1:] = label(torch.arange(1, length + 1))
+    else:
+        try:
+            said = task.classes(task.batch(rows))[:, len(marks) :]
+        except InterpError as error:
+            raise UnsupportedError(f"task {task.name} does not label rows of its counted tokens: {error}") from None
+        right[_counts(rows[:, len(marks) :]).flatten()] = said.flatten()  # `difference` compares them all
     right = torch.where(right < 0, right.max(), right)  # counts that cannot occur if the alphabet has one token
     found = replace(found, classes=tuple(right[1:].tolist()))
-    if (reason := _differs(task, found, sequences, said)) is not None:
+    if (reason := difference(task, found, rows)) is not None:
         raise UnsupportedError(reason)
     return found
 
 
-def labels_differ(task: Task, shape: Occurrences) -> str | None:
-    """Compare the labels of all rows with the shape; return a sentence about the first difference, or None.
-
-    Returns None, without a comparison, if there are more than LISTED rows.
-    """
-    if shape.n_inputs > LISTED:
-        return None
-    places = len(shape.tokens) ** torch.arange(shape.length)
-    for index in torch.arange(shape.n_inputs).split(ROWS_AT_ONCE):
-        sequences = index[:, None] // places % len(shape.tokens)
-        try:
-            said = _own_classes(task, shape, sequences)
-        except UnsupportedError as error:
-            return str(error)
-        if (reason := _differs(task, shape, sequences, said)) is not None:
-            return reason
-    return None
-
-
-def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
-    """Return the unchecked assumptions about labels; empty if label_counts defines them or all were compared."""
-    if shape.n_inputs <= LISTED or defines_labels(task):
-        return ()
-    return (
-        f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; unchecked assumption: a "
-        f"token's count determines the other labels of task {task.name} (label_counts would define them)",
-    )
-
-
-def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """Return the task's own classes at each counted token. Raises UnsupportedError if it cannot label the rows."""
-    try:
-        task.check_input(shape.rows(sequences))
-        classes = task.classes(shape.batch(task, sequences))
-    except InterpError as error:
-        raise UnsupportedError(f"task {task.name} does not label all rows of its counted tokens: {error}") from None
-    if shape.marks and bool((classes[:, 0] != IGNORED).any()):
-        raise UnsupportedError(f"task {task.name} is also read at {task.vocabulary[shape.marks[0]]!r}")
-    return classes[:, len(shape.marks) :]
-
-
-def _counts(sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+def _counts(body: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
     """Return the count of each token in its row."""
-    return (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
-
-
-def _differs(
-    task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"], said: Int[Tensor, "rows length"]
-) -> str | None:
-    """Return a sentence about the first label that differs from the shape, or None."""
-    counts = _counts(sequences)
-    wrong = (said != torch.tensor(shape.classes)[counts - 1]) | (said < 0)
-    if not bool(wrong.any()):
-        return None
-    row, at = wrong.nonzero()[0].tolist()
-    text = task.format(shape.rows(sequences[row : row + 1])[0])
-    return (
-        f"task {task.name} labels position {at + len(shape.marks)} of {text!r} differently from other tokens that "
-        f"occur {int(counts[row, at])} times"
-    )
+    return (body[:, :, None] == body[:, None, :]).sum(-1)
 
 
 def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:

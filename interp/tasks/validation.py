@@ -306,5 +306,5 @@ def _declaration_problems(task: Task) -> Iterator[str]:
         if split not in task.splits:
             yield f"count_ranges names the split {quoted(split)}, which is not one of {', '.join(task.splits)}"
         good = [isinstance(pair, tuple | list) and len(pair) == 2 and 0 <= pair[0] <= pair[1] for pair in box]
-        if len(good) != len(task.counted) or not all(good):
+        if len(good) != (len(task.counted) or len(good)) or not all(good):
             yield f"count_ranges[{split!r}] = {quoted(box)} must be (lowest, highest) for each of its counted tokens"

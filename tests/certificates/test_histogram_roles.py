@@ -18,9 +18,10 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import TaskRef
-from interp.tasks import IGNORED, Batch, Task, occurrences, register_task
-from interp.tasks.occurrences import occurrences_of
+from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks.occurrences import Occurrences, declared
 from interp.tasks.registry import _REGISTRY
+from interp.tasks.structure import compare
 
 PLACES = [3, 0, 5, 1, 4]
 """Ids of the letters a to e, which stand for the histogram's 0 to 4; 2 is the mark, and 6 is used nowhere."""
@@ -152,21 +153,21 @@ def test_any_function_of_the_own_count_agrees_with_brute_force() -> None:
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"tilted": True}, "differently from other tokens that occur 2 times"),
-        ({"inputs": 7}, "has 7 inputs, not all 5^4 rows of its counted tokens"),
+        ({"tilted": True}, "otherwise than its counted tokens declare"),
+        ({"inputs": 7}, "has 7 inputs, but its counted tokens make 625"),
     ],
 )
 def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason.replace("^", r"\^")):
-        occurrences_of(Letters(**parameters))
+        compare(task := Letters(**parameters), [declared(task)])
 
 
 def test_one_deviating_label_in_78125_rows_is_found() -> None:
     model = translated(shaken("dot", 0.0, L=7), rare=True)
     word = torch.tensor([RARE])
     assert (model.predict(word) != model.task.batch(word).labels).any()
-    occurrences_of(model.task)  # a sample does not tell
-    with pytest.raises(UnsupportedError, match=r"labels position [0-9] of 'edcbaab' differently"):
+    declared(model.task)  # a sample does not tell
+    with pytest.raises(UnsupportedError, match=r"labels 'edcbaab' otherwise"):
         interp.certify(model, samples=0)
 
 
@@ -175,7 +176,7 @@ def test_rows_that_were_not_compared_are_named_as_assumptions(
 ) -> None:
     model = translated(shaken("dot", 0.0, L=4))
     assert interp.certify(model, samples=0).on_trust == ()
-    monkeypatch.setattr(occurrences, "LISTED", 5**4 - 1)
+    monkeypatch.setattr(Occurrences, "listed", 5**4 - 1)
     assert "determines the other labels of task letters" in interp.certify(model, samples=0).on_trust[0]
     assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).on_trust == ()
 
@@ -214,4 +215,4 @@ def test_samples_of_another_length_than_the_inputs_are_refused() -> None:
             return self.batch(torch.cat([batch.tokens, batch.tokens[:, -1:]], 1))
 
     with pytest.raises(InterpError, match=r"samples '.*' in split 'test', but does not list it among its inputs"):
-        occurrences_of(Longer())
+        compare(task := Longer(), [declared(task)])

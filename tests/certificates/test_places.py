@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_adders import adder, compare, exact, truth
-from torch import Tensor
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
@@ -21,8 +18,8 @@ from interp.certificates.places import TAKEN_APART, certify_places
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
-from interp.tasks import Addition, ModularAddition, Task
-from interp.tasks.automata import automata_of
+from interp.tasks import Addition, ModularAddition
+from interp.tasks.automata import declared
 
 PAIRS = 10**8
 
@@ -147,7 +144,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     model = exact(task, sharp=1.5)
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.of(model, task, outputs=words)
-    (paths,) = automata_of(task)
+    (paths,) = declared(task)
     read = places.Proof.of(subject, paths).reads[5]
     steps = [cells for _, (cells, _) in zip(range(100), read.explore())]
     assert len(steps) == 100
@@ -312,34 +309,12 @@ def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytes
     assert np.isfinite(certified(exact(task), task).worst_margin)
 
 
-def patched(model: HookedTransformer) -> Task:
-    """Right on all inputs but one pair of numbers, which no random input shows."""
-    forward, task = model.forward, Addition(digits=10)
-    pair = torch.arange(10)[None]
-    bad = task.of_numbers(pair, pair).tokens
-
-    def other(tokens: Tensor, *args: Any, **options: Any) -> Tensor:
-        out = forward(tokens, *args, **options)
-        return torch.where((tokens == bad[:, : tokens.shape[1]]).all(1)[:, None, None], -out, out)
-
-    object.__setattr__(model, "forward", other)
-    return task
-
-
-def renamed(model: HookedTransformer) -> Task:
-    """A task of another class under the name of addition."""
-
+def test_a_task_under_the_name_of_another_is_refused() -> None:
     class Mine(Addition):
         pass
 
-    return Mine(digits=10)
-
-
-@pytest.mark.parametrize(("change", "why"), [(patched, "its forward was replaced by"), (renamed, "the given task has")])
-def test_a_stranger_s_model_is_what_its_parameters_say(change: Callable[[HookedTransformer], Task], why: str) -> None:
-    model = exact(Addition(digits=10))
-    with pytest.raises(UnsupportedError, match=why):
-        interp.certify(model, task=change(model))
+    with pytest.raises(UnsupportedError, match="the given task has"):
+        interp.certify(exact(Addition(digits=10)), task=Mine(digits=10))
 
 
 def test_a_stranger_s_proof_is_not_about_a_fresh_model() -> None:

@@ -12,7 +12,7 @@ from interp.tasks.automata import Paths, declared
 
 ADDITION = Addition(base=3, digits=2)
 (PATHS,) = declared(ADDITION)
-ROWS = torch.cat(list(PATHS.rows())).numpy()
+ROWS = torch.cat(list(PATHS.every())).numpy()
 STATES = PATHS.walk(torch.from_numpy(ROWS))
 AT = 6
 TOKENS = sorted(set(ROWS[:, AT].tolist()))
@@ -83,7 +83,7 @@ def test_a_token_that_hardly_counts_gives_no_bound_but_the_range() -> None:
 
 def by_hand(paths: Paths, patterns: list[Pattern]) -> int:
     """Inputs in any pattern, one by one."""
-    rows = torch.cat(list(paths.rows()))
+    rows = torch.cat(list(paths.every()))
     states, held = paths.walk(rows), np.zeros(len(rows), dtype=bool)
     for one in patterns:
         inside = np.ones(len(rows), dtype=bool)

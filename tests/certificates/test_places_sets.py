@@ -28,7 +28,7 @@ from interp.tasks.automata import declared
 COARSE = 2.0**-16
 TASK = Addition(base=2, digits=2, plus="0", equals="0")
 (PATHS,) = declared(TASK)
-ROWS = torch.cat(list(PATHS.rows())).numpy()
+ROWS = torch.cat(list(PATHS.every())).numpy()
 STATES = PATHS.walk(torch.from_numpy(ROWS))
 AT = sorted(PATHS.reads)[1]
 SHAPES: dict[str, dict[str, Any]] = {

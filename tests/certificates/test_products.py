@@ -22,7 +22,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch, MaxOfK
 from interp.tasks.algorithmic import EqualsTask
-from interp.tasks.products import Product, products_of
+from interp.tasks.products import Product, check_products, declared
 
 NAME = "every product of token sets"
 
@@ -208,7 +208,7 @@ def test_bounds_hold_whatever_rounding_did() -> None:
     tables = token_tables(model, 3, 4, 4)
     for size in (1e-9, 1e-3, 1.0):
         blurred = replace(tables, output_error=tables.output_error + size, score_error=tables.score_error + size)
-        for part in products_of(model.task):
+        for part in declared(model.task):
             sharp, blunt = Shares.of(tables, part), Shares.of(blurred, part)
             with np.errstate(all="ignore"):
                 assert (blunt.least()[0] <= sharp.least()[0] - size).all()
@@ -278,10 +278,10 @@ class Wrong(MaxOfK):
 @pytest.mark.parametrize(
     ("way", "sentence"),
     [
-        ("left out", "has 27 inputs, but its products have 26"),
+        ("left out", "has 27 inputs, but its products make 26"),
         ("twice", "contain the same input"),
         ("empty", "is empty"),
-        ("label", "differently from its product 3"),
+        ("label", "otherwise than its products"),
         ("no input", "not an input"),
         ("token", "or an unknown one"),
     ],
@@ -290,13 +290,13 @@ def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -
     task = Wrong(K=3, v=3)
     task.way = way
     with pytest.raises(UnsupportedError, match=sentence):
-        products_of(task)
+        check_products(task, declared(task))
 
 
 def test_labels_of_too_many_inputs_are_a_stated_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
     assert interp.certify(model).on_trust == ()
-    monkeypatch.setattr("interp.tasks.products.LISTED", 26)
+    monkeypatch.setattr(Product, "listed", 26)
     (trust,) = interp.certify(model).on_trust
     assert trust.startswith("labels: compared on 112 inputs; unchecked assumption: all other inputs of each product")
     assert products.PROBED > 100
@@ -314,16 +314,5 @@ def test_products_without_some_samples_are_refused() -> None:
                 if all(places):
                     yield Product(places, each.right)
 
-    with pytest.raises(InterpError, match=r"lists '0 0 3 = \?' among its inputs, but none of its products contains it"):
-        products_of(Some())
-
-    class Mixed(Smallest):
-        """The smallest number of the whole batch."""
-
-        name = "products-test-mixed"
-
-        def answer(self, numbers: torch.Tensor) -> torch.Tensor:
-            return numbers[:, :3].amin().expand(len(numbers))
-
-    with pytest.raises(InterpError, match=r"in two ways, [0-9] and [0-9]: a label must be a function of its row"):
-        products_of(Mixed())
+    with pytest.raises(InterpError, match=r"samples .* but does not list it among its inputs"):
+        check_products(Some(), declared(Some()))

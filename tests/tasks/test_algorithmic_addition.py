@@ -9,7 +9,8 @@ import torch
 
 from interp.errors import InterpError
 from interp.tasks import IGNORED, Addition
-from interp.tasks.automata import automata_of
+from interp.tasks.automata import declared
+from interp.tasks.structure import compare
 
 FORMATS = [
     dict(zip(("order", "answer_order", "lead", "plus", "equals", "end"), chosen))
@@ -53,7 +54,9 @@ def test_rows_and_labels_against_python(form: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("form", FORMATS[::5], ids=lambda form: " ".join(form.values()))
 def test_the_automaton_is_the_task(form: dict[str, str]) -> None:
-    (paths,) = automata_of(Addition(digits=2, base=3, **form))
+    task = Addition(digits=2, base=3, **form)
+    (paths,) = declared(task)
+    assert compare(task, [paths]) == ()
     assert paths.n_inputs == 81
 
 

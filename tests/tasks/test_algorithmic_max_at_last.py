@@ -9,7 +9,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.tasks import MaxAtLast
-from interp.tasks.products import products_of
+from interp.tasks.products import check_products, declared
 
 
 def test_every_input_has_its_maximum() -> None:
@@ -26,8 +26,9 @@ def test_the_answer_is_read_at_the_last_number() -> None:
 
 
 def test_products_are_the_inputs() -> None:
-    """products_of compares them with the task's own labels."""
-    assert sum(part.n_inputs for part in products_of(MaxAtLast(K=3, v=4))) == 64
+    task = MaxAtLast(K=3, v=4)
+    assert check_products(task, declared(task)) == ()
+    assert sum(part.n_inputs for part in declared(task)) == 64
 
 
 def test_samples_are_uniform_and_seeded() -> None:

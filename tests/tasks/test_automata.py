@@ -11,7 +11,8 @@ import torch
 
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Addition, Batch, MaxOfK, ModularAddition
-from interp.tasks.automata import SAMPLED, Automaton, Read, automata_of, declared, unchecked
+from interp.tasks.automata import SAMPLED, Automaton, Read, declared
+from interp.tasks.structure import compare
 
 
 class Changed(Addition):
@@ -27,8 +28,9 @@ class Changed(Addition):
 
 def test_tables_hold_every_input_once_with_its_labels() -> None:
     task = Addition(digits=2, base=4)
-    (paths,) = automata_of(task)
-    rows = torch.cat(list(paths.rows()))
+    (paths,) = declared(task)
+    assert compare(task, [paths]) == ()
+    rows = torch.cat(list(paths.every()))
     listed = torch.cat([batch.tokens for batch in task.inputs()])
     assert sorted(rows.tolist()) == sorted(listed.tolist())
     assert paths.right(rows).equal(task.classes(task.batch(rows)))
@@ -46,9 +48,7 @@ def test_draws_are_inputs_and_about_equally_likely() -> None:
 
 
 def test_what_was_not_compared_is_said() -> None:
-    small, large = Addition(digits=2), Addition()
-    assert unchecked(small, declared(small)) == ()
-    (said,) = unchecked(large, automata_of(large))
+    (said,) = compare(Addition(), declared(Addition()))
     assert f"{SAMPLED:,}" in said
 
 
@@ -66,18 +66,18 @@ def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton]
         (lambda one: replace(one, reads=one.reads[:1] * 2), "two answers"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "rows have 8"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "an output"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "differently"),
-        (lambda one: replace(one, reads=one.reads[:-1]), "differently"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
+        (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
         (step_of(lambda s, p, t, then: None), "no row to the end"),
-        (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, but its automata have 54"),
+        (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, but its automata make 54"),
         (step_of(lambda s, p, t, then: 0 if p == 2 and t == 4 else then), "162"),
         (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "not an input"),
     ],
 )  # fmt: skip
 def test_an_automaton_that_is_not_the_task_is_refused(change: Callable[[Automaton], Automaton], reason: str) -> None:
-    assert len(automata_of(Changed(lambda one: one))) == 1
+    task = Changed(change)
     with pytest.raises((UnsupportedError, InterpError), match=reason):
-        automata_of(Changed(change))
+        compare(task, declared(task))
 
 
 def test_a_task_without_an_automaton_says_so() -> None:
