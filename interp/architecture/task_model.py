@@ -39,7 +39,7 @@ from interp.architecture.reduced import (
 from interp.errors import ON_META, InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.validation import check_made, check_tokens
+from interp.tasks.validation import check_made, check_padded_right, check_tokens
 
 
 class TaskModel(HookedTransformer):
@@ -187,6 +187,7 @@ class TaskModel(HookedTransformer):
             raise InterpError(f"tokens of shape {tuple(tokens.shape)}: the rows are empty, so there is no answer")
         if self.embed.W_E.is_meta:
             raise InterpError(ON_META)
+        check_padded_right(self.task, tokens)
         self.task.check_input(tokens)
         return answers_of(self.task, decide(self.read(tokens, attention_mask), self.spec), tokens)
 

@@ -71,9 +71,9 @@ def addition(
     """
     task = Addition(base=base, digits=digits, order=order, lead=lead, plus=plus, equals=equals)
     for name, mark in (("plus", plus), ("equals", equals)):
-        if mark == "" or task.vocabulary.index(mark) in range(1, base):
+        if mark not in task.vocabulary or task.vocabulary.index(mark) in range(1, base):
             raise InterpError(
-                f"{name} = {mark!r}: the construction needs a token there that is not a digit, or the digit '0'"
+                f"{name} = {mark!r}: the construction needs one token there that is not a digit, or the digit '0'"
             )
     beta = float(beta)
     error = 2 * (base - 1) * (1 + 1 / base) * _elsewhere(digits, beta) if beta > 0 else math.inf

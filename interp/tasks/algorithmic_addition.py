@@ -33,6 +33,11 @@ ORDERS = ("least", "most")
 MARKS = ("end", "lead", "plus", "equals")
 
 
+def _tokens(word: str, digits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tokens of a word: itself, or its letters if they are several digits that are no digit together."""
+    return tuple(word) if not word or ({*word} <= {*digits} and word not in digits) else (word,)
+
+
 @register_task
 class Addition(NumberTask):
     """The sum of two numbers of `digits` digits; each of its digits + 1 digits is read at the token before it.
@@ -40,8 +45,8 @@ class Addition(NumberTask):
     order, answer_order: whether the least or the most significant digit comes first ("least" or "most"), in the numbers
     and in the answer.
     lead, plus, equals, end: the tokens before the first number, between the numbers, after the second number, and after
-    the answer. A word such as "+" is an extra token, a digit such as "0" is that digit, and "" means no token. The
-    model must also generate the end token if it is not "".
+    the answer. A word such as "+" is an extra token, a digit such as "0" is that digit, several digits such as "00" are
+    that many tokens, and "" means no token. The model must also generate the end, which is one token or "".
     chains: the share of training pairs that are given a long chain of carries, which is rare among uniform pairs. From
     a random digit on, pairs of digits add up to base - 1 and propagate a carry.
     """
@@ -66,17 +71,20 @@ class Addition(NumberTask):
         if not 0 <= self.chains <= 1:
             raise InterpError(f"{self.name}: chains = {self.chains} must be a share of training pairs between 0 and 1")
         digits = tuple(map(str, range(self.base)))
-        self._marks = {name: str(self.parameters[name]) for name in MARKS}
-        if odd := [mark for mark in self._marks.values() if any(letter.isspace() for letter in mark)]:
+        self._marks = {name: _tokens(str(self.parameters[name]), digits) for name in MARKS}
+        marks = [mark for tokens in self._marks.values() for mark in tokens]
+        if odd := [mark for mark in marks if any(letter.isspace() for letter in mark)]:
             raise InterpError(f"{self.name}: the token {quoted(odd[0])} contains a space, so text could not be parsed")
+        if len(self._marks["end"]) > 1:
+            raise InterpError(f"{self.name}: end = {quoted(self.parameters['end'])} must be one token")
         # The outputs are the first tokens of the vocabulary: the digits and, if it is an extra token, the end.
-        self.vocabulary = tuple(dict.fromkeys((*digits, *filter(None, self._marks.values()))))
+        self.vocabulary = tuple(dict.fromkeys((*digits, *marks)))
 
     def for_vocabulary(self, d_vocab: int) -> Addition:
         """Return the task with signs written as the digit 0 if the model has only digit tokens."""
         if d_vocab != self.base or self.d_vocab == self.base:
             return self
-        zeros = {name: "0" for name in MARKS if self.parameters[name]}
+        zeros = {name: "0" * len(tokens) for name, tokens in self._marks.items()}
         return Addition(self.data_seed, **(self.parameters | zeros))
 
     # ------------------------------------------------------------ positions
@@ -87,8 +95,8 @@ class Addition(NumberTask):
         n, at = self.n_digits, 0
         found = {}
         for name, after in (("lead", n), ("plus", n), ("equals", 0)):
-            if self._marks[name]:
-                found[at] = self.token_id(self._marks[name])
+            for token in self._marks[name]:
+                found[at] = self.token_id(token)
                 at += 1
             at += after
         return found
@@ -99,7 +107,7 @@ class Addition(NumberTask):
 
         The last digit of the answer is in the row only if an end token follows; otherwise its position is -1.
         """
-        n, lead, plus, equals = self.n_digits, *(bool(self._marks[name]) for name in ("lead", "plus", "equals"))
+        n, lead, plus, equals = self.n_digits, *(len(self._marks[name]) for name in ("lead", "plus", "equals"))
         place = torch.arange(n)
         number = place if self.parameters["order"] == "least" else place.flip(0)
         first, start = lead, lead + n + plus + n + equals
@@ -119,7 +127,7 @@ class Addition(NumberTask):
     @property
     def length(self) -> int:
         """Number of tokens per row."""
-        return self.answer_starts + self.n_digits + bool(self._marks["end"])
+        return self.answer_starts + self.n_digits + len(self._marks["end"])
 
     @cached_property
     def read_places(self) -> Int[Tensor, "digits"]:
@@ -131,7 +139,7 @@ class Addition(NumberTask):
 
     @property
     def n_out(self) -> int:
-        return self.base + (self._marks["end"] in self.vocabulary[self.base :])
+        return self.base + len({*self._marks["end"]} - {*self.vocabulary[: self.base]})
 
     @property
     def answer_words(self) -> tuple[str, ...]:
@@ -180,7 +188,7 @@ class Addition(NumberTask):
         labels = torch.full_like(tokens, -1)
         labels[:, self.read_places] = self.sums(*self.numbers(tokens)).to(tokens.dtype)
         if self._marks["end"]:
-            labels[:, -1] = self.token_id(self._marks["end"])
+            labels[:, -1] = self.token_id(*self._marks["end"])
         return Batch(tokens, lengths, labels)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
@@ -300,7 +308,7 @@ class Addition(NumberTask):
         reads.append(Read(int(self.read_places[-1]), len(order), self._carry))
         order += [s[-1]] * (s[-1] >= 0)
         if self._marks["end"]:
-            end = self.token_id(self._marks["end"])
+            end = self.token_id(*self._marks["end"])
             reads.append(Read(self.length - 1, len(order), lambda state: end))
         yield Automaton(tuple(order), 0, self._step, tuple(reads))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import FunctionType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,19 @@ from interp.tasks.pairs import one_token_pairs
 from interp.tasks.sets import set_word
 from interp.tasks.validation import checked_batch, checked_sample
 
+if TYPE_CHECKING:
+    derived = property
+else:
+
+    class derived:
+        """A property that an attribute set in __init__ replaces, as one set in the class does."""
+
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self.compute, self.__doc__ = compute, compute.__doc__
+
+        def __get__(self, task: Task | None, kind: type[Task]) -> Any:
+            return self if task is None else self.compute(task)
+
 
 class Task(ABC):
     """A task. A subclass must define name, vocabulary and sample(); most report sections also need batch(tokens).
@@ -35,7 +48,7 @@ class Task(ABC):
     needs_tables: whether the task needs tables from the user (see `tables`).
 
     All other members are optional, and may add sections to the report. These are plain attributes of the class, or set
-    in __init__:
+    in __init__ (so may be n_out, n_inputs, answer_words, example and describe):
 
     counted: the tokens whose counts determine the answer, e.g. counted = ("0", "1", "2").
     contrast: the two answers compared in logit differences, e.g. contrast = ("4", "5").
@@ -119,10 +132,10 @@ class Task(ABC):
 
     # ------------------------------------------------------------ derived from the labels by default
 
-    @property
+    @derived
     def n_out(self) -> int:
         """Number of model outputs: one per answer word if the task defines answer_words, otherwise one per token."""
-        stated = type(self).answer_words is not Task.answer_words
+        stated = type(self).answer_words is not Task.answer_words or "answer_words" in vars(self)
         return len(self.answer_words) if stated else self.d_vocab
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
@@ -180,7 +193,7 @@ class Task(ABC):
         """Whether the task defines `batch`, so that it can label given tokens."""
         return type(self).batch is not Task.batch
 
-    @property
+    @derived
     def n_inputs(self) -> int | None:
         """Number of inputs that `inputs` yields; None if it is infinite or unknown.
 
@@ -215,7 +228,7 @@ class Task(ABC):
             f"task {self.name} cannot list its inputs up to token order; define multisets(chunk) in it"
         )
 
-    @property
+    @derived
     def answer_words(self) -> tuple[str, ...]:
         """One word per answer, by output index. By default, the tokens, or "no" and "yes" for a single output.
 
@@ -225,7 +238,7 @@ class Task(ABC):
             return ("no", "yes")
         return self.vocabulary if self.n_out == self.d_vocab else tuple(map(str, range(self.n_out)))
 
-    @property
+    @derived
     def n_classes(self) -> int:
         """Number of possible answers: two for a single output; for sets, every subset of the outputs."""
         return 2**self.n_out if self.decision == "set" else max(2, self.n_out)
@@ -251,14 +264,14 @@ class Task(ABC):
         """
         return one_token_pairs(self, batch, seed)
 
-    @property
+    @derived
     def example(self) -> Batch | None:
         """One short input for the start of a report; by default, the shortest of 20 samples with two tokens or more."""
         batch = self.sample(20, self.splits[-1], seed=0)
         row = int(torch.where(batch.lengths > 1, batch.lengths, batch.tokens.shape[1] + 1).argmin())
         return batch[row : row + 1]
 
-    @property
+    @derived
     def describe(self) -> str:
         """One sentence that describes the task; by default, the first paragraph of the class's docstring."""
         text = type(self).__dict__.get("__doc__") or ""

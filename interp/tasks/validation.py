@@ -99,6 +99,7 @@ def batch_problems(task: Any, batch: Any, what: str) -> Iterator[str]:
         )
     if n and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
         yield f"{what} has token ids outside 0 to {task.d_vocab - 1}"
+    yield from _padding_problems(task, batch)
 
 
 def _kind(value: object) -> str:
@@ -116,7 +117,6 @@ def check_batch(task: Any, batch: Any, what: str) -> None:
     """
     refuse(task, batch_problems(task, batch, what))
     if len(batch):
-        check_padding(task, batch)
         refuse(task, answer_problems(task, batch, unread=True))
         task.check_input(batch.tokens)
 
@@ -198,23 +198,32 @@ def _label(label: Int[Tensor, "*length"]) -> str:
 
 def check_padding(task: Any, batch: Batch) -> None:
     """Raise InterpError unless rows are padded on the right, with the task's pad token."""
-    pads = torch.zeros_like(batch.attention_mask) if task.pad_id is None else batch.tokens == task.pad_id
-    if bool((inside := pads[:, :-1] & ~pads[:, 1:]).any()):
-        row, place = inside.nonzero()[0].tolist()
-        raise InterpError(
-            f"row {row} of task {task.name} has {task.pad!r} at position {place}, before a token: rows must be padded "
-            "on the right"
-        )
-    if task.pad_id is None and not bool(batch.attention_mask.all()):
-        raise InterpError(
-            f"rows of task {task.name} have different lengths, but it names no padding token: set pad = '...'"
-        )
-    if bool((wrong := ~batch.attention_mask & ~pads).any()):
+    refuse(task, _padding_problems(task, batch))
+
+
+def check_padded_right(task: Any, tokens: Tensor) -> None:
+    """Raise InterpError for a row with padding before a token."""
+    refuse(task, _early_padding(task, tokens))
+
+
+def _early_padding(task: Any, tokens: Tensor) -> Iterator[str]:
+    pads = tokens == task.pad_id if task.pad_id is not None else torch.zeros_like(tokens, dtype=torch.bool)
+    if bool((early := pads[:, :-1] & ~pads[:, 1:]).any()):
+        row, place = early.nonzero()[0].tolist()
+        yield f"row {row} has {task.pad!r} at position {place}, before a token: rows must be padded on the right"
+
+
+def _padding_problems(task: Any, batch: Batch) -> Iterator[str]:
+    yield from _early_padding(task, batch.tokens)
+    unused = ~batch.attention_mask
+    if task.pad_id is None and bool(unused.any()):
+        yield "rows have different lengths, but it names no padding token: set pad = '...'"
+    elif bool((wrong := unused & (batch.tokens != task.pad_id)).any()):
         row, place = wrong.nonzero()[0].tolist()
         token = task.vocabulary[int(batch.tokens[row, place])]
-        raise InterpError(
-            f"row {row} of task {task.name} has {token!r} at position {place}, after its {int(batch.lengths[row])} "
-            f"tokens: rows must be padded on the right with {task.pad!r}"
+        yield (
+            f"row {row} has {token!r} at position {place}, after its {int(batch.lengths[row])} tokens: rows must be "
+            f"padded on the right with {task.pad!r}"
         )
 
 

@@ -104,7 +104,7 @@ def test_bounds_of_single_inputs_and_of_all_at_once(shape: str) -> None:
 
 def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
     """A place that is cut last, between two that were cut, is counted once."""
-    task = Addition(base=2, digits=2, plus="0", equals="0")
+    task = Addition(base=2, digits=2, plus="00", equals="0")
     model = drawn(SHAPES["no norm but the last"], task, scale=0.3)
     evidence = attacks.evidence_of(model, "places", {}, [], 1e-9, "reals")
     mine = check.Model(*(evidence[k] for k in ("spec", "weights", "model", "weights_sha256")), check.REALS)

@@ -17,6 +17,7 @@ FORMATS = [
     for chosen in itertools.product(("least", "most"), ("least", "most"), ("", "0", "[BOS]"), ("+", "0", ""),
                                     ("=", "0"), ("", "0", "[END]"))
 ]  # fmt: skip
+FORMATS += [{**FORMATS[0], "lead": "0", "plus": "00", "equals": "0"}]  # [0] + a + [0, 0] + b + [0]
 
 
 def by_hand(a: int, b: int, digits: int, form: dict[str, str]) -> tuple[list[str], dict[int, str]]:
@@ -24,8 +25,10 @@ def by_hand(a: int, b: int, digits: int, form: dict[str, str]) -> tuple[list[str
     turn = {"least": slice(None, None, -1), "most": slice(None)}
     numbers = [list(f"{number:0{digits}d}")[turn[form["order"]]] for number in (a, b)]
     answer = list(f"{a + b:0{digits + 1}d}")[turn[form["answer_order"]]] + [form["end"]] * bool(form["end"])
-    row = [form["lead"], *numbers[0], form["plus"], *numbers[1], form["equals"]]
-    row = [word for word in row if word]
+    lead, plus, equals = (
+        {"": [], "00": ["0", "0"]}.get(form[name], [form[name]]) for name in ("lead", "plus", "equals")
+    )
+    row = [*lead, *numbers[0], *plus, *numbers[1], *equals]
     return row + answer[:-1], {len(row) - 1 + place: word for place, word in enumerate(answer)}
 
 
@@ -37,7 +40,7 @@ def test_a_row_by_hand() -> None:
     assert Addition().n_inputs == 10**20
 
 
-@pytest.mark.parametrize("form", FORMATS[::7], ids=lambda form: " ".join(form.values()))
+@pytest.mark.parametrize("form", FORMATS[::7] + FORMATS[-1:], ids=lambda form: " ".join(form.values()))
 def test_rows_and_labels_against_python(form: dict[str, str]) -> None:
     task = Addition(digits=2, **form)
     rows = torch.cat([batch.tokens for batch in task.inputs(3000)])
@@ -52,7 +55,7 @@ def test_rows_and_labels_against_python(form: dict[str, str]) -> None:
         assert {at: task.answer_words[one] for at, one in enumerate(classes) if one != IGNORED} == right
 
 
-@pytest.mark.parametrize("form", FORMATS[::5], ids=lambda form: " ".join(form.values()))
+@pytest.mark.parametrize("form", FORMATS[::5] + FORMATS[-1:], ids=lambda form: " ".join(form.values()))
 def test_the_automaton_is_the_task(form: dict[str, str]) -> None:
     task = Addition(digits=2, base=3, **form)
     (paths,) = declared(task)
@@ -74,7 +77,7 @@ def test_rows_of_another_form_and_wrong_sums_are_refused(text: str) -> None:
         Addition(digits=2).parse(text)
 
 
-@pytest.mark.parametrize("parameters", [{"order": "up"}, {"base": 1}, {"digits": 0}, {"plus": "a b"}])
+@pytest.mark.parametrize("parameters", [{"order": "up"}, {"base": 1}, {"digits": 0}, {"plus": "a b"}, {"end": "00"}])
 def test_parameters_that_make_no_task_are_refused(parameters: dict[str, object]) -> None:
     with pytest.raises(InterpError):
         Addition(**parameters)  # type: ignore[arg-type]

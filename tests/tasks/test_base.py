@@ -273,3 +273,31 @@ def test_one_label_per_row_stands_where_the_answer_is_read() -> None:
 
     with pytest.raises(InterpError, match="answers are read at 'all', so they must be"):
         Everywhere().classes(Everywhere().sample(2))
+
+
+class Residues(Task):
+    """Two digits: their sum modulo p, as a word."""
+
+    name, readout, defaults = "base-residues", "last", {"p": 3}
+
+    def __init__(self, data_seed: int = 0, **parameters: Any) -> None:
+        super().__init__(data_seed, **parameters)
+        p = int(self.parameters["p"])
+        self.vocabulary = tuple(map(str, range(10)))
+        self.answer_words = tuple(f"{i} mod {p}" for i in range(p))
+        self.n_inputs, self.describe = 100, f"The sum modulo {p}."
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(torch.randint(10, (n, 2), generator=torch.Generator().manual_seed(seed)))
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), 2), tokens.sum(1) % int(self.parameters["p"]))
+
+
+def test_members_may_be_set_in_init_where_parameters_decide_them() -> None:
+    for p in (3, 5):
+        task = Residues(p=p)
+        check_made(task)
+        assert (task.n_out, task.n_classes, task.n_inputs) == (p, p, 100)
+        assert task.answer_words[-1] == f"{p - 1} mod {p}"
+        assert task.describe == f"The sum modulo {p}."

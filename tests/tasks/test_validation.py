@@ -133,9 +133,9 @@ def test_rows_are_filled_up_on_the_right_with_the_pad() -> None:
     lengths = torch.tensor([3, 2])
     rows = torch.tensor([[0, 1, 0], [1, 0, 2]])
     check_padding(padded, Batch(rows, lengths, rows[:, 0]))
-    with pytest.raises(InterpError, match=r"row 1 .* has '1' at position 2, after its 2 tokens: .* with '_'"):
+    with pytest.raises(InterpError, match=r"row 1 has '1' at position 2, after its 2 tokens: .* with '_'"):
         check_padding(padded, Batch(torch.tensor([[0, 1, 0], [1, 0, 1]]), lengths, rows[:, 0]))
-    with pytest.raises(InterpError, match=r"row 1 .* has '_' at position 0, before a token: .* on the right"):
+    with pytest.raises(InterpError, match=r"row 1 has '_' at position 0, before a token: .* on the right"):
         check_padding(padded, Batch(rows.flip(1), lengths, rows[:, 0]))
     with pytest.raises(InterpError, match="have different lengths, but it names no padding token"):
         check_padding(Good(), Batch(rows, lengths, rows[:, 0]))
@@ -339,3 +339,21 @@ def test_rows_of_tokens_are_integers_that_the_task_knows(tokens: torch.Tensor, s
         check_tokens(task, tokens)
     check_tokens(task, torch.tensor([[0, 3]]))
     check_tokens(task, torch.zeros(0, 3, dtype=torch.long))
+
+
+def test_rows_that_are_padded_on_the_left_are_refused_where_the_task_enters() -> None:
+    class Left(Good):
+        name, vocabulary, pad = "checks-left", ("0", "1", "_"), "_"
+
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+            tokens = super().sample(n, split, seed).tokens.clone()
+            tokens[:, 0] = 2
+            return Batch(tokens, torch.full((n,), tokens.shape[1] - 1), tokens[:, -1])
+
+    said = "has '_' at position 0, before a token: rows must be padded on the right"
+    with pytest.raises(InterpError, match=said):
+        check_made(Left())
+    model = interp.build("languages/first")
+    row = torch.tensor([[model.task.pad_id, *model.task.sample(1).tokens[0, :3].tolist()]])
+    with pytest.raises(InterpError, match=r"has '\[PAD\]' at position 0, before a token"):
+        model.predict(row)

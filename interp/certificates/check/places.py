@@ -70,16 +70,21 @@ def addition(model: Model) -> Rows:
     need(
         order in ("least", "most") and answer_order == "least" and end == "", "sums begin with the least digit, and end"
     )
-    marks = [lead_mark, plus, equals]
-    words = dict.fromkeys([*map(str, range(base)), *filter(None, marks)])
+    numerals = [*map(str, range(base))]
+    # Several digits are that many tokens, unless they are one digit of a base above 10.
+    marks = [
+        [*mark] if not mark or (mark not in numerals and set(mark) <= set(numerals)) else [mark]
+        for mark in (lead_mark, plus, equals)
+    ]
+    words = dict.fromkeys([*numerals, *(word for mark in marks for word in mark)])
     ids = {word: index for index, word in enumerate(words)}
-    need(all(mark == "" or not any(map(str.isspace, mark)) for mark in marks), "a mark holds a space")
+    need(not any(map(str.isspace, "".join(ids))), "a mark holds a space")
     need(len(model.words) == len(ids), f"words are {base} digits and the marks")
     fixed: dict[int, int] = {}
     at, starts = 0, []
     for mark, length in zip(marks, (digits, digits, 0)):
-        if mark:
-            fixed[at] = ids[mark]
+        for word in mark:
+            fixed[at] = ids[word]
             at += 1
         starts.append(at)
         at += length
