@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError
@@ -194,36 +194,37 @@ class Program:
 
     # ------------------------------------------------------------ running
 
-    def visible(self, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
-        """Which positions (last axis) each position sees."""
-        n = tokens.shape[1]
-        seen = torch.ones(len(tokens), n, n, dtype=torch.bool)
-        if self.causal:
-            seen = seen.tril()
-        return seen if self.pad is None else seen & (tokens != self.vocabulary.index(self.pad))[:, None, :]
+    def weights(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length"]:
+        """1 at tokens, 0 at padding."""
+        pad = -1 if self.pad is None else self.vocabulary.index(self.pad)
+        return (tokens != pad).double()
 
     def run(
-        self, tokens: Int[Tensor, "rows length"], given: Features | None = None, upto: str | None = None
+        self,
+        tokens: Int[Tensor, "rows length"],
+        counts: Num[Tensor, "rows length"] | None = None,
+        given: Features | None = None,
     ) -> Features:
         """Return each variable's weights at each position, in float64; `given` variables are not computed.
 
-        upto: the last variable that is wanted. Raises InterpError for rows that are longer than `length`.
+        counts: how often each position counts (default: 1, and 0 for padding); a row may hold equal tokens once.
+        Raises InterpError for rows that are longer than `length`.
         """
         if tokens.shape[1] > self.length:
             raise InterpError(f"rows have {tokens.shape[1]} tokens; this program is for at most {self.length}")
         place = torch.arange(tokens.shape[1]).expand_as(tokens)
         made = {"token": codes(tokens, len(self.vocabulary)), "position": codes(place, self.length), **(given or {})}
-        seen = self.visible(tokens)
+        seen = visible(self.weights(tokens) if counts is None else counts, self.causal)
         for step in self.steps:
             if step.name not in made:
-                made[step.name] = head(step, made, seen) if isinstance(step, Head) else mapped(step, made)
-            if step.name == upto:
-                break
+                made[step.name] = applied(step, made, seen)
         return made
 
-    def classes(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+    def classes(
+        self, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"] | None = None
+    ) -> Int[Tensor, "rows length"]:
         """Return the index of the answer at each position."""
-        return linear(self.answer, self.run(tokens)).argmax(-1)
+        return linear(self.answer, self.run(tokens, counts)).argmax(-1)
 
     def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
@@ -289,17 +290,25 @@ def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows 
     return torch.nn.functional.one_hot(values, size).double()
 
 
-def head(step: Head, made: Features, seen: Bool[Tensor, "rows length length"]) -> Float[Tensor, "rows length values"]:
-    """The shares of attention on the values of a variable."""
-    return attention(step, made, seen) @ made[step.value]
+def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "rows query key"]:
+    """The logarithm of how often each position (last axis) counts for each position; -inf where it is not seen."""
+    seen = counts.double().log()[:, None, :].expand(-1, counts.shape[1], -1)
+    if not causal:
+        return seen
+    return seen.masked_fill(~torch.ones(seen.shape[1:], dtype=torch.bool).tril(), -torch.inf)
 
 
-def attention(step: Head, made: Features, seen: Bool[Tensor, "rows length length"]) -> Float[Tensor, "rows query key"]:
+def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
+    """The variable that a step makes."""
+    return attention(step, made, seen) @ made[step.value] if isinstance(step, Head) else mapped(step, made)
+
+
+def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
     """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention)."""
     ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
     query, key = (made[name] if name else ones for name in (step.query, step.key))
     scores = query @ torch.tensor(step.scores, dtype=query.dtype) @ key.transpose(1, 2)
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
+    return (scores + seen).softmax(-1).nan_to_num(0.0)
 
 
 def mapped(step: Table | Linear, made: Features) -> Float[Tensor, "rows length values"]:

@@ -1,0 +1,482 @@
+"""Read a program out of a model: what matters, what each part that matters is, and the readout.
+
+Parts are described in the order in which they run; earlier ones are already replaced by their descriptions, and each
+description takes the part's place in the running model. What has no description keeps its own values. At last the
+program runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, islice
+
+import torch
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs import maps
+from interp.programs.heads import Pattern, Queries, hardened, patterns, soft, values_by
+from interp.programs.language import Features, Head, Linear, Program, Step, Table, applied, codes, linear, visible
+from interp.programs.quantize import KEPT, Quantized, metric, quantize
+from interp.programs.relevance import Kinds, needed, used
+from interp.programs.running import Kept, Running, softmax
+from interp.tasks import Task
+
+TRIED = 8
+"""Largest number of descriptions of one part that are tried in the running model."""
+CLOSE = 0.05
+"""Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
+EXACT = 1e-3
+"""The same of a description that is exact up to rounding; where there is one, no looser one is tried."""
+MOST_VALUES = 64
+"""Most values of a soft head that other steps may look up."""
+HARD = 0.99
+ANSWER = 0.998
+"""Share of the model's answers that a table of the readout must give."""
+MOST_PAIRED, PAIRED = 128, 3
+
+
+@dataclass(frozen=True)
+class Role:
+    """What was found about one part.
+
+    status: "explained", "kept" (it matters, and no description takes its place), "minor" (it matters, but for fewer
+    answers than the program may get wrong) or "not used". kept: the share of the model's answers that stay with the
+    part as described, and earlier ones, too. alone: the share that stays with this part at its mean, and others as
+    they are.
+    """
+
+    part: str
+    status: str
+    variable: str = ""
+    kept: float | None = None
+    alone: float | None = None
+    note: str = ""
+
+
+@dataclass(eq=False)
+class Decompiler:
+    """The state of reading a program: steps so far, their variables on the batch, and the parts replaced."""
+
+    running: Running
+    check: Callable[[], None] = lambda: None
+    steps: list[Step] = field(default_factory=list)
+    made: Features = field(default_factory=dict)
+    edits: dict[Part, Tensor] = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    roles: dict[Part, Role] = field(default_factory=dict)
+    matter: list[Part] = field(default_factory=list)
+    """The parts that matter, in order of running."""
+    without: Kept | None = None
+    """What stays without all other parts."""
+
+    # ------------------------------------------------------------ the batch
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        return Kinds(self.running)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        given = self.running.counts
+        return self.running.mask.double() if given is None else given.double()
+
+    @cached_property
+    def seen(self) -> Tensor:
+        return visible(self.counts, self.causal)
+
+    @property
+    def causal(self) -> bool:
+        return self.running.subject.model.cfg.attention_dir == "causal"
+
+    @property
+    def task(self) -> Task:
+        return self.running.subject.task
+
+    def codes(self, mask: Tensor | None = None) -> dict[str, tuple[Tensor, int]]:
+        """The variables that have one value at each position: the value, and the number of values."""
+        found = {}
+        for name, weights in self.made.items():
+            if name == "position" and self.running.counts is not None:
+                continue
+            where = self.running.mask if mask is None else mask
+            if float((weights[where].amax(-1) > HARD).double().mean()) > 0.999:
+                code = weights.argmax(-1)
+                found[name] = (code if mask is None else code[mask], weights.shape[-1])
+        return found
+
+    # ------------------------------------------------------------ the whole
+
+    def run(self) -> None:
+        batch = self.running.batch
+        self.made = {"token": codes(batch.tokens, len(self.task.vocabulary))}
+        places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
+        self.made["position"] = codes(places, batch.tokens.shape[1])
+        matter, self.without = used(self.running, self.kinds, self.check)
+        for part in self.running.parts:
+            if part not in matter:
+                self.edits[part] = self.kinds.means(part)
+                self.roles[part] = Role(str(part), "not used")
+        self.matter = matter
+        for part in matter:
+            self.check()
+            (self.head if part.head is not None else self.mlp)(part)
+
+    def enough(self) -> float:
+        """The share of answers that the next description must keep."""
+        return min(KEPT, self.running.kept(self.edits).share - (1 - KEPT) / 4)
+
+    def low(self, part: Part) -> Tensor:
+        return metric(self.running, part, self.matter)
+
+    def quantized(self, part: Part) -> Quantized:
+        return quantize(self.running, self.kinds, part, self.edits, self.low(part))
+
+    def stays(self, part: Part, value: Tensor) -> float:
+        self.check()
+        return self.running.kept({**self.edits, part: value}).share
+
+    # ------------------------------------------------------------ edges
+
+    def sources(self, layer: int | None) -> dict[str, Tensor]:
+        """What reaches an MLP's input (or the readout, None), by the name of its variable: what each source adds."""
+        found = {name: self.running.embedded(name) for name in ("token", "position")}
+        for part in self.matter:
+            if layer is None or part.layer < layer or (part.layer == layer and part.head is not None):
+                found[str(part)] = self.running.written(part)
+        return {name: added for name, added in found.items() if added is not None}
+
+    def edges(self, layer: int | None) -> list[str] | None:
+        """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum."""
+        running = self.running
+        if not running.paths:
+            return None
+        added = self.sources(layer)
+        change = {name: self.kinds.mean(one) - one for name, one in added.items()}
+
+        def kept(out: Sequence[str]) -> Kept:
+            self.check()
+            some = {name: change[name] for name in out}
+            if layer is None:
+                return Kept.of(running.read_out(some), running.answers)
+            return running.kept({Part(layer): running.mlp_on(layer, some)})
+
+        return needed(list(added), kept)
+
+    def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
+        """Whether a variable may be read where only some sources matter."""
+        if sources is None or name in sources:
+            return True
+        step = next((one for one in self.steps if one.name == name), None)
+        if step is None:
+            return False
+        return step.part in sources if step.part else all(self.allowed(one, sources) for one in step.of)
+
+    def whole(self, of: Sequence[str], sources: Sequence[str] | None) -> bool:
+        """Whether variables cover all sources that matter."""
+        if sources is None:
+            return True
+        covered: set[str] = set()
+        for name in of:
+            step = next((one for one in self.steps if one.name == name), None)
+            covered |= {name, *(() if step is None else (step.part,) if step.part else step.of)}
+        return covered >= set(sources)
+
+    # ------------------------------------------------------------ heads
+
+    def head(self, part: Part) -> None:
+        running, enough = self.running, self.enough()
+        found = self.quantized(part)
+        name = str(part)
+        if found.size == 1:
+            self.minor(part, found)
+            return
+        asked = self.queries(part, found) if softmax(running.blocks[part.layer]) else None
+        step, mean = (None, None) if asked is None else self.select(part, found, asked, enough)
+        if step is None or mean is None:
+            self.keep(part, found, "its attention and values are no table over variables found so far")
+            return
+        shares = applied(step, self.made, self.seen)
+        value = self.spread(found, (shares @ mean.double()).float())
+        share = self.stays(part, value)
+        if share < enough:
+            self.keep(part, found, "as a table of attention and values, it does not keep the answers")
+            return
+        self.steps.append(step)
+        self.made[name], self.vectors[name], self.edits[part] = shares, mean, value
+        self.roles[part] = Role(name, "explained", name, share)
+        if name not in self.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:
+            self.level(part, found, mean, enough)
+
+    def queries(self, part: Part, found: Quantized) -> Queries | None:
+        scores = self.running.scores(part)
+        if scores is None:
+            return None
+        rows, positions, scores_ = scores
+        there = found.needed[rows, positions]
+        rows, positions = rows[there], positions[there]
+        return Queries(rows, positions, scores_[there], self.seen[rows, positions].float())
+
+    def select(self, part: Part, found: Quantized, asked: Queries, enough: float) -> tuple[Head | None, Tensor | None]:
+        """The simplest attention by two variables and value by a third that take the head's place."""
+        v, low = self.running.v(part), self.low(part)
+        pattern = self.pattern(part, found, asked, v, enough)
+        if pattern is None:
+            return None, None
+        hard = hardened(pattern)
+        graded = soft(pattern)
+        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes()}
+        query, key = codes_[pattern.query][0], codes_[pattern.key][0]
+
+        def weights(scores: Tensor) -> Tensor:
+            table = scores[query[asked.rows, asked.positions][:, None], key[asked.rows]]
+            return (table + asked.counts).softmax(-1).nan_to_num(0.0)
+
+        scores = graded
+        if self.stays(part, self.at(found, asked, weights(hard), v)) >= enough:
+            scores = hard
+        received = torch.zeros(self.counts.shape).index_add_(0, asked.rows, weights(scores))
+        tried = []
+        for name, (code, n) in self.codes().items():
+            mean, left = values_by(v, received, code, n, low)
+            tried.append((n, left, name, mean))
+        near = nearby([left for _, left, _, _ in tried])
+        for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
+            if left <= near:
+                step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part))
+                shares = applied(step, self.made, self.seen)
+                if self.stays(part, self.spread(found, (shares @ mean.double()).float())) >= enough:
+                    return step, mean
+        return None, None
+
+    def pattern(self, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float) -> Pattern | None:
+        """The cheapest pattern by two variables that takes the place of the head's; pairs only where none does."""
+        some = asked.some()
+        singles = {n: c for n, c in self.codes().items() if " and " not in n}
+        fitted = list(patterns(some, singles))
+        if (one := self.first(part, found, asked, v, enough, fitted)) is not None:
+            return one
+        near = sorted(fitted, key=lambda one: one.distance)
+        self.pair([*dict.fromkeys(one.query for one in near if one.query)][:PAIRED])
+        self.pair([*dict.fromkeys(one.key for one in near if one.key)][:PAIRED])
+        return self.first(part, found, asked, v, enough, list(patterns(some, self.codes())))
+
+    def first(
+        self, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
+    ) -> Pattern | None:
+        """The first of these patterns, cheapest first, that takes the place of the head's in the running model."""
+        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes()}
+        limit = nearby([one.distance for one in fitted])
+        near = [one for one in fitted if one.distance <= limit]
+        for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
+            table = soft(one)[
+                codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
+            ]
+            weights = (table + asked.counts).softmax(-1).nan_to_num(0.0)
+            if self.stays(part, self.at(found, asked, weights, v)) >= enough:
+                return one
+        return None
+
+    def pair(self, names: Sequence[str]) -> None:
+        """Add variables that pair two others."""
+        known = self.codes()
+        for one, other in combinations([name for name in known if name in names], 2):
+            n, m = known[one][1], known[other][1]
+            if n * m <= MOST_PAIRED and f"{one} and {other}" not in self.made:
+                values = tuple(f"{a} {b}" for a in range(n) for b in range(m))
+                self.add(Table(f"{one} and {other}", (one, other), tuple(range(n * m)), values))
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.made[step.name] = applied(step, self.made, self.seen)
+
+    def at(self, found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
+        """The head's value with other attention at the queries that matter."""
+        new = found.elsewhere.clone()
+        new[asked.rows, asked.positions] = torch.einsum("nk,nkd->nd", weights, v[asked.rows])
+        return new
+
+    def spread(self, found: Quantized, value: Tensor) -> Tensor:
+        return torch.where(found.needed[..., None], value, found.elsewhere)
+
+    def level(self, part: Part, found: Quantized, mean: Tensor, enough: float) -> None:
+        """A soft head's value as a code: the nearest of its vectors, by what later parts read."""
+        low = self.low(part)
+        seen, centers = (mean @ low).double(), (found.vectors @ low).double()
+        weights, bias = 2 * seen @ centers.T, -centers.square().sum(1)
+        name = f"{part} level"
+        values = tuple(f"level {i}" for i in range(found.size))
+        step = Linear(name, (str(part),), (matrix(weights),), tuple(bias.tolist()), values, str(part))
+        code = applied(step, self.made, self.seen).argmax(-1)
+        if self.stays(part, found.put(code)) >= enough:
+            self.add(step)
+
+    # ------------------------------------------------------------ MLPs
+
+    def mlp(self, part: Part) -> None:
+        enough = self.enough()
+        found = self.quantized(part)
+        if found.size == 1:
+            self.minor(part, found)
+            return
+        name, target = str(part), found.code[found.needed]
+        values = tuple(f"v{i}" for i in range(found.size))
+        best = None
+        if found.share >= enough:
+            sources = self.edges(part.layer)
+            known = {n: c for n, c in self.codes(found.needed).items() if self.allowed(n, sources)}
+            fitting = list(islice(maps.tables(target, known), 200))
+            for one in sorted(fitting, key=lambda one: (one.share < 1, not self.whole(one.of, sources)))[:TRIED]:
+                step: Step = Table(name, one.of, one.entries, values, name)
+                code = applied(step, self.made, self.seen).argmax(-1)
+                if (share := self.stays(part, found.put(code))) >= enough:
+                    best = (step, share)
+                    break
+            if best is None and found.size <= MOST_VALUES:
+                features = {n: self.made[n][found.needed] for n in self.made if self.allowed(n, sources)}
+                fit = maps.weighed(target, features, found.size, maps.DETERMINED)
+                step = Linear(name, fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), values, name)
+                code = applied(step, self.made, self.seen).argmax(-1)
+                if (share := self.stays(part, found.put(code))) >= enough:
+                    best = (step, share)
+        if best is None:
+            self.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
+            return
+        step, share = best
+        self.add(step)
+        self.vectors[name] = found.vectors
+        self.edits[part] = found.put(self.made[name].argmax(-1))
+        self.roles[part] = Role(name, "explained", name, share)
+
+    # ------------------------------------------------------------ what has no description
+
+    def minor(self, part: Part, found: Quantized) -> None:
+        self.edits[part] = found.put()
+        self.roles[part] = Role(str(part), "minor", kept=found.share)
+
+    def keep(self, part: Part, found: Quantized, why: str) -> None:
+        """A part without description keeps its own values; others may still be described by them."""
+        name = str(part)
+        self.roles[part] = Role(name, "kept", name, note=why)
+        if found.size <= MOST_VALUES:
+            self.made[name] = codes(found.code.clamp(min=0), found.size)
+            self.given.add(name)
+
+    # ------------------------------------------------------------ the readout
+
+    def readout(self) -> tuple[Linear, list[Step]] | None:
+        """The answer as a table over a few variables, as the sum that the model makes, or as a fitted sum.
+
+        It reads only what reaches the readout by a direct path that matters. A table leaves none of these out.
+        """
+        running, reads = self.running, self.running.reads
+        target, words = running.answers, answer_words(running)
+        mask = torch.zeros_like(running.mask)
+        mask[reads.rows, reads.positions] = True
+        sources = self.edges(None)
+        readable = [n for n in self.made if n not in self.given and self.allowed(n, sources)
+                    and not (n == "position" and running.counts is not None)]  # fmt: skip
+        known = {n: c for n, c in self.codes(mask).items() if n in readable}
+
+        for one in maps.tables(target, known, most=2, enough=ANSWER):
+            if self.whole(one.of, sources) and (len(one.of) == 1 or one.cells <= 16):
+                return self.looked_up(one, words)
+        if (direct := self.direct(sources, mask, words)) is not None:
+            return direct
+        for one in maps.tables(target, known, most=3, enough=ANSWER):
+            if self.whole(one.of, sources):
+                return self.looked_up(one, words)
+        features = {n: self.made[n][mask] for n in readable}
+        if sources is not None:  # one variable for each source: its level, where it has one
+            names = [f"{name} level" if f"{name} level" in features else name for name in sources]
+            features = {name: features[name] for name in names if name in features}
+        if features and len(target.unique()) <= 64:
+            fit = maps.weighed(target, features, len(words), ANSWER, whole=sources is not None)
+            if fit.share >= 0.9:
+                return Linear("answer", fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), words), []
+        return None
+
+    def looked_up(self, one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
+        eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))
+        zero = (0.0,) * len(words)
+        if len(one.of) == 1:
+            weights = tuple(eye[entry] for entry in one.entries)
+            return Linear("answer", one.of, (weights,), zero, words), []
+        step = Table("result", one.of, one.entries, words)
+        return Linear("answer", ("result",), (eye,), zero, words), [step]
+
+    def direct(
+        self, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...]
+    ) -> tuple[Linear, list[Step]] | None:
+        """The logits as the model adds them up, where it has no norm before the readout and a linear one."""
+        running, model = self.running, self.running.subject.model
+        kind = running.subject.decision.kind
+        if sources is None or running.subject.no_sum() or kind not in ("argmax", "sigmoid"):
+            return None
+        unembed = model.unembed.W_U.detach().double()
+        weights: dict[str, Tensor] = {}
+        for name in sources:
+            if name == "token":
+                ids = torch.arange(len(self.task.vocabulary))
+                ids = ids if running.subject.token_ids is None else running.subject.token_ids[ids]
+                out = model.embed.W_E[ids].detach().double()
+            elif name == "position":
+                out = model.pos_embed.W_pos[: self.made["position"].shape[-1]].detach().double()
+            elif name in self.vectors:
+                part = next(one for one in self.matter if str(one) == name)
+                out = self.vectors[name].double()
+                if part.head is not None:
+                    out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
+            else:
+                return None
+            weights[name] = running.subject.columns(out @ unembed)
+        total = sum(self.made[name][mask] @ one for name, one in weights.items())
+        bias = (running.logits_with(self.edits).double() - total).mean(0)
+        if kind == "sigmoid":
+            weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
+            bias = torch.cat([torch.zeros(1).double(), bias])
+        step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
+        given = linear(step, self.made)[mask].argmax(1)
+        return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None
+
+    def program(self) -> Program | None:
+        """The program of the parts, without steps that nothing reads; None if the answer is not reached."""
+        found = self.readout()
+        if found is None:
+            return None
+        answer, more = found
+        wanted, kept = set(answer.of), []
+        for step in reversed([*self.steps, *more]):
+            if step.name in wanted:
+                kept.append(step)
+                wanted |= set(step.of)
+        if wanted & self.given:
+            return None
+        subject = self.running.subject
+        return Program(
+            tuple(self.task.vocabulary), self.made["position"].shape[-1], self.causal, tuple(reversed(kept)), answer,
+            subject.read_at, self.task.pad,
+        )  # fmt: skip
+
+    def alone(self, program: Program) -> Kept:
+        """How many of the model's answers the program gives by itself."""
+        reads = self.running.reads
+        given = program.classes(self.running.batch.tokens, self.counts)[reads.rows, reads.positions]
+        return Kept.of(given, self.running.answers)
+
+
+def nearby(distances: Sequence[float]) -> float:
+    """Up to which distance descriptions are tried, cheapest first."""
+    best = min(distances)
+    return 10 * best + 1e-9 if best < EXACT / 10 else max(CLOSE, 1.5 * best)
+
+
+def answer_words(running: Running) -> tuple[str, ...]:
+    return tuple(running.subject.task.answer_words)
+
+
+def matrix(table: Tensor) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in table.tolist())

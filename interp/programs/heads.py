@@ -1,0 +1,139 @@
+"""What a head does: attention by a query variable and a key variable, times a value by the key's variable.
+
+The scores are fitted by a table over the values of two variables, up to a constant for each query, which the softmax
+does not see. What a head reads at each position is fitted by its mean for each value of a third variable. Both are
+judged in the running model: the described head takes the place of the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.programs.language import NEVER
+
+FITTED = 100_000
+"""Largest number of pairs of query and key on which scores are fitted."""
+ROUNDS = 4
+"""Rounds of fitting tables and the constants of queries in turn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Scores by a query's and a key's value, and how far the pattern is from the model's (mean total variation)."""
+
+    query: str
+    key: str
+    scores: Float[Tensor, "queries keys"]
+    seen: Tensor
+    distance: float
+
+    @property
+    def cost(self) -> int:
+        return self.scores.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """The queries of a head: where they are, their scores, and the logarithm of how often each key counts."""
+
+    rows: Int[Tensor, "queries"]
+    positions: Int[Tensor, "queries"]
+    scores: Float[Tensor, "queries keys"]
+    counts: Float[Tensor, "queries keys"]
+
+    @property
+    def pattern(self) -> Float[Tensor, "queries keys"]:
+        return (self.scores + self.counts).softmax(-1).nan_to_num(0.0)
+
+    def some(self) -> Queries:
+        """As many as can be fitted, spread evenly."""
+        most = max(50, FITTED // self.scores.shape[1])
+        if len(self.rows) <= most:
+            return self
+        at = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(0))[:most].sort().values
+        return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at])
+
+
+def patterns(asked: Queries, codes: Mapping[str, tuple[Tensor, int]]) -> Iterator[Pattern]:
+    """Fit a table of scores for each pair of variables; the empty name is a constant."""
+    pattern = asked.pattern
+    there = asked.counts > -torch.inf
+    scores = torch.where(there, asked.scores, 0.0)
+    one = (torch.zeros_like(next(iter(codes.values()))[0]), 1)
+    named = {"": one, **codes}
+    for query, (query_code, n_query) in named.items():
+        q = query_code[asked.rows, asked.positions]
+        for key, (key_code, n_key) in named.items():
+            if not key and query:
+                continue  # scores that depend on the query alone are even attention, which "" and "" say
+            k = key_code[asked.rows]
+            cell = q[:, None] * n_key + k
+            distance, table = min(
+                (
+                    (_distance(one[cell], pattern, asked.counts), one)
+                    for one in _fitted(cell, scores, there, n_query * n_key)
+                ),
+                key=lambda pair: pair[0],
+            )
+            seen = torch.zeros(n_query * n_key, dtype=torch.bool)
+            seen[cell[there]] = True
+            shape = (n_query, n_key)
+            yield Pattern(query, key, table.reshape(shape), seen.reshape(shape), distance)
+
+
+def _distance(scores: Tensor, pattern: Tensor, counts: Tensor) -> float:
+    given = (scores + counts).softmax(-1).nan_to_num(0.0)
+    return float((given - pattern).abs().sum(-1).mean()) / 2
+
+
+def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The mean score of each cell, and the same up to a constant for each query (fitted in turn)."""
+    flat, weight = cell.flatten(), there.float()
+    mass = torch.zeros(n).index_add_(0, flat, weight.flatten()).clamp(min=1e-30)
+
+    def mean(values: Tensor) -> Tensor:
+        return torch.zeros(n).index_add_(0, flat, (values * weight).flatten()) / mass
+
+    first = table = mean(scores)
+    for _ in range(ROUNDS):
+        shift = ((scores - table[cell]) * weight).sum(-1) / weight.sum(-1).clamp(min=1.0)
+        table = mean(scores - shift[:, None])
+    return first, table
+
+
+def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
+    """The same selection without grades: for each query value, keys within e^-3 of the best one alike, others never."""
+    scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
+    best = scores.amax(1, keepdim=True)
+    return torch.where(scores >= best - 3.0, 0.0, NEVER)
+
+
+def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:
+    """The scores with their largest at 0 for each query value, and NEVER where no pair was seen."""
+    scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
+    scores = scores - scores.amax(1, keepdim=True).nan_to_num(neginf=0.0)
+    return scores.clamp(min=NEVER).nan_to_num(neginf=NEVER)
+
+
+def values_by(
+    v: Float[Tensor, "rows length d"], weight: Float[Tensor, "rows length"], code: Int[Tensor, "rows length"], n: int,
+    low: Float[Tensor, "d r"],
+) -> tuple[Float[Tensor, "values d"], float]:  # fmt: skip
+    """What a head reads, by the value of a variable, and the share of its variance that this leaves out.
+
+    weight: attention that each position gets. low: the metric of what later parts read.
+    """
+    flat, w = code.flatten(), weight.flatten()
+    mass = torch.zeros(n).index_add_(0, flat, w)
+    mean = (
+        torch.zeros(n, v.shape[-1]).index_add_(0, flat, v.flatten(0, 1) * w[:, None]) / mass.clamp(min=1e-12)[:, None]
+    )
+    seen = (v.flatten(0, 1) - mean[flat]) @ low
+    whole = (v.flatten(0, 1) - (v.flatten(0, 1) * w[:, None]).sum(0) / w.sum().clamp(min=1e-12)) @ low
+    left = float((seen.square().sum(1) * w).sum() / (whole.square().sum(1) * w).sum().clamp(min=1e-20))
+    return mean, left

@@ -1,0 +1,134 @@
+"""What a map does: a value as a table over at most three variables, or as a sum of weights over a few."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, prod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+DETERMINED = 0.995
+"""Share of the points at which a table must give the value."""
+MOST_CELLS = 4096
+MOST_TABLES = 5_000
+"""Largest number of tables of three variables that are tried; beyond it, the variables that say most alone are kept."""
+FITTED = 3_000
+"""Largest number of points to which weights are fitted."""
+MOST_WEIGHED = 4
+"""Largest number of variables whose weights are summed."""
+
+Codes = Mapping[str, tuple[Tensor, int]]
+"""Variables by name: the value at each point, and the number of values."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A table over variables: an entry for each combination, and the share of the points at which it is right."""
+
+    of: tuple[str, ...]
+    entries: tuple[int, ...]
+    share: float
+    cells: int
+
+
+def tables(target: Int[Tensor, "points"], codes: Codes, most: int = 3, enough: float = DETERMINED) -> Iterator[Lookup]:
+    """Yield the tables that give a value, with fewer variables first, then with fewer cells that occur."""
+    n_target = int(target.max()) + 1
+    alone = {name: _share(target, n_target, code) for name, (code, _) in codes.items()}
+    names = sorted(codes, key=lambda name: -alone[name])
+    for size in range(1, most + 1):
+        if size == 3:
+            while comb(len(names), 3) > MOST_TABLES:
+                names = names[:-1]
+        found = []
+        for chosen in combinations(names, size):
+            if prod(codes[name][1] for name in chosen) > MOST_CELLS:
+                continue
+            lookup = lookup_of(target, n_target, codes, tuple(name for name in codes if name in chosen))
+            if lookup.share >= enough:
+                found.append(lookup)
+        yield from sorted(found, key=lambda one: (one.cells, -one.share))
+
+
+def _share(target: Tensor, n_target: int, code: Tensor) -> float:
+    counts = torch.bincount(code * n_target + target, minlength=(int(code.max()) + 1) * n_target)
+    return float(counts.reshape(-1, n_target).amax(1).sum()) / len(target)
+
+
+def lookup_of(target: Int[Tensor, "points"], n_target: int, codes: Codes, of: tuple[str, ...]) -> Lookup:
+    """The table over these variables with the most frequent value in each cell; empty cells get the most frequent."""
+    index, n = joint(codes, of)
+    counts = torch.bincount(index * n_target + target, minlength=n * n_target).reshape(n, n_target)
+    entries = torch.where(counts.sum(1) > 0, counts.argmax(1), int(torch.bincount(target).argmax()))
+    return Lookup(
+        of, tuple(entries.tolist()), float(counts.amax(1).sum()) / len(target), int((counts.sum(1) > 0).sum())
+    )
+
+
+def joint(codes: Codes, of: Sequence[str]) -> tuple[Tensor, int]:
+    """The combined value of several variables, the last varying fastest."""
+    index, n = torch.zeros((), dtype=torch.long), 1
+    for name in of:
+        code, size = codes[name]
+        index, n = index * size + code, n * size
+    return index, n
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the values of variables, whose sums decide."""
+
+    of: tuple[str, ...]
+    weights: tuple[Float[Tensor, "values classes"], ...]
+    bias: Float[Tensor, "classes"]
+    share: float
+
+
+def weighed(
+    target: Int[Tensor, "points"], features: Mapping[str, Tensor], n_target: int, enough: float, whole: bool = False
+) -> Weights:
+    """Fit sums of weights that give a value: the variable that says most first, then others while they help.
+
+    features: (points, values) for each variable. whole: fit all of them at once.
+    """
+    if whole:
+        return _fit(target, features, list(features), n_target)
+    best = _fit(target, features, [], n_target)
+    while best.share < enough and len(best.of) < min(MOST_WEIGHED, len(features)):
+        tried = [_fit(target, features, [*best.of, name], n_target) for name in features if name not in best.of]
+        top = max(tried, key=lambda one: one.share)
+        if best.of and top.share < best.share + 1e-3:
+            break
+        best = top
+    return best
+
+
+def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int) -> Weights:
+    """Multinomial logistic regression, nearly without a penalty."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    x = torch.cat([torch.zeros(len(target), 0), *(features[name] for name in of)], 1).double()
+    some = torch.arange(len(x))
+    if len(x) > FITTED:
+        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED]
+    classes = target[some].unique()
+    weights, bias = torch.zeros(x.shape[1], n_target, dtype=torch.float64), torch.full((n_target,), -1e3).double()
+    if len(classes) == 1 or not of:
+        bias[torch.bincount(target).argmax()] = 0.0
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            made = LogisticRegression(C=1e4, max_iter=300).fit(x[some].numpy(), target[some].numpy())
+        coef, intercept = torch.as_tensor(made.coef_), torch.as_tensor(made.intercept_)
+        if len(classes) == 2:  # scikit-learn keeps the second class alone
+            coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
+        weights[:, classes], bias[classes] = coef.T, intercept
+    share = float(((x @ weights + bias).argmax(1) == target).double().mean())
+    sizes = [features[name].shape[1] for name in of]
+    return Weights(tuple(of), tuple(weights.split(sizes)), bias, share)

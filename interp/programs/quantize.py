@@ -1,0 +1,175 @@
+"""The values of a part: the fewest vectors that can stand for its outputs while the model's answers stay.
+
+Outputs are compared by what later parts read of them (`metric`), and clustered (Ward). Where they fall into clearly
+separate clusters, these are the values, even if fewer would keep the answers: a variable keeps its own partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.cluster.hierarchy import fcluster, linkage
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.relevance import Kinds
+from interp.programs.running import Edits, Running
+
+KEPT = 0.9975
+"""Share of the model's answers that values must keep."""
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+MOST_CLUSTERED = 1500
+"""Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
+SEPARATE = 20.0
+"""Clusters are separate if the gap between them is this many times the largest distance within one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """The values of a part: code (rows, length) and one vector for each, (values, d) as hook_z or hook_mlp_out.
+
+    needed: positions at which the part's output matters; elsewhere it is the mean of the position's kind, and its code
+    is -1. share: of the model's answers that stay.
+    """
+
+    part: Part
+    code: Int[Tensor, "rows length"]
+    vectors: Float[Tensor, "values d"]
+    needed: Bool[Tensor, "rows length"]
+    elsewhere: Float[Tensor, "rows length d"]
+    share: float
+
+    @property
+    def size(self) -> int:
+        return len(self.vectors)
+
+    def put(self, code: Tensor | None = None) -> Float[Tensor, "rows length d"]:
+        """The part's values with each code at its vector."""
+        code = self.code if code is None else code
+        new = self.elsewhere.clone()
+        new[self.needed] = self.vectors[code[self.needed]]
+        return new
+
+
+def quantize(running: Running, kinds: Kinds, part: Part, edits: Edits, low: Float[Tensor, "d r"]) -> Quantized:
+    """Find the values of a part, with earlier parts replaced as in `edits`; low: see `metric`."""
+    value = running.value(part)
+    base = running.kept(edits).share
+    enough = min(KEPT, base - (1 - KEPT) / 4)
+    where = kinds.present
+    fixed: tuple[int, ...] = ()
+    for kind in where:
+        here = value[kinds.each == kind]
+        if float((here - here[:1]).abs().max()) <= 1e-3 * float(value.abs().max()):
+            continue  # it is one value here as it is, and may be the same as elsewhere
+        if running.kept({**edits, part: kinds.mean(value, (*fixed, kind))}).share >= enough:
+            fixed += (kind,)
+    if set(fixed) == set(where):  # the part matters for fewer answers than one value may change
+        fixed = where[:-1]
+    elsewhere = kinds.mean(value, fixed)
+    needed = running.mask.clone()
+    for kind in fixed:
+        needed &= kinds.each != kind
+    points = value[needed]
+    different, back = distinct(points @ low.to(points))
+    chosen = Quantized(part, torch.full_like(kinds.each, -1), points[:1], needed, elsewhere, 0.0)
+    tree = None if len(different) < 2 else linkage(different[sampled(len(different))].double().numpy(), "ward")
+    natural = separate(tree)
+    for size in SIZES:
+        if size > len(different):
+            break
+        chosen = clustered(chosen, points, different, back, tree, size)
+        share = running.kept({**edits, part: chosen.put()}).share
+        if share >= enough:
+            if size < natural:
+                chosen = clustered(chosen, points, different, back, tree, natural)
+                share = running.kept({**edits, part: chosen.put()}).share
+            return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
+    if len(different) <= SIZES[-1]:
+        chosen = clustered(chosen, points, different, back, tree, len(different))
+    share = running.kept({**edits, part: chosen.put()}).share
+    return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
+
+
+def clustered(
+    base: Quantized, points: Tensor, low: Tensor, back: Tensor, tree: np.ndarray | None, size: int
+) -> Quantized:
+    """Cut the tree of the different outputs into this many clusters."""
+    label = torch.zeros(len(low), dtype=torch.long)
+    if tree is not None and size > 1:
+        some = sampled(len(low))
+        cut = torch.as_tensor(fcluster(tree, size, "maxclust")).long() - 1
+        centers = torch.stack([low[some][cut == one].mean(0) for one in range(int(cut.max()) + 1)])
+        label = torch.cdist(low, centers).argmin(1)
+    code = torch.full_like(base.code, -1)
+    _, dense = label.unique(return_inverse=True)
+    code[base.needed] = dense[back]
+    n = torch.bincount(dense[back])
+    vectors = torch.zeros(len(n), points.shape[1]).index_add_(0, dense[back], points) / n[:, None]
+    return Quantized(base.part, code, vectors, base.needed, base.elsewhere, 0.0)
+
+
+def sampled(n: int) -> Tensor:
+    if n <= MOST_CLUSTERED:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:MOST_CLUSTERED].sort().values
+
+
+def separate(tree: np.ndarray | None, most: int = 32) -> int:
+    """The number of clusters that are clearly separate, or 0."""
+    if tree is None:
+        return 0
+    heights = np.maximum(tree[:, 2], 1e-9 * tree[-1, 2])
+    last = heights[-most:]
+    below = np.concatenate([[heights[-most - 1] if len(heights) > most else 1e-9 * last[-1]], last[:-1]])
+    ratio = last / below
+    at = int(ratio.argmax())
+    return len(last) - at + 1 if ratio[at] > SEPARATE else 0
+
+
+def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
+    """The different points, up to a rounding that leaves at most a few thousand, and the index of each."""
+    scale = float(points.abs().max()) + 1e-30
+    for steps in (2e4, 2e3, 200.0, 40.0):
+        _, back = (points / scale * steps).round().unique(dim=0, return_inverse=True)
+        n = int(back.max()) + 1
+        if n <= 4 * MOST_CLUSTERED:
+            break
+    total = torch.zeros(n, points.shape[1]).index_add_(0, back, points)
+    return total / torch.bincount(back, minlength=n)[:, None], back
+
+
+def metric(running: Running, part: Part, readers_of: Sequence[Part]) -> Float[Tensor, "d r"]:
+    """A map from a part's value to what later parts read of it, each reader scaled to size one.
+
+    readers_of: the parts that matter. Readers are the queries, keys and values of later heads, later MLPs and the
+    readout. Norms are left out.
+    """
+    blocks, model = running.blocks, running.subject.model
+    out = (
+        blocks[part.layer].attn.W_O[part.head].detach().float()
+        if part.head is not None
+        else torch.eye(model.cfg.d_model)
+    )
+    readers = []
+    for later in readers_of:
+        block = blocks[later.layer]
+        if later.head is not None and later.layer > part.layer:
+            readers += [getattr(block.attn, name)[later.head] for name in ("W_Q", "W_K", "W_V")]
+        if later.head is None and (later.layer > part.layer or (later.layer == part.layer and part.head is not None)):
+            readers += [getattr(block.mlp, name) for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
+    unembed: Any = model.unembed
+    last = unembed.W_in if hasattr(unembed, "W_in") else unembed.W_U
+    readers.append(last - last.mean(1, keepdim=True) if last.shape[1] > 1 and not hasattr(unembed, "W_in") else last)
+    readers = [reader.detach().float().cpu() for reader in readers]
+    found = [out.cpu() @ reader / (reader.norm() + 1e-12) for reader in readers]
+    found = [one for one in found if float(one.norm()) > 1e-6]
+    whole = torch.cat(found, 1) if found else torch.eye(len(out))
+    # As few dimensions as the value has: distances stay the same.
+    u, s, _ = torch.linalg.svd(whole, full_matrices=False)
+    return u * s

@@ -1,0 +1,115 @@
+"""What matters: the smallest set of parts whose mean, together with that of all others left out, keeps the answers.
+
+A part is *not used* if it can be replaced by its mean over positions of the same kind, together with all other parts
+that are not used, and the model's answers stay. Kinds are: the read position, each mark (a token such as [BOS] that
+stands at the same place in each row), and content. Means by absolute position would mix kinds where rows differ in
+length. What correlates with a part that is not used does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.running import Kept, Running
+
+CHANGED = 1e-3
+"""Largest share of the answers, and of each frequent answer, that may change without the parts that are not used."""
+CONTENT, READ, MARK = 0, 1, 2
+"""Kinds of positions; token t, if it is a mark, is of kind MARK + t. Padding is -1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """The kind of each position of a batch."""
+
+    running: Running
+
+    @cached_property
+    def marks(self) -> tuple[int, ...]:
+        """Tokens that each row has exactly once, at the same place from the start or from the end."""
+        tokens, mask, lengths = self.running.batch.tokens, self.running.mask, self.running.batch.lengths
+        rows, found = torch.arange(len(tokens)), []
+        if len(tokens) < 2 or tokens.shape[1] < 2 or self.running.counts is not None:
+            return ()
+        for place in (torch.zeros_like(lengths), torch.ones_like(lengths), lengths - 1, lengths - 2):
+            if int(place.min()) < 0 or bool((place >= lengths).any()):
+                continue
+            token = int(tokens[0, place[0]])
+            if bool((tokens[rows, place] == token).all()) and int(((tokens == token) & mask).sum()) == len(tokens):
+                found.append(token)
+        return tuple(sorted(set(found)))
+
+    @cached_property
+    def each(self) -> Int[Tensor, "rows length"]:
+        """The kind of each position."""
+        tokens = self.running.batch.tokens
+        found = torch.full_like(tokens, CONTENT)
+        for token in self.marks:
+            found[tokens == token] = MARK + token
+        if self.running.subject.read_at != "all":
+            found[self.running.reads.rows, self.running.reads.positions] = READ
+        return found.masked_fill(~self.running.mask, -1)
+
+    @cached_property
+    def present(self) -> tuple[int, ...]:
+        return tuple(kind for kind in self.each.unique().tolist() if kind >= 0)
+
+    def mean(self, value: Tensor, kinds: tuple[int, ...] | None = None) -> Tensor:
+        """A value with the positions of each kind (default: all) at their mean."""
+        new = value.clone()
+        for kind in self.present if kinds is None else kinds:
+            here = self.each == kind
+            new[here] = value[here].mean(0)
+        return new
+
+    def means(self, part: Part) -> Tensor:
+        return self.mean(self.running.value(part))
+
+
+Name = TypeVar("Name")
+
+
+def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], changed: float = CHANGED) -> list[Name]:
+    """Return the names that cannot be left out together; `kept` says what stays without some of them.
+
+    They are left out from the one that matters least alone, as many as can go at once (by bisection); then each of the
+    rest is tried again, until none can go.
+    """
+
+    def stays(out: Sequence[Name]) -> bool:
+        found = kept(out)
+        return found.share >= 1 - changed and found.least >= 1 - 5 * changed
+
+    alone = {name: kept([name]).both for name in names}
+    order = sorted(names, key=lambda name: -alone[name])
+    low, high = 0, sum(alone[name] >= 1 - 5 * changed for name in order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if stays(order[:middle]) else (low, middle - 1)
+    out, again = order[:low], True
+    while again:
+        again = False
+        for name in [name for name in order if name not in out]:
+            if stays([*out, name]):
+                out, again = [*out, name], True
+    return [name for name in names if name not in out]
+
+
+def used(running: Running, kinds: Kinds, check: Callable[[], None]) -> tuple[list[Part], Kept]:
+    """Return the parts that matter, in order of running, and what stays without all others."""
+    means = {part: kinds.means(part) for part in running.parts}
+
+    def kept(out: Sequence[Part]) -> Kept:
+        check()
+        return running.kept({part: means[part] for part in out})
+
+    found = needed(running.parts, kept)
+    return found, kept([part for part in running.parts if part not in found])

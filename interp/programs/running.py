@@ -1,0 +1,326 @@
+"""The running model with parts replaced: what the decompiler asks, again and again.
+
+A run starts at the first layer that a replacement touches. A replacement in the last layer needs no attention at all:
+only the read positions are computed. So a long row costs one full pass, and then next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import decide
+from interp.architecture.blocks import PostNormBlock
+from interp.measures.runs import Part, Reads, heads_of, mlps_of, reads_of
+from interp.measures.subject import Subject, norm_follows_attention
+from interp.tasks import Batch
+
+CHUNK = 2**26
+"""Numbers in the attention patterns of one layer that are held at once."""
+
+Edits = Mapping[Part, Tensor]
+"""New values of parts, (rows, length, d): hook_z of a head, or hook_mlp_out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """A model on one batch of inputs."""
+
+    subject: Subject
+    batch: Batch
+    reads: Reads
+    counts: Float[Tensor, "rows length"] | None = None
+    """How often each position's token occurs, where equal tokens of a row are held once; see `of`."""
+
+    @classmethod
+    def of(cls, subject: Subject, batch: Batch) -> Running:
+        """Run these inputs; where a model depends on counts alone, with each token of a row once.
+
+        Equal tokens then have equal scores and values, so a head's output at the read position is the same with ln c
+        added to the score of a token that occurs c times.
+        """
+        reads = reads_of(subject, batch)
+        if not (subject.count_space and softmax(subject.model.blocks[-1]) and subject.read_at != "all"):
+            return cls(subject, batch, reads)
+        seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
+        counts = torch.zeros(len(batch), len(subject.task.vocabulary))
+        counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
+        here = batch.tokens[reads.rows, reads.positions]  # last, so that it sees all others
+        order = torch.arange(counts.shape[1]).expand_as(counts).clone()
+        order[torch.arange(len(order)), here] = counts.shape[1]
+        order = order.masked_fill(counts == 0, counts.shape[1] + 1).argsort(dim=1, stable=True)
+        lengths = (counts > 0).sum(1)
+        tokens, counts = order[:, : int(lengths.max())], counts.gather(1, order)[:, : int(lengths.max())]
+        short = Batch(tokens, lengths, batch.labels)
+        return cls(subject, short, Reads(reads.rows, lengths[reads.rows] - 1, reads.classes), counts)
+
+    def _counted(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
+        """The hooks that count equal tokens; after the last token of a row, there are none."""
+        if self.counts is None:
+            return []
+        shift = self.counts[here].log()[:, None, None, :].to(self.subject.model.cfg.device)
+        hook = lambda scores, hook: (scores + shift.to(scores)).masked_fill(torch.isnan(scores), -torch.inf)  # noqa: E731
+        return [(f"blocks.{layer}.attn.hook_attn_scores", hook) for layer in range(len(self.blocks))]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All heads and MLPs in the order in which they run."""
+        found = [*heads_of(self.subject), *mlps_of(self.subject)]
+        return tuple(sorted(found, key=lambda part: (part.layer, part.head is None, part.head or 0)))
+
+    @property
+    def blocks(self) -> Any:
+        return self.subject.model.blocks
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "rows length"]:
+        """The positions that are no padding."""
+        return self.batch.attention_mask
+
+    @cached_property
+    def _seen(self) -> dict[str, Tensor]:
+        """Residual streams, values of parts, values and scores of heads, from one full run in chunks."""
+        cfg, found = self.subject.model.cfg, dict[str, list[Tensor]]()
+        n, length = self.batch.tokens.shape
+        size = max(1, CHUNK // (cfg.n_heads * length * length))
+        last = cfg.n_layers - 1
+
+        def keep(name: str) -> Any:
+            def hook(activation: Tensor, hook: Any) -> None:
+                kept = activation.detach()
+                if name.endswith("scores") and name.startswith(f"blocks.{last}."):
+                    kept = kept[rows, :, positions].cpu()  # reads heads keys: other queries do not reach an answer
+                found.setdefault(name, []).append(kept.cpu())
+
+            return hook
+
+        names = []
+        for layer, block in enumerate(self.blocks):
+            names += [
+                f"blocks.{layer}.{name}" for name in ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "hook_attn_out")
+            ]
+            names += (
+                [f"blocks.{layer}.attn.hook_attn_scores"] if softmax(block) else [f"blocks.{layer}.attn.hook_pattern"]
+            )
+        names += [part.hook for part in self.parts if part.head is None]
+        names += ["hook_embed", "hook_pos_embed"]
+        names = [name for name in names if name in self.subject.model.hook_dict]
+        for start in range(0, n, size):
+            here = slice(start, min(n, start + size))
+            inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
+            rows, positions = self.reads.rows[inside] - start, self.reads.positions[inside]
+            hooks = [*((name, keep(name)) for name in names), *self._counted(here)]  # scores without counts
+            with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
+                out = self.subject(self.batch.tokens[here])
+            found.setdefault("out", []).append(out[rows, positions].cpu())
+        return {name: torch.cat(pieces) for name, pieces in found.items()}
+
+    def value(self, part: Part) -> Float[Tensor, "rows length d"]:
+        """The value of a part in the model: hook_z of a head, hook_mlp_out."""
+        return part.get(self._seen[part.hook]).float()
+
+    def v(self, part: Part) -> Float[Tensor, "rows length d_head"]:
+        """What a head reads at each position."""
+        v = self._seen[f"blocks.{part.layer}.attn.hook_v"]
+        heads = len(self.blocks[part.layer].attn.W_O)
+        return v[:, :, (part.head or 0) * v.shape[2] // heads].float()
+
+    def scores(self, part: Part) -> tuple[Tensor, Tensor, Float[Tensor, "queries keys"]] | None:
+        """Rows, positions and scores of a head's queries; None without softmax. In the last layer, the reads' alone."""
+        name = f"blocks.{part.layer}.attn.hook_attn_scores"
+        if name not in self._seen:
+            return None
+        if part.layer == len(self.blocks) - 1:
+            return self.reads.rows, self.reads.positions, self._seen[name][:, part.head].float()
+        rows, positions = self.mask.nonzero(as_tuple=True)
+        return rows, positions, self._seen[name][rows, part.head, positions].float()
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "reads n_out"]:
+        return self._seen["out"]
+
+    @cached_property
+    def answers(self) -> Int[Tensor, "reads"]:
+        """The model's answers, as output indices."""
+        return decide(self.logits, self.subject.decision)
+
+    # ------------------------------------------------------------ with replacements
+
+    @torch.no_grad()
+    def logits_with(self, edits: Edits) -> Float[Tensor, "reads n_out"]:
+        """The outputs at the reads with parts replaced."""
+        if not edits:
+            return self.logits
+        first = min(part.layer for part in edits)
+        if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
+            return at_reads
+        size = max(1, CHUNK // (self.subject.model.cfg.n_heads * self.batch.tokens.shape[1] ** 2))
+        found = []
+        for start in range(0, len(self.batch), size):
+            here = slice(start, min(len(self.batch), start + size))
+            inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
+            out = self._rest(edits, first, here)
+            found.append(out[self.reads.rows[inside] - start, self.reads.positions[inside]])
+        return self.subject.columns(torch.cat(found))
+
+    def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
+        model = self.subject.model
+        stream = self._seen[f"blocks.{first}.hook_resid_pre"][here].to(model.cfg.device)
+        bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
+        pad = None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
+
+        def put(part: Part) -> Any:
+            def hook(activation: Tensor, hook: Any) -> Tensor:
+                activation = activation.clone()
+                part.put(activation, edits[part][here].to(activation))
+                return activation
+
+            return hook
+
+        hooks = [*self._counted(here), *((part.hook, put(part)) for part in edits)]
+        with model.hooks(fwd_hooks=[*hooks]), self.subject.masked(self.batch[here]):
+            for block in self.blocks[first:]:
+                stream = block(stream, attention_mask=pad)
+            return model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
+
+    def _at_reads(self, edits: Edits) -> Float[Tensor, "reads n_out"] | None:
+        """Replacements in the last layer, computed at the reads alone; None for blocks of another shape."""
+        model, layer = self.subject.model, len(self.blocks) - 1
+        block, cfg = self.blocks[layer], self.subject.model.cfg
+        if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
+            return None
+        device = cfg.device
+        stream = self.reads.pick(self._seen[f"blocks.{layer}.hook_resid_pre"]).to(device)
+        attention = self.reads.pick(self._seen[f"blocks.{layer}.hook_attn_out"]).to(device)
+        for part, new in edits.items():
+            if part.head is not None:
+                change = self.reads.pick(new) - self.reads.pick(part.get(self._seen[part.hook]))
+                attention = attention + change.to(attention) @ block.attn.W_O[part.head]
+        has_mlp = any(part == Part(layer) for part in self.parts)
+        given = edits.get(Part(layer))
+        post = isinstance(block, PostNormBlock)
+        middle = stream + attention
+        middle = block.ln1(middle[:, None])[:, 0] if post else middle
+        if has_mlp:
+            if given is not None:
+                out = self.reads.pick(given).to(middle)
+            else:
+                out = block.mlp(
+                    (middle if post or not hasattr(block, "ln2") else block.ln2(middle[:, None])[:, 0])[:, None]
+                )[:, 0]
+            middle = middle + out
+            middle = block.ln2(middle[:, None])[:, 0] if post else middle
+        final = model.ln_final(middle[:, None]) if hasattr(model, "ln_final") else middle[:, None]
+        return self.subject.columns(model.unembed(final)[:, 0])
+
+    # ------------------------------------------------------------ direct paths
+
+    def written(self, part: Part) -> Float[Tensor, "rows length d_model"]:
+        """What a part adds to the residual stream."""
+        value = self.value(part)
+        return (
+            value if part.head is None else value @ self.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
+        )
+
+    def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
+        """What "token" and "position" add to the residual stream; None for positions that are not added."""
+        found = self._seen.get({"token": "hook_embed", "position": "hook_pos_embed"}[name])
+        return None if found is None or not bool(found.any()) else found.float().expand(*self.batch.tokens.shape, -1)
+
+    @property
+    def paths(self) -> bool:
+        """Whether direct paths can be followed: each block adds its attention, then its MLP (norms before or after)."""
+        cfg, blocks = self.subject.model.cfg, self.blocks
+        after = norm_follows_attention(self.subject.model) and not all(isinstance(b, PostNormBlock) for b in blocks)
+        return not after and not getattr(cfg, "parallel_attn_mlp", False)
+
+    @torch.no_grad()
+    def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool) -> Tensor:
+        """The residual stream that an MLP reads (None: that the readout reads), with all parts as they were.
+
+        change: what is added to what "token", "position" and parts write; it takes direct paths alone. reads: at the
+        reads only.
+        """
+
+        def at(value: Tensor) -> Tensor:
+            return self.reads.pick(value) if reads else value
+
+        def added(part: Part) -> Tensor | float:
+            return at(change[str(part)]) if str(part) in change else 0.0
+
+        found = at(self._seen["blocks.0.hook_resid_pre"]).float()
+        for name in ("token", "position"):
+            found = found + (at(change[name]) if name in change else 0.0)
+        for here, block in enumerate(self.blocks):
+            post = isinstance(block, PostNormBlock)
+            out = at(self._seen[f"blocks.{here}.hook_attn_out"])
+            for part in self.parts:
+                out = out + added(part) if part.layer == here and part.head is not None else out
+            found = found + out
+            found = block.ln1(found) if post else found
+            if here == layer:
+                return found
+            if Part(here) in self.parts:
+                found = found + at(self._seen[Part(here).hook]) + added(Part(here))
+                found = block.ln2(found) if post else found
+        return found
+
+    def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
+        """The answers with changes that reach the readout by direct paths alone."""
+        model, dtype = self.subject.model, self.subject.model.cfg.dtype
+        with torch.no_grad():
+            stream = self.stream(change, None, reads=True)[:, None].to(model.cfg.device, dtype)
+            final = model.ln_final(stream) if hasattr(model, "ln_final") else stream
+            return decide(self.subject.columns(model.unembed(final)[:, 0]), self.subject.decision)
+
+    def mlp_on(self, layer: int, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
+        """The output of an MLP with changes that reach it by direct paths alone."""
+        block, cfg = self.blocks[layer], self.subject.model.cfg
+        with torch.no_grad():
+            stream = self.stream(change, layer, reads=False).to(cfg.device, cfg.dtype)
+            before = not isinstance(block, PostNormBlock) and hasattr(block, "ln2")
+            return block.mlp(block.ln2(stream) if before else stream).float().cpu()
+
+    def answers_with(self, edits: Edits) -> Int[Tensor, "reads"]:
+        return decide(self.logits_with(edits), self.subject.decision)
+
+    def kept(self, edits: Edits) -> Kept:
+        """How many of the model's answers stay with parts replaced."""
+        return Kept.of(self.answers_with(edits), self.answers)
+
+
+def softmax(block: Any) -> bool:
+    """Whether a block's pattern is the softmax of its scores."""
+    spec = getattr(block.attn, "layer", None)
+    return hasattr(block.attn, "hook_attn_scores") and getattr(spec, "normalizer", "softmax") == "softmax"
+
+
+FREQUENT = 0.01
+"""An answer is frequent if it is at least this share of the model's answers."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The share of answers that stay: of all, and of the frequent answer of which fewest stay."""
+
+    share: float
+    least: float
+    n: int
+
+    @classmethod
+    def of(cls, new: Int[Tensor, "reads"], old: Int[Tensor, "reads"]) -> Kept:
+        same = (new == old).double()
+        n = torch.bincount(old)
+        each = torch.bincount(old, weights=same) / n.clamp(min=1)
+        frequent = n >= FREQUENT * len(old)
+        return cls(float(same.mean()), float(each[frequent].min()), len(old))
+
+    @property
+    def both(self) -> float:
+        return min(self.share, self.least)

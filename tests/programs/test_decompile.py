@@ -1,0 +1,69 @@
+"""Programs that are read out of models: compiled ones, whose circuit is known, and the exact models of the zoo."""
+
+import pytest
+import torch
+
+import interp
+from interp.measures.subject import Subject
+from interp.populations import everything
+from interp.programs.decompile import Decompiler
+from interp.programs.generate import random_program
+from interp.programs.language import Head
+from interp.programs.running import Running
+
+
+def decompiled(model: interp.TaskModel, n: int = 1000) -> Decompiler:
+    whole = everything(model.task).batch if model.task.n_inputs and model.task.n_inputs <= 5000 else None
+    batch = model.task.sample(n, seed=0) if whole is None else whole
+    found = Decompiler(Running.of(Subject.of(model), batch))
+    found.run()
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 5, 6])
+def test_compiled_programs_are_read_back(seed: int) -> None:
+    """Used parts are the true parts, decoys are not, and the program gives every answer, with a rotated stream."""
+    task = random_program(seed)
+    model = interp.compile(task, decoys=3, rotate=seed, seed=seed)
+    found = decompiled(model)
+    assert {str(part) for part in found.matter} == {step.part for step in model.task.program.steps}
+    program = found.program()
+    assert program is not None
+    assert found.alone(program).share == 1.0
+    # By itself, on the task's own rows, without what the decompiler holds.
+    batch = everything(task).batch
+    same = program.classes(batch.tokens) == task.program.classes(batch.tokens)
+    read = found.running.reads
+    assert bool(same[read.rows, read.positions].all())
+
+
+def test_a_previous_token_head_and_an_induction_head() -> None:
+    found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
+    program = found.program()
+    assert program is not None
+    first, second = (step for step in program.steps if isinstance(step, Head))
+    assert (first.query, first.key, first.value) == ("position", "position", "token")
+    # Each position but the first selects the one before it, as far as rows are long enough to show it.
+    chosen = [max(range(len(row)), key=row.__getitem__) for row in first.scores]
+    assert chosen[1:8] == list(range(7))
+    assert (second.query, second.key, second.value) == ("token", first.name, "token")
+
+
+def test_counts_stand_for_equal_tokens() -> None:
+    """Rows of count01 hold each token once, and the outputs are those of the model on whole rows."""
+    model = interp.load("count01/paper")
+    subject, batch = Subject.of(model), model.task.sample(50, seed=3)
+    running = Running.of(subject, batch)
+    assert running.batch.tokens.shape[1] <= 6
+    assert torch.allclose(running.logits, subject.logits(batch), atol=1e-4)
+
+
+def test_the_heads_of_count01_that_do_nothing() -> None:
+    """Eight heads attend to '=' alone: they are not used, whatever they correlate with. Head 0.3 matters most."""
+    found = decompiled(interp.load("count01/paper"), 2000)
+    used = {str(part) for part in found.matter}
+    assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
+    assert "head 0.3" in used
+    program = found.program()
+    assert program is not None
+    assert found.alone(program).both > 0.99
