@@ -52,6 +52,8 @@ QUICK = 0.6
 LONGEST = 20.0
 """Sections that would take longer, in seconds, are skipped unless the user asks for them."""
 NORMAL_95 = 1.959963984540054
+CONFIDENCE = 0.999
+"""Confidence of the interval around an accuracy that a certificate could not decide."""
 
 Work = Callable[[Batch], Any]
 
@@ -368,6 +370,16 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z / (4 * n))
     low = 0.0 if share <= 0 else max(0.0, (middle - half) / (1 + z))
     high = 1.0 if share >= 1 else min(1.0, (middle + half) / (1 + z))
+    return low, high
+
+
+def clopper_pearson(right: int, n: int, confidence: float) -> tuple[float, float]:
+    """Compute the interval of a share of n independent answers (Clopper and Pearson 1934), (0, 1) without answers."""
+    from scipy.stats import beta  # takes a second to import
+
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, right, n - right + 1)) if right else 0.0
+    high = float(beta.ppf(1 - tail, right + 1, n - right)) if right < n else 1.0
     return low, high
 
 

@@ -26,12 +26,13 @@ from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.budgets import Budget
 from interp.certificates.histogram_counted import count_rest, why_not
 from interp.certificates.histogram_rounding import rounding_bound
-from interp.certificates.histogram_sampling import CONFIDENCE, Counterexample, check, sampled_share, suspects
+from interp.certificates.histogram_sampling import Counterexample, check, sampled_share, suspects
 from interp.certificates.histogram_search import Ledger, Part, Search, join
 from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
+from interp.populations import CONFIDENCE
 from interp.tasks.occurrences import declared, undeclared
 from interp.tasks.structure import compare
 from interp.theory.ranges import TokenMixing

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import beta
 
 from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.histogram_tables import Tables
+from interp.populations import CONFIDENCE, clopper_pearson
 from interp.tasks.occurrences import declared
 
-CONFIDENCE = 0.999
 MOST_PAIRS = 20_000
 
 
@@ -90,7 +89,4 @@ def sampled_share(
     at = (place == 0).argmax(1)
     margins = np.concatenate([tables.margins(part) for part in np.array_split(sequences, 1 + n // 1000)])
     right = int((margins[np.arange(n), at] > 0).sum())
-    tail = (1 - CONFIDENCE) / 2
-    low = float(beta.ppf(tail, right, n - right + 1)) if right else 0.0
-    high = float(beta.ppf(1 - tail, right + 1, n - right)) if right < n else 1.0
-    return low, high
+    return clopper_pearson(right, n, CONFIDENCE)

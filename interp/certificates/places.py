@@ -39,6 +39,7 @@ from interp.certificates.probes import Mismatch, Probes
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
+from interp.populations import CONFIDENCE, clopper_pearson
 from interp.tasks import Task
 from interp.tasks.automata import Paths, declared, undeclared
 from interp.tasks.registry import name_taken
@@ -50,13 +51,15 @@ Progress = Callable[[int, int], None]
 
 FEWEST = 1 << 20
 """Tasks with fewer inputs are certified by running each input instead."""
-CELLS = 1 << 14
-"""Number of sets of inputs (cells) processed per batch."""
-CELLS_A_SECOND = 100_000
+CELLS, FEW_CELLS = 1 << 14, 64
+"""Largest number of sets of inputs (cells) processed per batch, and the number that is always allowed."""
+OPERATIONS_A_SECOND = 5e9
+BATCH = 1e10
+"""Largest number of operations per batch."""
 COUNTING = 0.05
 """Share of the budget spent on counting the errors of a model that is already known to be wrong."""
-DRAWN = 2048
-"""Number of random inputs run before the search starts."""
+DRAWN, MOST_DRAWN = 1 << 11, 1 << 15
+"""Numbers of random inputs that are run before the search starts, and after its first second."""
 PROBED = 256
 """Number of random inputs on which the model itself must agree with the bounds."""
 MEASURED = 32
@@ -77,6 +80,7 @@ class Tally:
     inputs: total number of inputs; right, wrong: numbers of inputs decided so far. cells: number of sets processed.
     worst: lower bound on the margins in the decided sets; error: the rounding in it. finished: whether all inputs are
     in decided sets. nearest: sets with the smallest margins. patterns: the wrong sets, None if there are too many.
+    drawn, drawn_right: number of random inputs that were run, and of right answers to them.
     """
 
     at: int
@@ -89,6 +93,8 @@ class Tally:
     finished: bool = False
     nearest: list[tuple[float, tuple[Routes, Cells]]] = field(default_factory=list)
     patterns: list[Pattern] | None = field(default_factory=list)
+    drawn: int = 0
+    drawn_right: int = 0
 
     @property
     def open(self) -> int:
@@ -151,11 +157,12 @@ def _subject_refusal(subject: Subject) -> str | None:
 def certify_places(subject: Subject, seconds: float | int = 600, progress: Progress | None = None) -> Certificate:
     """Certify a one-layer model on every input of a task that declares an automaton.
 
-    seconds: time limit of the search, in seconds of an idle core of 2024 (CELLS_A_SECOND sets per second). If the limit
-    is reached, the accuracy is an interval. The certificate's tables: "answers" (one row per position: inputs, right,
-    wrong, margin, a lower bound over all inputs or -inf, and sets, the number of sets processed) and "inputs" (number
-    of inputs, and lower and upper bounds on the number with a wrong answer). Raises UnsupportedError if the method does
-    not apply, and Mismatch if the model disagrees with the bounds.
+    seconds: time limit of the search, in seconds of an idle core of 2024 (OPERATIONS_A_SECOND). If the limit is
+    reached, the accuracy is an interval, narrowed by random inputs, of which about as many are run as a second allows.
+    The certificate's tables: "answers" (one row per position: inputs, right, wrong, margin, a lower bound over all
+    inputs or -inf, and sets, the number of sets processed) and "inputs" (number of inputs, and lower and upper bounds
+    on the number with a wrong answer). Raises UnsupportedError if the method does not apply, and Mismatch if the model
+    disagrees with the bounds.
     """
     started, task = time.perf_counter(), subject.task
     budget = Sets(seconds)
@@ -174,11 +181,15 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
         proof = Proof.of(subject, paths)
         probes.append(proof.compare())
         proofs.append(proof)
-        false = false or _first_error(proof, paths.draw(DRAWN, seed=2))
+        false = proof.sample(DRAWN, seed=2) or false
         budget.only_counts |= false is not None
+        more = proof.affordable()
         for read in proof.reads:
             for decided in budget.spend(read, _reads_left(automata, proofs, read)):
                 done += decided
+                if more and false is None and budget.spent > OPERATIONS_A_SECOND:
+                    false, more = proof.sample(more, seed=4), 0
+                    budget.only_counts |= false is not None
                 if progress is not None:
                     progress(done, total)
     found = replace(_conclude(subject, automata, proofs, total, false, started, budget.ended), on_trust=trust)
@@ -209,18 +220,19 @@ def _reads_left(automata: Sequence[Paths], proofs: Sequence[Proof], read: ReadPr
 
 
 class Sets(Budget):
-    """Number of sets that may still be processed. only_counts: whether the model is already known to be wrong."""
+    """Number of operations that are left, and spent. only_counts: whether the model is already known to be wrong."""
 
     def __init__(self, seconds: float | int) -> None:
-        super().__init__(seconds, float(CELLS_A_SECOND))
-        self.only_counts, self.to_count = False, self.steps * COUNTING
+        super().__init__(seconds, OPERATIONS_A_SECOND)
+        self.only_counts, self.to_count, self.spent = False, self.steps * COUNTING, 0.0
 
     def spend(self, read: ReadProof, reads: int) -> Iterator[int]:
         """Explore one of the `reads` positions left; yield the number of inputs decided after each step."""
-        spent = 0
-        for cells, decided in read.explore():
-            self.steps -= cells
-            spent += cells
+        spent = 0.0
+        for cost, decided in read.explore():
+            self.steps -= cost
+            self.spent += cost
+            spent += cost
             yield decided
             self.only_counts |= read.tally.wrong > 0
             if self.only_counts:
@@ -258,6 +270,34 @@ class Proof:
         """Run the model itself."""
         with torch.no_grad():
             return self.subject.model(self.ids[rows].to(self.subject.model.cfg.device)).double().cpu()
+
+    def affordable(self) -> int:
+        """Return the number of random inputs that can be run in about a second."""
+        parameters, cfg = sum(p.numel() for p in self.subject.model.parameters()), self.subject.model.cfg
+        cost = self.paths.length * (2 * parameters + 100 * (cfg.d_model + (cfg.d_mlp or 0)))
+        return max(DRAWN, min(MOST_DRAWN, int(OPERATIONS_A_SECOND / cost)))
+
+    def sample(self, n: int, seed: int) -> str | None:
+        """Run n random inputs, count the right answers, and describe the first error that the model makes, or None.
+
+        A quarter as many inputs that repeat a few states, such as long chains of carries, are tried for errors only.
+        """
+        false = None
+        drawn, repeating = self.paths.draw(n, seed), self.paths.repeating(n // 4, seed)
+        for rows, counts in [(part, True) for part in drawn.split(DRAWN)] + [(repeating, False)]:
+            margin = self._margins(rows)
+            for read, right in zip(self.reads, (margin > 0).sum(0).tolist() if counts else ()):
+                read.tally.drawn += len(rows)
+                read.tally.drawn_right += right
+            if false is None:
+                false = _first_error(self, rows[torch.from_numpy(~(margin > 0).all(1))])
+        return false
+
+    def _margins(self, rows: Int[Tensor, "rows length"]) -> Float[Array, "rows reads"]:
+        """Return the margins of the model's own answers."""
+        out, right = self.logits(rows).numpy(), self.paths.right(rows)
+        columns = [_margin(out[:, read.at], self.outputs[right[:, read.at]].numpy()) for read in self.reads]
+        return np.stack(columns, 1)
 
     def compare(self) -> Probes:
         """Run the model on random inputs and return the probes. Raises Mismatch if a margin is outside its bounds."""
@@ -383,8 +423,8 @@ class ReadProof:
 
     # ------------------------------------------------------------ all inputs
 
-    def explore(self) -> Iterator[tuple[int, int]]:
-        """Split sets of inputs until all are decided; yield the sets processed and the inputs decided per step."""
+    def explore(self) -> Iterator[tuple[float, int]]:
+        """Split sets of inputs until all are decided; yield the operations and the inputs decided per step."""
         right_of = self.proof.right(self.at)
         for one in self.sights():
             cells = one.routes.whole(self.after)
@@ -392,7 +432,7 @@ class ReadProof:
             while True:
                 bounds = one.bounds(cells, right_of[cells.states[self.after]])
                 undecided, decided = self._take(one, cells, bounds)
-                yield len(cells), decided
+                yield len(cells) * one.cost, decided
                 if len(undecided):
                     stack.append(cells[undecided])
                 if not stack:
@@ -403,11 +443,12 @@ class ReadProof:
         self.tally.finished = True
 
     def _front(self, one: Sight, parents: Cells) -> tuple[Cells, Cells]:
-        """Split the first parents by one more place, into at most CELLS cells; return these and the other parents."""
+        """Split the first parents by one more place, into one batch of cells; return these and the other parents."""
         place = self._next(parents)
         assert place is not None
         many = one.routes.fanned(parents, place).cumsum()
-        first = max(1, int(np.searchsorted(many, CELLS, side="right")))
+        most = max(FEW_CELLS, min(CELLS, int(BATCH / one.cost)))
+        first = max(1, int(np.searchsorted(many, most, side="right")))
         return one.routes.split(parents[:first], place), parents[first:]
 
     def _next(self, cells: Cells) -> int | None:
@@ -490,6 +531,11 @@ def _conclude(
     if wrong or false:
         between = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
         notes += (f"inputs with a wrong answer: {between} of {n_inputs:,}",)
+    accuracy, proved = _accuracy(tallies)
+    if proved is not None:
+        drawn = sum(tally.drawn for tally in tallies)
+        notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {drawn:,} answers to random inputs, as run; "
+                  f"without them [{proved[0]:.6g}, {proved[1]:.6g}]",)  # fmt: skip
     beyond = proofs[0].net.read.shape[1] - max(2, task.n_out)
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
@@ -497,7 +543,8 @@ def _conclude(
     found = Certificate(
         model=_name(subject),
         status=status,
-        accuracy=1 - wrong / total if right + wrong == total else (right / total, 1 - wrong / total),
+        accuracy=accuracy,
+        confidence=None if proved is None else CONFIDENCE,
         n_inputs=n_inputs,
         worst_margin=nearest.margin,
         counterexample=false,
@@ -512,6 +559,23 @@ def _conclude(
         probed=PROBED * len(tallies),
     )
     return noted(found)
+
+
+def _accuracy(tallies: Sequence[Tally]) -> tuple[float | tuple[float, float], tuple[float, float] | None]:
+    """Return the share of right answers, or an interval and the wider one that is proved without random inputs."""
+    total, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("inputs", "wrong"))
+    if not any(tally.open for tally in tallies):
+        return 1 - wrong / total, None
+    proved = sum(tally.right for tally in tallies) / total, 1 - wrong / total
+    low = high = 0.0
+    for tally in tallies:
+        ends = tally.right / tally.inputs, 1 - tally.wrong / tally.inputs
+        if tally.open:
+            sampled = clopper_pearson(tally.drawn_right, tally.drawn, 1 - (1 - CONFIDENCE) / len(tallies))
+            both = max(ends[0], sampled[0]), min(ends[1], sampled[1])
+            ends = both if both[0] <= both[1] else ends
+        low, high = low + ends[0] * (tally.inputs / total), high + ends[1] * (tally.inputs / total)
+    return (max(low, proved[0]), min(high, proved[1])), proved
 
 
 def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:
@@ -557,6 +621,8 @@ def _nearest_error(proofs: Sequence[Proof]) -> str | None:
 
 def _first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
     """Describe the first of these inputs on which the model itself generates a wrong answer, or None."""
+    if not len(rows):
+        return None
     right = proof.paths.right(rows)
     out = proof.logits(rows).numpy()
     places = [read.at for read in proof.reads]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from interp.budget import gigabytes
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import Norm, OneLayer, TokenTables
@@ -23,6 +25,8 @@ U64 = ROUNDOFF[torch.float64]
 RANK = 1e-11
 """Singular values of a head's values below this share of the largest count as remainder."""
 TINIEST = float(np.finfo(np.float64).tiny)
+COPIES = 6
+"""Number of arrays of slopes that are in memory at the same time."""
 LIGHTEST = 400.0
 """Largest gap to the top score at which sums of weights surely stay positive; at some place, no gap may be larger."""
 
@@ -122,16 +126,32 @@ class Sight:
         filled = np.array(shares).reshape(len(shares), n)
         return Forms(center, k, rest, np.tile(self.error[:, None], n)), filled
 
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of slopes, of components of the stream, and of neurons (twice, if they are gated)."""
+        part = self.net.neurons
+        neurons = 0 if part is None else part.into.shape[1] * (1 + (part.gate is not None))
+        return sum(len(head.directions) for head in self.heads), len(self.stream), neurons
+
+    @property
+    def cost(self) -> float:
+        """Approximate number of operations per cell."""
+        slopes, d, neurons = self.sizes
+        return 5e4 + (1 + slopes) * (400.0 * (d + neurons) + 2 * d * neurons)
+
     def bounds(self, cells: Cells, right: Int[Array, "cells"]) -> Bounds:
-        """Bound the margins of cells. right: the output that is right on all inputs of a cell."""
-        numbers = FormArithmetic(self.net.dtype)
-        with np.errstate(all="ignore"):
-            stream, filled = self.stream_of(cells)
-            last = behind_attention(self.net, numbers, stream)
-            parts = []
-            for label in np.unique(right):
-                index = np.flatnonzero(right == label)
-                parts.append((index, margins(self.net, last[index], filled[:, index], int(label))))
+        """Bound the margins of cells, in parts that fit in memory. right: the right output on all inputs of a cell."""
+        numbers, parts = FormArithmetic(self.net.dtype), []
+        slopes, d, neurons = self.sizes
+        some = max(1, int(gigabytes() * 1e9 / (8 * COPIES * (slopes + 4) * (d + neurons))))
+        for start in range(0, len(cells), some):
+            here = slice(start, start + some)
+            with np.errstate(all="ignore"):
+                stream, filled = self.stream_of(cells[here])
+                last = behind_attention(self.net, numbers, stream)
+                for label in np.unique(right[here]):
+                    index = np.flatnonzero(right[here] == label)
+                    parts.append((start + index, margins(self.net, last[index], filled[:, index], int(label))))
         return Bounds.joined(parts, len(cells))
 
 

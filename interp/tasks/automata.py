@@ -120,6 +120,19 @@ class Paths(Structure):
     def some(self) -> Int[Tensor, "rows length"]:
         return self.draw(SAMPLED)
 
+    def repeating(self, n: int, seed: int = 0) -> Int[Tensor, "n length"]:
+        """Draw n inputs that return to the same few states every one to four tokens, as in long chains of carries."""
+        rng, states = np.random.default_rng(seed), np.zeros(n, dtype=np.int64)
+        liked, every = rng.random((4, n, max(map(len, self.completions)))), rng.integers(1, 5, n)
+        often, rows = rng.choice([0.5, 0.9, 1.0], n), np.zeros((n, self.length), dtype=np.int64)
+        for place, (position, table) in enumerate(zip(self.order, self.following)):
+            then = table[states]
+            known = liked[(place % every)[:, None], np.arange(n)[:, None], np.maximum(then, 0)]
+            score = np.where((rng.random(n) < often)[:, None], known, rng.random(then.shape))
+            rows[:, position] = np.where(then >= 0, score, -1.0).argmax(1)
+            states = then[np.arange(n), rows[:, position]]
+        return torch.from_numpy(rows)
+
     def every(self) -> Iterator[Int[Tensor, "rows length"]]:
         """Yield every input once, in batches."""
         stack = [(0, np.zeros((1, self.length), dtype=np.int64), np.zeros(1, dtype=np.int64))]

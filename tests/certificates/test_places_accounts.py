@@ -16,7 +16,7 @@ from interp.tasks.automata import declared
 (PATHS,) = declared(Addition(base=3, digits=2))  # 81 inputs
 
 
-def read_of(tally: Tally, steps: list[tuple[int, int]] | None = None) -> ReadProof:
+def read_of(tally: Tally, steps: list[tuple[float, int]] | None = None) -> ReadProof:
     return Mock(spec=ReadProof, tally=tally, explore=lambda: iter(steps or []))
 
 
@@ -40,7 +40,8 @@ def test_what_is_open_has_no_margin() -> None:
 )
 def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken: int) -> None:
     budget, tally = Sets(0.01), Tally(0, 10**6)
-    assert budget.steps == 0.01 * places.CELLS_A_SECOND == 1000
+    assert budget.steps == 0.01 * places.OPERATIONS_A_SECOND
+    budget.steps, budget.to_count = 1000, 50
     seen = []
     for decided in budget.spend(read_of(tally, [(100, 7)] * 50), reads):
         seen.append(decided)
