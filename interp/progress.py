@@ -30,7 +30,7 @@ class LateBar:
             notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
             quiet = not (notebook or (self.console.is_terminal and not self.console.is_jupyter))
             if quiet and self.lines and not self.console.is_jupyter:
-                self.console.print(f"{self.title} {done + 1}/{total}: {note}", markup=False, highlight=False)
+                self.console.print(f"{self.title}: {note}", markup=False, highlight=False)
             if quiet or time.monotonic() - self.start < self.PATIENCE:
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -13,34 +13,35 @@ from html import escape
 
 from interp.explanations.findings import PartRole
 from interp.explanations.program import Program
+from interp.words import joined
 
 WIDTH, LEFT, BOX = 400, 26, 56
 """Width of the drawing, x of the stream, and x of the boxes (pixels at full size)."""
 LINE, PAD, GAP = 17, 10, 22
-LETTERS = 48
-"""Characters per line of a box."""
-MOST = 12
-"""Largest number of parts drawn."""
+LETTERS, TITLE = 48, 38
+"""Characters per line of a box, and per line of its title."""
 ARROW = "M0 0 L8 4 L0 8 z"
 
 
 def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
     """Return the drawing as SVG; "" if no program was found or no part was tested."""
-    shown = sorted((one for one in parts if one.status != "cut"), key=in_order)[:MOST]
+    shown = sorted((one for one in parts if one.status != "cut"), key=in_order)
     if program is None or not shown:
         return ""
     body, y = [], 12
-    text, height = box("the tokens", [], y, LEFT - 14, plain=True)
+    text, height = box(["the tokens"], [], y, LEFT - 14, plain=True)
     body.append(text)
     top = y + height
     y = top + GAP
-    for one in shown:
-        text, height = box(one.part, lines(one), y, BOX, dashed=one.status == "kept")
+    for alike in grouped(shown):
+        one = alike[0]
+        title = textwrap.wrap(named([each.part for each in alike]), TITLE)
+        text, height = box(title, lines(one), y, BOX, dashed=one.status == "kept")
         body += [text, arrow(LEFT, y + 12, BOX - 2, y + 12), arrow(BOX, y + height - 12, LEFT + 2, y + height - 12)]
         y += height + GAP
     bottom = y
     said = textwrap.wrap(program.words, LETTERS)
-    text, height = box("the answer", said, bottom, LEFT - 14, plain=True)
+    text, height = box(["the answer"], said, bottom, LEFT - 14, plain=True)
     body.append(text)
     stream = arrow(LEFT, top, LEFT, bottom - 2, wide=True)
     total = bottom + height + 12
@@ -60,6 +61,19 @@ def in_order(one: PartRole) -> tuple[int, bool, int]:
     return int(layer), kind == "MLP", int(head or 0)
 
 
+def grouped(shown: Sequence[PartRole]) -> list[list[PartRole]]:
+    """Group parts of one layer that do the same, so that each group has one box."""
+    groups: dict[object, list[PartRole]] = {}
+    for one in shown:
+        groups.setdefault((in_order(one)[:2], one.status, tuple(lines(one))), []).append(one)
+    return sorted(groups.values(), key=lambda group: in_order(group[0]))
+
+
+def named(parts: Sequence[str]) -> str:
+    """Name parts: "head 0.3", "heads 0.3 and 0.4"."""
+    return parts[0] if len(parts) == 1 else f"heads {joined(part.removeprefix('head ') for part in parts)}"
+
+
 def lines(one: PartRole) -> list[str]:
     """Describe a part in wrapped lines."""
     does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
@@ -68,14 +82,16 @@ def lines(one: PartRole) -> list[str]:
     return [line for text in does for line in textwrap.wrap(text, LETTERS)]
 
 
-def box(title: str, text: Sequence[str], y: int, x: int, dashed: bool = False, plain: bool = False) -> tuple[str, int]:
-    """Draw a box with a title and lines of text; also return its height."""
-    height = 2 * PAD + LINE * (1 + len(text)) - 2
+def box(
+    title: Sequence[str], text: Sequence[str], y: int, x: int, dashed: bool = False, plain: bool = False
+) -> tuple[str, int]:
+    """Draw a box with the lines of a title and of text; also return its height."""
+    height = 2 * PAD + LINE * (len(title) + len(text)) - 2
     look = 'fill="none" stroke="currentColor" stroke-opacity=".55"'
     dashes = ' stroke-dasharray="4 3"' if dashed else ""
     radius = 12 if plain else 4
     drawn = [f'<rect x="{x}" y="{y}" width="{WIDTH - x - 6}" height="{height}" rx="{radius}" {look}{dashes}/>']
-    rows = [(title, ' font-weight="600"'), *((line, "") for line in text)]
+    rows = [*((line, ' font-weight="600"') for line in title), *((line, "") for line in text)]
     for number, (line, weight) in enumerate(rows):
         at = y + PAD + 11 + LINE * number
         drawn.append(f'<text x="{x + 12}" y="{at}"{weight}>{escape(line)}</text>')

@@ -12,9 +12,18 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-About = Literal["task", "what", "how", "proof"]
-ABOUT: tuple[About, ...] = ("task", "what", "how", "proof")
+About = Literal["task", "what", "how", "where", "proof"]
+ABOUT: tuple[About, ...] = ("task", "what", "how", "where", "proof")
 """The topics of a verdict's paragraphs, in the order of the first screen."""
+Block = Literal["what", "how", "where", "proof", "method"]
+BLOCKS: dict[Block, str] = {
+    "what": "What it computes",
+    "how": "How",
+    "where": "Where: parts and circuit",
+    "proof": "Is it proved?",
+    "method": "Method",
+}
+"""The blocks of a page, with their titles."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,11 @@ class Said:
 
 @dataclass(frozen=True)
 class Heading:
+    """A heading. level: 1 for one of several models, 2 for a section. block: the block that the section belongs to."""
+
     title: str
     level: Literal[1, 2] = 2
+    block: Block | Literal[""] = ""
 
 
 @dataclass(frozen=True)

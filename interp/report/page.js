@@ -24,7 +24,12 @@
       applyTheme();
     });
     prefersDark.addEventListener("change", applyTheme);
-    addEventListener("beforeprint", () => { printing = true; applyTheme(); plots.forEach(draw); });
+    addEventListener("beforeprint", () => {
+      printing = true;
+      document.querySelectorAll("main details").forEach((one) => { one.open = true; });
+      applyTheme();
+      plots.forEach(draw);
+    });
     addEventListener("afterprint", () => { printing = false; applyTheme(); });
     applyTheme();
   }
@@ -309,17 +314,25 @@
     cues();
   }
 
+  // What a link leads to may be folded.
+  function unfold(target) {
+    for (let at = target.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+  }
+
   // Links within the page by hand: in a notebook's frame the browser would load the notebook instead.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#"]');
     const target = link && document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
     if (!target) return;
     event.preventDefault();
+    unfold(target);
     target.scrollIntoView();
     try { history.replaceState(null, "", link.getAttribute("href")); } catch { /* a frame without an address */ }
     if (link.className === "anchor" && navigator.clipboard) navigator.clipboard.writeText(location.href).catch(() => {});
   });
 
+  const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (named) unfold(named);
   setUpTheme();
   document.querySelectorAll("figure.table").forEach(setUpTable);
   setUpCues();

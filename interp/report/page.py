@@ -26,6 +26,7 @@ from interp.report.items import (
     ABOUT,
     MOST_ROWS,
     About,
+    Block,
     Code,
     Drawing,
     FigureItem,
@@ -59,6 +60,7 @@ class Report:
         facts: numbers and words by name, for comparisons of several models.
         tables: tables by key.
         figures: figures by key.
+        block: where new sections belong: "what", "how", "where", "proof", "method", or "" for a page without blocks.
         in_words: sentences that replace figures, by the figures' keys (see replace_bare_figures).
 
     Example:
@@ -73,7 +75,7 @@ class Report:
         self.subtitle = str(subtitle)
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
         self._said: list[Said] = []
-        self._answered: set[str] = set()
+        self.block: Block | Literal[""] = ""
         self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
@@ -107,30 +109,15 @@ class Report:
         """The paragraphs of the verdict, in order."""
         return tuple(sorted(self._said, key=lambda one: one.rank))
 
-    def say(
-        self,
-        sentence: str,
-        about: About = "how",
-        pictures: Sequence[str] = (),
-        *,
-        answers: bool = False,
-        aside: bool = False,
-    ) -> None:
-        """Add a paragraph to the verdict. "" adds nothing.
+    def say(self, sentence: str, about: About = "how", pictures: Sequence[str] = ()) -> None:
+        """Add a paragraph to the verdict, and to the top of its block. "" adds nothing.
 
-        pictures: keys of figures that illustrate it; the first one in the report is shown next to it. answers: whether
-        the paragraph answers the report's question. aside: show the paragraph only in its section if an earlier one
-        answers the question.
+        pictures: keys of figures that illustrate it; the first one in the report is shown next to it.
         """
         if about not in ABOUT:
             raise InterpError(one_of("subject of a sentence", about, ABOUT))
-        if aside and about in self._answered:
-            self.add_text(sentence)
-        elif sentence:
+        if sentence:
             self._said.append(Said(sentence, about, tuple(pictures)))
-
-        if answers:
-            self._answered.add(about)
 
     def add_fact(self, name: str, value: Any) -> None:
         """Add a number or a word under a name. Comparisons have one row of facts per model.
@@ -142,8 +129,8 @@ class Report:
         self.facts[name] = value
 
     def section(self, title: str, text: str = "") -> None:
-        """Start a section and list it in the table of contents."""
-        self.items.append(Heading(str(title)))
+        """Start a section of the current block, and list it in the table of contents."""
+        self.items.append(Heading(str(title), block=self.block))
         if text:
             self.add_text(text)
 

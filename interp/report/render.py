@@ -11,16 +11,19 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from interp.errors import InterpError
 from interp.report import theme
 from interp.report.aim import aimed
 from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
 from interp.report.items import (
+    BLOCKS,
     MOST_ROWS,
     Code,
     Drawing,
@@ -37,7 +40,7 @@ from interp.report.items import (
 )  # fmt: skip
 from interp.report.live import script as live_script
 from interp.report.reading import finding
-from interp.words import MARKS
+from interp.words import MARKS, counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,11 +53,11 @@ def render(report: Page) -> str:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    taken: set[str] = set()
+    taken: set[str] = {"top"}
     told: set[str] = set()
     pictures = {item.key: item for item in report.items if isinstance(item, FigureItem)}
     verdict = _verdict(report.said, report.mark, pictures, told)
-    items = list(_views(report.items, taken, told, pictures))
+    chapters = list(_chapters(report, taken, told, pictures))
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
     script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
@@ -63,8 +66,8 @@ def render(report: Page) -> str:
         report=report,
         verdict=verdict,
         notes=notes(told),
-        items=items,
-        contents=[item for item in items if item["kind"] == "section"],
+        chapters=chapters,
+        contents=any(block["sections"] for chapter in chapters for block in chapter["blocks"]),
         policy=_policy(_sha256(script), plotly_hash),
         style=Markup(variables() + resource("page.css") + (resource("live/live.css") if panels else "")),
         script=Markup(script),
@@ -98,7 +101,7 @@ def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]
     return parts
 
 
-LABELS = {"task": "The task", "what": "What it computes", "how": "How", "proof": "Is it proved?"}
+LABELS: dict[str, str] = {"task": "The task", **BLOCKS}
 THUMBNAIL = 280
 """Width of the pictures on the first screen, in pixels; they are drawn larger and scaled down."""
 
@@ -112,31 +115,97 @@ def _thumbnail(item: FigureItem) -> dict[str, Any]:
     return {"id": identifier, "width": width, "height": height, "scale": round(scale, 3), "room": round(height * scale)}
 
 
-def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """Yield the template's view of each item. Terms are explained at their first use in a section.
+def _chapters(report: Page, taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a page: what comes before the first model of several, then one chapter per model.
 
-    Heading levels have no gaps: sections are below the page's title, or below their model's title if there are several.
+    Heading levels have no gaps: blocks are below the page's title, or below their model's title if there are several.
     """
-    below = False
-    here: set[str] = set(told)
-    for item in items:
-        if isinstance(item, Heading):
+    starts = [i for i, item in enumerate(report.items) if isinstance(item, Heading) and item.level == 1]
+    bounds = [0, *starts, len(report.items)]
+    for start, end in pairwise(bounds):
+        items = list(report.items[start:end])
+        titled = bool(items) and start in starts
+        if not items and starts:
+            continue
+        said = next((item.said for item in items if isinstance(item, Verdict)), report.said)
+        heading: Any = items.pop(0) if titled else Heading("")
+        first = next((i for i, item in enumerate(items) if isinstance(item, Heading)), len(items))
+        yield {
+            "title": heading.title,
+            "id": _identifier("section", heading.title, taken) if titled else "top",
+            "views": [_view(item, taken, told, pictures) for item in items[:first]],
+            "blocks": list(_blocks(items[first:], said, 3 if titled else 2, taken, told, pictures)),
+        }
+
+
+def _blocks(
+    items: Sequence[Item], said: Sequence[Said], level: int, taken: set[str], told: set[str], pictures: Pictures
+) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of a page in their order, each with its paragraphs and sections; sections without one first."""
+    starts = [i for i, item in enumerate(items) if isinstance(item, Heading)]
+    sections = [(items[a], items[a + 1 : b]) for a, b in zip(starts, [*starts[1:], len(items)])]
+    for name, title in (("", ""), *BLOCKS.items()):
+        mine = [(head, rest) for head, rest in sections if isinstance(head, Heading) and head.block == name]
+        mine = [(head, rest) for head, rest in mine if rest or not name]  # a heading alone says nothing
+        if not mine:
+            continue
+        identifier = _identifier("block", name, taken) if name else ""
+        texts = "\n".join(item.text for _, rest in mine for item in rest if isinstance(item, Text))
+        lead = [one.text for one in said if name and one.about == name and one.text not in texts]
+        paragraphs = [annotated(part, told) for text in lead for part in _paragraphs(text)]
+        made = []
+        for head, rest in mine:
+            here: set[str] = set()  # terms are explained once per section
+            made.append(_section(head.title, rest, bool(name), taken, here, pictures))
             told |= here
-            here = set()
-            below = below or item.level == 1
-        view = _view(item, taken, here, pictures)
-        if isinstance(item, Heading):
-            view["heading"] = 3 if below and item.level == 2 else 2
-        yield view
-    told |= here
+        yield {"title": title, "id": identifier, "lead": paragraphs, "sections": made, "level": level + bool(name)}
+
+
+FIRST_ROWS = 8
+"""Number of rows that are shown at first of a table that is not folded."""
+WIDE, TALL = 560, 480
+"""A section with a live panel, code or a figure that needs WIDE pixels is as wide as the page. A figure that is both
+wide and taller than TALL pixels is folded."""
+
+
+def _section(
+    title: str, items: Sequence[Item], folds: bool, taken: set[str], told: set[str], pictures: Pictures
+) -> dict[str, Any]:
+    """Return a section. folds: show only the first figure, and fold the others and the tables below it."""
+    identifier = _identifier("section", title, taken)
+    views = [_view(item, taken, told, pictures) for item in items]
+    of = {kind: [view for view in views if view["kind"] == kind] for kind in HELD}
+    small = [view for view in of["figure"] if view["width"] <= WIDE or view["height"] <= TALL]
+    kept = of["drawing"] + small[:1] if of["figure"] or of["drawing"] else of["table"][:1]
+    folded = [view for view in of["figure"] + of["table"] if folds and view not in kept]
+    shown = [view for view in views if view not in folded]
+    for table in kept if folds and kept == of["table"][:1] else ():
+        table["rows"], table["rest"] = table["rows"][:FIRST_ROWS], table["rows"][FIRST_ROWS:] + table["rest"]
+    if of["figure"] and not shown:
+        shown = [{"kind": "text", "paragraphs": [annotated(of["figure"][0]["finding"], told)]}]
+    return {
+        "title": title,
+        "id": identifier,
+        "views": shown,
+        "figures": [view for view in folded if view["kind"] == "figure"],
+        "tables": [view for view in folded if view["kind"] == "table"],
+        "holds": ", ".join(counted(len(of[kind]), word) for kind, word in HELD.items() if of[kind]),
+        # A section that shows only text is low, so beside a figure it would leave a hole.
+        "wide": all(view["kind"] == "text" for view in shown)
+        or any(view["kind"] in ("live", "code") or view.get("width", 0) > WIDE for view in shown),
+    }
+
+
+HELD = {"live": "live panel", "code": "program", "drawing": "drawing", "figure": "figure", "table": "table"}
+"""What the contents list counts, by kind of item."""
 
 
 def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> dict[str, Any]:
     from markupsafe import Markup
 
     match item:
-        case Heading(title, level):
-            return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
+        case Heading(title):  # sections and chapters have their own views
+            raise InterpError(f"a heading {title!r} in the middle of a section")
         case Text(text):
             return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}
         case Code(text):
@@ -154,6 +223,8 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
                 "caption": annotated(caption, told),
                 "finding": finding(figure),
                 "size": _size(figure),
+                "width": size_hints(figure).get("min_width", 0),
+                "height": height_of(figure),
                 "json": Markup(_json_block(_figure_json(figure))),
             }
         case LiveItem(data):

@@ -22,7 +22,7 @@ from interp.tasks import Batch
 from interp.words import Mark
 
 
-@section("accuracy", title="Accuracy", order=100)
+@section("accuracy", title="Accuracy", order=100, block="proof")
 def make(study: Study, report: Report) -> None:
     """Show a certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
     found = study.certificate

@@ -39,7 +39,7 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
     )
 
 
-@section("attention", title="Mean attention", order=400, needs=needs)
+@section("attention", title="Mean attention", order=400, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show mean patterns by position (short inputs), by token (few tokens), and from the read positions."""
     subject, inputs = study.subject, study.population("attention", _tables, most=5_000)

@@ -40,6 +40,7 @@ from interp.measures.subject import Subject
 from interp.populations import Asked, Population, choose, usual
 from interp.progress import LateBar
 from interp.report import Report
+from interp.report.items import Block
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 
@@ -53,7 +54,8 @@ class Study:
 
     load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: the user's number of
     inputs or time limit for every section; asked_of: the same per section. wanted: the sections that the user names.
-    times: how often each shared result was computed, by name (1 in all tests).
+    times: how often each shared result was computed, by name (1 in all tests). populations: the inputs that sections
+    chose, by section.
     """
 
     def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
@@ -63,6 +65,7 @@ class Study:
         self.asked_of: dict[str, Asked] = {}
         self.wanted: frozenset[str] = frozenset()
         self.times: dict[str, int] = {}
+        self.populations: dict[str, Population] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
         self._trials: dict[str, _Trial] = {}
 
@@ -157,7 +160,8 @@ def _population(
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
     trial = study._trials[section] = _Trial(partial(work, study.subject))
-    return choose(study.task, trial, asked, split=split, **dict(choice))
+    study.populations[section] = choose(study.task, trial, asked, split=split, **dict(choice))
+    return study.populations[section]
 
 
 class _Trial:
@@ -206,7 +210,7 @@ CHEAP = 5.0
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a report; see the module's docstring.
+    """One part of a report; see the module's docstring. block: the block of the page that it belongs to.
 
     make(study, report, **options) writes it. needs(study): the reason why it does not apply, or None. cost(study):
     estimated seconds; if they exceed CHEAP, the section is made on request only.
@@ -218,6 +222,7 @@ class Section:
     make: Callable[..., None]
     needs: Callable[[Study], str | None]
     cost: Callable[[Study], float] | None = None
+    block: Block = "what"
 
     def why_not(self, study: Study) -> str | None:
         """Return the reason why the section does not apply, or None."""
@@ -248,8 +253,11 @@ def section(
     order: int = 950,
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
+    block: Block = "what",
 ) -> Callable[[Make], Make]:
     """Register a function (study, report, **options) as a section of every report that it applies to.
+
+    block: the block of the page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method".
 
     Raises InterpError if another function has the same name.
 
@@ -266,7 +274,7 @@ def section(
         # Running a notebook cell twice registers the same function again.
         if known is not None and _origin(known.make) != _origin(make):
             raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
-        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), cost)
+        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), cost, block)
         return make
 
     return register
@@ -331,7 +339,6 @@ def fill(
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
     with LateBar("report", lines=True) as bar:
         for number, one in enumerate(chosen):
-            bar.update(number, len(chosen), one.title)
             asked = wanted is not None or one.name in options
             before = len(report.items)
             try:
@@ -340,6 +347,8 @@ def fill(
                         continue
                     raise _DoesNotApply(f"section {one.name} does not apply: {reason}")
                 if asked or not one.on_request(study):
+                    bar.update(number, len(chosen), one.title)
+                    report.block = one.block
                     one.make(study, report, **own.get(one.name, {}))
             except _DoesNotApply:
                 raise
@@ -358,8 +367,8 @@ class _DoesNotApply(UnsupportedError):
 def _not_shown(report: Report, one: Section, before: int, reason: str) -> None:
     """Say in a report why a section, or what is left of it, is missing. before: the number of items before it."""
     if len(report.items) == before:
-        report.section(one.title)
-        report.add_text(f"Not shown: {reason}")
+        report.block = one.block
+        report.section(one.title, f"Not shown: {reason}")
     else:
         report.add_text(f"The rest is not shown: {reason}")
 

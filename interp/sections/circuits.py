@@ -21,7 +21,7 @@ MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""
 
 
-@section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
+@section("circuits", title="Circuits", order=525, block="where", needs=lambda study: no_circuits(study.subject))
 def circuits(study: Study, report: Report) -> None:
     """Show circuits as in Elhage et al. 2021; exact token tables are in the section token_circuits instead."""
     subject, cfg = study.subject, study.model.cfg
@@ -114,7 +114,7 @@ def needs(study: Study) -> str | None:
     return f"{cells:,} pairs of tokens and heads are too many to draw" if cells > 40_000 else None
 
 
-@section("token_circuits", title="QK and OV circuits", order=520, needs=needs)
+@section("token_circuits", title="QK and OV circuits", order=520, block="where", needs=needs)
 def circuits_of_tokens(study: Study, report: Report) -> None:
     """Show scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
     attention, logits = qk_circuit(study.subject), ov_circuit(study.subject)

@@ -49,7 +49,9 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
     return f"The part that adds most is {'; '.join(said)}."
 
 
-@section("components", title="What each part adds", order=200, needs=lambda study: not_additive(study.subject))
+@section(
+    "components", title="What each part adds", order=200, block="where", needs=lambda study: not_additive(study.subject)
+)
 def make(study: Study, report: Report) -> None:
     """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)

@@ -105,7 +105,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     return by_cell, worst
 
 
-@section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
+@section("counting_logits", title="Logits by count", order=712, block="where", needs=shared.needs_counter)
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(shared.counter)
@@ -137,7 +137,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
 
 
-@section("counting_mechanism", title="Mechanism", order=702, needs=shared.needs_counter)
+@section("counting_mechanism", title="Mechanism", order=702, block="how", needs=shared.needs_counter)
 def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.once(shared.counter)
@@ -214,7 +214,7 @@ def needs(study: Study) -> str | None:
     return reason or unsupported(counting_readout.total_attention, study.once(shared.counter))
 
 
-@section("counting_probes", title="The readout on artificial mixtures", order=710, needs=needs)
+@section("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
     """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
     counter = study.once(shared.counter)

@@ -13,7 +13,7 @@ from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
 
-@section("counting_attention", title="Attention by relation", order=420, needs=shared.needs_counter)
+@section("counting_attention", title="Attention by relation", order=420, block="where", needs=shared.needs_counter)
 def counting_attention(study: Study, report: Report) -> None:
     """Show one attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
     counter = study.once(shared.counter)
@@ -65,7 +65,7 @@ def _course(table: pd.DataFrame) -> str:
     )
 
 
-@section("counting_embeddings", title="Overlaps of embeddings", order=620, needs=shared.needs_counter)
+@section("counting_embeddings", title="Overlaps of embeddings", order=620, block="where", needs=shared.needs_counter)
 def counting_embeddings(study: Study, report: Report) -> None:
     """Show the cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
     counter = study.once(shared.counter)
@@ -109,7 +109,7 @@ def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.D
 SHOWN_NEURONS = 12
 
 
-@section("counting_neurons", title="Hidden neurons", order=704, needs=shared.needs_counter)
+@section("counting_neurons", title="Hidden neurons", order=704, block="where", needs=shared.needs_counter)
 def counting_neurons(study: Study, report: Report) -> None:
     """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
     counter = study.once(shared.counter)

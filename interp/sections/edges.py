@@ -43,7 +43,7 @@ def _some(subject: Subject, batch: Batch) -> None:
     path_patching(subject, batch)
 
 
-@section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
+@section("edges", title="Edges between parts", order=505, block="where", needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge."""
     inputs = study.population("edges", _some, fixed=False, seconds=CHEAP)  # the clean inputs of the pairs

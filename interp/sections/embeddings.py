@@ -27,7 +27,7 @@ def needs(study: Study) -> str | None:
     return "the geometry of two embeddings is only their distance" if n < 3 else None
 
 
-@section("embeddings", title="Embeddings", order=600, needs=needs)
+@section("embeddings", title="Embeddings", order=600, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show the embeddings in their principal plane, their cosines, and their Fourier power."""
     vectors, words = token_vectors(study.subject), list(study.task.vocabulary)

@@ -31,7 +31,7 @@ def needs(study: Study) -> str | None:
     return None
 
 
-@section("example", title="Attention on one input", order=450, needs=needs)
+@section("example", title="Attention on one input", order=450, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show the attention patterns of every layer and head."""
     batch = study.task.example

@@ -24,7 +24,7 @@ def shipped_one(study: Study) -> Explanation | None:
     return shipped(study.subject)
 
 
-@section("explanation", title="The algorithm", order=250)
+@section("explanation", title="The algorithm", order=250, block="how")
 def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
     found = study.once(shipped_one)
@@ -33,7 +33,7 @@ def make(study: Study, report: Report) -> None:
         seconds = NAMED_SECONDS
     if found is None and seconds is not None:
         found = explain_subject(study.subject, report.title, seconds)
-    report.say(NOT_SEARCHED if found is None else found.sentence, "how", answers=found is not None and found.found)
+    report.say(NOT_SEARCHED if found is None else found.sentence, "how")
     if found is None:
         return
     report.add_fact("explained", found.found)

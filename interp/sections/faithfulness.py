@@ -76,7 +76,7 @@ def sentence(found: CircuitTest, n: int, population: Population) -> str:
     return f"{on} {suffice} of {n} ({named}): {measured}{beyond}."
 
 
-@section("faithfulness", title="A circuit of heads", order=800, needs=needs)
+@section("faithfulness", title="A circuit of heads", order=800, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Find the smallest set of heads that suffices, and test it."""
     inputs = study.once(population)

@@ -33,7 +33,7 @@ def needs(study: Study) -> str | None:
     )
 
 
-@section("head_failures", title="Why heads fail", order=315, needs=needs)
+@section("head_failures", title="Why heads fail", order=315, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show the shares of attention by token, with one bar per head, and how much the outputs vary."""
     table = study.once(shares)

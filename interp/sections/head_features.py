@@ -25,7 +25,7 @@ def _first_features(subject: Subject, batch: Batch) -> pd.DataFrame:
     return head_features(subject, batch, tuple(subject.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
 
 
-@section("head_features", title="Heads by feature", order=345, needs=needs)
+@section("head_features", title="Heads by feature", order=345, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show variance, probe and interchange of each feature, by head."""
     inputs = study.population("head_features", _first_features, most=INPUTS)

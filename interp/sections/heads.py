@@ -27,7 +27,7 @@ def needs(study: Study) -> str | None:
     return f"{n} parts are too many to ablate one by one; use interp.ablate_heads" if n > MOST_PARTS else None
 
 
-@section("heads", title="Heads and MLPs", order=300, needs=needs)
+@section("heads", title="Heads and MLPs", order=300, block="where", needs=needs)
 def make(study: Study, report: Report, C: float = 1000.0) -> None:
     """Write a table of all parts, and sentences about it. C: weight of errors in the separators' objective."""
     table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
@@ -83,7 +83,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
             "the same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
-    report.say(needed(table, whole, chance, population), "how", ["heads_ablated"], aside=True)
+    report.say(needed(table, whole, chance, population), "where", ["heads_ablated"])
     report.add_fact("most_needed_part", most_needed(table, whole, chance, population))
     report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
 

@@ -34,7 +34,7 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
     return f"{said}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{said}."
 
 
-@section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
+@section("neurons", title="Neurons", order=700, block="where", needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """Show a table of the most harmful ablations, and the responses of the first few neurons."""
     inputs = study.population("neurons", _silenced)

@@ -68,7 +68,7 @@ def told_apart(clean: float, corrupted: float) -> str:
     return "On average, the model prefers the same answer in both runs, so these numbers say little. "
 
 
-@section("patching", title="Patching", order=500, needs=needs)
+@section("patching", title="Patching", order=500, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Patch the residual stream by layer and position, then heads and MLPs."""
     inputs = study.once(population)

@@ -26,7 +26,9 @@ SOLVES = 0.5
 """A model solves the task if it closes this share of the gap between the best constant answer and perfect accuracy."""
 
 
-@section("separation", title="Heads that separate the answers", order=310, needs=shared.needs_two_answers)
+@section(
+    "separation", title="Heads that separate the answers", order=310, block="where", needs=shared.needs_two_answers
+)
 def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: float = 1000.0) -> None:
     """Show single heads and pairs as tables and maps, and sampled groups of every size as distributions.
 
@@ -48,7 +50,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
         f"'{one}' against '{other}'. accuracy_without: accuracy of the model when the head is silenced.",
     )
-    report.say(sentence(facts), "how", ["best_head", "heads_s_acc"], aside=True)
+    report.say(sentence(facts), "where", ["best_head", "heads_s_acc"])
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
     if len(heads) == 1:
         return

@@ -18,7 +18,13 @@ from interp.sections.base import Study, section
 from interp.spec import PLAIN_POSITIONS
 
 
-@section("string_attention", title="Attention from where the answer is read", order=430, needs=shared.needs_recognizer)
+@section(
+    "string_attention",
+    title="Attention from where the answer is read",
+    order=430,
+    block="where",
+    needs=shared.needs_recognizer,
+)
 def string_attention(study: Study, report: Report) -> None:
     """Show each head's attention on one string of 16 symbols, by position and summed by token."""
     model = study.subject.task_model
@@ -51,7 +57,9 @@ def string_attention(study: Study, report: Report) -> None:
     )
 
 
-@section("string_components", title="What the heads read and write", order=530, needs=shared.needs_recognizer)
+@section(
+    "string_components", title="What the heads read and write", order=530, block="where", needs=shared.needs_recognizer
+)
 def string_components(study: Study, report: Report) -> None:
     """Show QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
     model = study.subject.task_model
@@ -248,7 +256,7 @@ def needs(study: Study) -> str | None:
     return None if proof.value else "the proof says where s is 0 or what its sign is, not its value"
 
 
-@section("string_value", title="The value s against its proof", order=720, needs=needs)
+@section("string_value", title="The value s against its proof", order=720, block="how", needs=needs)
 def string_value(study: Study, report: Report) -> None:
     """Show the component s in the model and in its proof, on 200 strings of 1 to 30 symbols."""
     model = study.subject.task_model

@@ -106,7 +106,7 @@ def additive_needs(study: Study) -> str | None:
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
-@section("table_attention", title="The attention matrix", order=440, needs=additive_needs)
+@section("table_attention", title="The attention matrix", order=440, block="where", needs=additive_needs)
 def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
@@ -191,7 +191,7 @@ def directions_needs(study: Study) -> str | None:
     return shared.needs_table(study) or unsupported(unembedding, study.subject)
 
 
-@section("table_directions", title="Directions of the table", order=610, needs=directions_needs)
+@section("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
 def table_directions(study: Study, report: Report) -> None:
     """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
     table, gap = spectrum(study.subject), study.once(shared.known_optimum)
@@ -221,7 +221,7 @@ def table_directions(study: Study, report: Report) -> None:
         )
 
 
-@section("table_heads", title="What heads add to the table", order=340, needs=additive_needs)
+@section("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(shared.context_outputs))

@@ -9,7 +9,7 @@ from interp.sections.base import Study, section
 from interp.words import counted, share
 
 
-@section("training", title="Training", order=940, needs=lambda study: no_curve(study.subject))
+@section("training", title="Training", order=940, block="method", needs=lambda study: no_curve(study.subject))
 def make(study: Study, report: Report) -> None:
     """Show the curve of the training run or from the checkpoint."""
     curve = training_curve(study.subject)

@@ -28,7 +28,7 @@ def logits_needs(study: Study) -> str | None:
     return first_reason([words, shared.needs_two_answers(study)])
 
 
-@section("head_logits", title="Logits of single heads", order=330, needs=logits_needs)
+@section("head_logits", title="Logits of single heads", order=330, block="where", needs=logits_needs)
 def head_logits(study: Study, report: Report) -> None:
     """Show box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
     batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
@@ -44,7 +44,7 @@ def head_logits(study: Study, report: Report) -> None:
     )
 
 
-@section("head_planes", title="Head outputs", order=320, needs=shared.needs_two_answers)
+@section("head_planes", title="Head outputs", order=320, block="where", needs=shared.needs_two_answers)
 def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     """Show head outputs with value vectors and separators: best and worst head by s-acc, then all (Figures 6, 7, 15).
 
@@ -121,7 +121,7 @@ def ratios_needs(study: Study) -> str | None:
     return first_reason([three, shared.needs_two_answers(study)])
 
 
-@section("attention_ratios", title="Attention to the counted tokens", order=410, needs=ratios_needs)
+@section("attention_ratios", title="Attention to the counted tokens", order=410, block="where", needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
     """Show one dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
     subject, counted = study.subject, study.task.counted
@@ -154,7 +154,7 @@ def reweighting_needs(study: Study) -> str | None:
     return first_reason([three, shared.needs_two_answers(study), counts])
 
 
-@section("reweighting", title="Interventions on attention", order=510, needs=reweighting_needs)
+@section("reweighting", title="Interventions on attention", order=510, block="where", needs=reweighting_needs)
 def reweighting(
     study: Study,
     report: Report,

@@ -30,7 +30,7 @@ def _every(subject: Subject, batch: Batch) -> Probes:
     return probe(subject, inputs=batch)
 
 
-@section("variables", title="Variables", order=750, needs=needs)
+@section("variables", title="Variables", order=750, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)

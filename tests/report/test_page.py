@@ -297,3 +297,29 @@ def test_a_verdict_that_is_one_text_has_no_labels():
     report = Report("t")
     report.verdict = "All is well."
     assert '<p class="label">' not in report.html()
+
+
+def test_blocks_in_their_order_with_tables_folded_below_their_figure(frames):
+    report = Report("t")
+    report.block = "proof"
+    report.section("Certificate", "It is said.")
+    report.add_table("facts", pd.DataFrame({"n": range(20)}), "Twenty.")
+    report.block = "where"
+    report.section("Empty")
+    report.section("Pairs")
+    report.add_table("before", pd.DataFrame({"a": [1], "b": [2]}), "Numbers.")
+    report.add_figure("pairs", figures.heads_heatmap(frames["groups"], "s_acc"), "Pairs.")
+    report.add_figure("again", figures.heads_heatmap(frames["groups"], "l_acc"), "Pairs again.")
+    report.say("Found here.", "where")
+    report.say("It is said.", "proof")
+    text = report.html()
+    assert re.findall(r'<h2 class="block-title" id="(.*?)"', text) == ["block-where", "block-proof"]
+    where, proof = text.split('id="block-where"')[1].split('id="block-proof"')
+    assert "<p>Found here.</p>" in where
+    assert "Empty" not in text
+    assert where.index("figure-pairs") < where.index("1 more figure<") < where.index("Table of 1 row: a, b")
+    assert proof.count("It is said.") == 1  # not above the section that says it
+    assert "<details>" not in proof  # without a figure, a table is shown
+    assert proof.index('<tbody class="rest" hidden>') < proof.index(">19<")
+    contents = text.split("<nav")[1].split("</nav>")[0]
+    assert '<span class="holds">2 figures, 1 table</span>' in contents

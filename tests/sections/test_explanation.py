@@ -7,7 +7,6 @@ from interp.explanations import shipped
 from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
 from interp.report import Report
-from interp.report.items import Text
 from interp.sections.base import Study
 from interp.sections.explanation import NOT_SEARCHED, evidence, make
 
@@ -51,17 +50,3 @@ def test_every_shipped_explanation_can_be_read_and_run() -> None:
         found = Explanation.from_json(json.dumps(data))
         if found.found:
             compile(found.source, "shipped", "exec")
-
-
-def test_what_ablation_says_goes_below_an_explanation() -> None:
-    report = Report("both")
-    report.section("The algorithm")
-    report.say("It counts.", "how", answers=True)
-    report.section("Heads")
-    report.say("Accuracy falls without head 0.0.", "how", aside=True)
-    assert [one.text for one in report.said] == ["It counts."]
-    assert report.items[-1] == Text("Accuracy falls without head 0.0.")
-    other = Report("no explanation")
-    other.say(NOT_SEARCHED, "how")
-    other.say("Accuracy falls without head 0.0.", "how", aside=True)
-    assert len(other.said) == 2

@@ -1,0 +1,44 @@
+"""On which inputs the numbers of a report were measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp import words
+from interp.report import Report
+from interp.sections.base import Study, all_sections, section
+
+
+@section("method", title="Inputs of each section", order=990, block="method")
+def make(study: Study, report: Report) -> None:
+    """Show the population of each section that chose one."""
+    table = inputs_of(study)
+    if table.empty:
+        return
+    sampled = sum(not inputs.exact for inputs in study.populations.values())
+    report.section(
+        "Inputs of each section",
+        (
+            f"{words.counted(sampled, 'section')} of {len(table)} used a data set or a seeded sample, so the "
+            "shares have 95% intervals; the others used all inputs. "
+            if sampled
+            else "All sections used all inputs, so there is no sampling error. "
+        )
+        + "Sections that are not in the table name their inputs themselves, or read weights alone.",
+    )
+    report.add_table(
+        "inputs",
+        table,
+        "The inputs on which each section measured; interval: half the widest 95% interval of a share.",
+        {"interval": ".3f"},
+    )
+
+
+def inputs_of(study: Study) -> pd.DataFrame:
+    """Return a table of sections and their inputs."""
+    titles = {one.name: one.title for one in all_sections()}
+    rows = [
+        (titles.get(name, name), inputs.on.removeprefix("on "), inputs.margin)
+        for name, inputs in study.populations.items()
+    ]
+    return pd.DataFrame(rows, columns=["section", "inputs", "interval"])
