@@ -16,7 +16,7 @@ About = Literal["task", "what", "how", "where", "proof"]
 ABOUT: tuple[About, ...] = ("task", "what", "how", "where", "proof")
 """The topics of a verdict's paragraphs, in the order of the first screen."""
 Block = Literal["what", "how", "where", "proof", "method"]
-BLOCKS: dict[Block, str] = {
+BLOCKS: dict[str, str] = {
     "what": "What it computes",
     "how": "How",
     "where": "Where: parts and circuit",
