@@ -39,6 +39,23 @@ def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> l
     return [list(row) for row in zip(*columns)]
 
 
+def with_head_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with heads named as everywhere on a page: "0.3" for layer 0 and head 3, "0.1, 0.2" for a group.
+
+    Numbers of heads without a column `layer` are of the only layer.
+    """
+    from pandas.api.types import is_integer_dtype
+
+    if "head" in frame and is_integer_dtype(frame["head"].dtype) and frame["head"].notna().all():
+        layers = frame["layer"] if "layer" in frame else [0] * len(frame)
+        frame = frame.assign(head=[f"{layer}.{head}" for layer, head in zip(layers, frame["head"])])
+        frame = frame.drop(columns="layer", errors="ignore")
+    if "heads" in frame and len(frame) and all(isinstance(group, tuple) for group in frame["heads"]):
+        named = [", ".join(f"0.{head}" if isinstance(head, int) else str(head) for head in g) for g in frame["heads"]]
+        frame = frame.assign(heads=named)
+    return frame
+
+
 def is_numeric(frame: pd.DataFrame) -> list[bool]:
     """Return for each column whether it contains numbers (and is aligned to the right)."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

@@ -83,6 +83,11 @@ def color_axis(low: int | float, high: int | float, title: str, diverging: bool)
     return {"cmin": low, "cmax": high, "colorscale": theme.scale(colors), "colorbar": {"title": {"text": plain(title)}}}
 
 
+def head_name(head: object) -> str:
+    """Return a head's name in tables and on axes: "0.3" for head 3 of the only layer, or a full name as it is."""
+    return f"0.{head}" if isinstance(head, int | np.integer) else plain(head)
+
+
 TITLE_HEIGHT = 26
 """Height of a small plot's title, in pixels."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from interp.report import theme
-from interp.report.drawing import compact, panels
+from interp.report.drawing import compact, head_name, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
             quantiles = here[here.index.get_level_values("token") == token].droplevel("token").reindex(group).dropna()
             low, first, middle, third, high = (compact(quantiles[q]) for q in quantiles.columns)
             color = theme.TOKEN_COLORS.get(str(token), spare)
-            box = go.Box(x=[plain(head) for head in quantiles.index], lowerfence=low, upperfence=high)
+            box = go.Box(x=[head_name(head) for head in quantiles.index], lowerfence=low, upperfence=high)
             box.update(q1=first, median=middle, q3=third, name=f"logit of '{plain(token)}'", offsetgroup=str(token))
             box.update(marker_color=color, line_width=1.5, fillcolor=theme.fade(color, 0.3))
             box.update(legendgroup=str(token), showlegend=row == column == 1)
@@ -59,7 +59,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     drawn.update_layout(boxmode="group", boxgap=0.25, boxgroupgap=0.1)
     drawn.update_layout(meta={"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {})
     drawn.update_annotations(x=0, xanchor="left")
-    drawn.update_xaxes(type="category", categoryarray=[plain(head) for head in heads], categoryorder="array")
+    drawn.update_xaxes(type="category", categoryarray=[head_name(head) for head in heads], categoryorder="array")
     drawn.update_xaxes(title_text="head" if groups[0] != ["model"] else "", row=len(contexts), col=1)
     drawn.update_yaxes(zeroline=True, zerolinecolor=theme.GREY, zerolinewidth=1)
     return drawn.update_yaxes(title_text="logit", col=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -64,10 +65,12 @@ def bars(
     error: str | None = None,
     stacked: bool = False,
     tokens: str | None = None,
+    colors: Mapping[str, str] | None = None,
 ) -> go.Figure:
     """Draw one bar per row; bars with the same x are side by side or stacked.
 
-    `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`.
+    `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`. `colors`: by the values of
+    `color`.
     """
     theme.check_frame(frame, [column for column in (x, y, color, error, tokens) if column], "bars")
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
@@ -79,7 +82,7 @@ def bars(
             x=_positions(part[x]),
             y=compact(part[y]),
             name=plain(name),
-            marker={"color": _color(position)},
+            marker={"color": (colors or {}).get(str(name), _color(position))},
             error_y=whiskers,
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from interp.report import theme
-from interp.report.drawing import compact
-from interp.report.theme import plain
+from interp.report.drawing import compact, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +39,12 @@ def head_evolution(frame: pd.DataFrame) -> go.Figure:
         )  # fmt: skip
         width = THINNEST + (THICKEST - THINNEST) * float(weights[head] - weights.min()) / span
         line = go.Scatter(x=compact(part["epoch"]), y=compact(part["s_acc"]), mode="lines", name=name, legendgroup=name)
+        said = f"head {head_name(head)}, weight {weights[head]:.3f}"
         line.update(
             line={"width": width, "color": theme.fade(color, 0.75)},
             showlegend=name not in shown,
-            meta={"head": str(head)},
-            hovertemplate=f"head {plain(head)}, weight {weights[head]:.3f}<br>epoch %{{x}}: %{{y:.4f}}<extra></extra>",
+            meta={"head": head_name(head)},
+            hovertemplate=f"{said}<br>epoch %{{x}}: %{{y:.4f}}<extra></extra>",
         )
         shown.add(name)
         drawn.add_trace(line)

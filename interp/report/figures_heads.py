@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError, one_of
 from interp.report import theme
-from interp.report.drawing import color_axis, color_limits, compact, log_axis
+from interp.report.drawing import color_axis, color_limits, compact, head_name, log_axis
 from interp.report.figures_matrices import heatmap
 from interp.report.theme import plain
 
@@ -56,7 +56,8 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[object] | No
     matrix = np.full((len(heads), len(heads)), np.nan)
     for group, value in zip(small["heads"], small[metric]):
         matrix[place[group[0]], place[group[-1]]] = matrix[place[group[-1]], place[group[0]]] = value
-    drawn = heatmap(matrix, heads, heads, "head", "head", METRICS[metric], ends=(1.0,))
+    names = [head_name(head) for head in heads]
+    drawn = heatmap(matrix, names, names, "head", "head", METRICS[metric], ends=(1.0,))
     drawn.update_layout(coloraxis_colorscale=_FINE_NEAR_ONE)
     return drawn
 
@@ -100,7 +101,8 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     )
     for category, part in frame.groupby("category", sort=True):
         texts = [
-            f"head {head}, {plain(category)}<br>w01 {w01:.3g}, w02 {w02:.3g}<br>separation accuracy {s_acc:.4f}"
+            f"head {head_name(head)}, {plain(category)}<br>"
+            f"w01 {w01:.3g}, w02 {w02:.3g}<br>separation accuracy {s_acc:.4f}"
             for head, w01, w02, s_acc in zip(part["head"], part["w01"], part["w02"], part["s_acc"])
         ]
         dots = go.Scatter(
@@ -109,7 +111,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
             mode="markers",
             name=plain(category),
             customdata=texts,
-            ids=[str(head) for head in part["head"]],
+            ids=[head_name(head) for head in part["head"]],
             meta={"heads": "id"},
             hovertemplate="%{customdata}<extra></extra>",
             marker={
@@ -175,8 +177,8 @@ def intervention_curve(
             thin.update(line={"width": 0.8, "color": theme.fade(theme.GREY, 0.7)}, legendgroup="heads")
             thin.update(
                 showlegend=bool(head == frame["head"].min()),
-                hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>",
-                meta={"head": str(head)},
+                hovertemplate=f"head {head_name(head)}: %{{y:.4f}}<extra></extra>",
+                meta={"head": head_name(head)},
             )
             drawn.add_trace(thin)
     mean_line = go.Scatter(x=ratios, y=compact(mean), mode="lines", name="mean of the heads")
@@ -207,7 +209,7 @@ def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
         (
             float(places[pile, 0].mean()),
             float(places[pile, 1].max()),
-            ", ".join(str(head) for head in sorted(heads[pile])),
+            ", ".join(head_name(head) for head in sorted(heads[pile])),
         )
         for pile in piles
     ]

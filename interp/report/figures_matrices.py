@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import color_axis, color_limits, compact, is_lowest, panels
+from interp.report.drawing import color_axis, color_limits, compact, head_name, is_lowest, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def circuit(
     y, x = list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[columns]))
     row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
     column_title = {"key": "key token", "logit": "token of the logit"}.get(columns, columns)
-    drawn, places = panels([f"head {head}" for head in heads], n_across, panel_height=max(140, 22 * len(y)), gap=36)
+    drawn, places = panels(
+        [f"head {head_name(head)}" for head in heads], n_across, panel_height=max(140, 22 * len(y)), gap=36
+    )
     for head, (row, column) in zip(heads, places):
         part = frame[frame["head"] == head]
         if len(part) != len(x) * len(y) or part.duplicated([rows, columns]).any():

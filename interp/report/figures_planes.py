@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import compact, is_lowest, panels
+from interp.report.drawing import compact, head_name, is_lowest, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def head_plane(
     if len(values):
         theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
     if variance is None:
-        x_title, y_title = (f"head {head}: dimension {i}" for i in (1, 2))
+        x_title, y_title = (f"head {head_name(head)}: dimension {i}" for i in (1, 2))
     else:
-        x_title, y_title = (f"head {head}: component {i} ({v:.0%} of variance)" for i, v in zip((1, 2), variance))
+        x_title, y_title = (
+            f"head {head_name(head)}: component {i} ({v:.0%} of variance)" for i, v in zip((1, 2), variance)
+        )
     drawn = theme.figure(x=x_title, y=y_title, height=480)
     x_range, y_range = _ranges(points, values, headroom=0.14)
     drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5.0))
@@ -83,7 +85,7 @@ def head_planes_grid(
     if order is not None:
         heads.sort(key=list(order).index)
     notes, separators = notes or {}, separators or {}
-    titles = [f"head {head}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
+    titles = [f"head {head_name(head)}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
     drawn, places = panels(titles, n_across, panel_height=160)
     for position, (head, (row, column)) in enumerate(zip(heads, places)):
         own_points, own_values = points[points["head"] == head], values[values["head"] == head]
@@ -132,10 +134,8 @@ def _traces(
     labels = [plain(token) for token in values["token"]]
     vectors = _scatter(values, "markers+text", "value vectors", legend).update(text=labels, hoverinfo="text+x+y")
     vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})
-    vectors.update(
-        marker={"symbol": "diamond", "size": size + 5, "color": theme.INK, "line": {"width": 1, "color": theme.PAPER}}
-    )
-    return [*traces, vectors]
+    vectors.update(marker={"symbol": "diamond-open", "size": size + 5, "color": theme.INK, "line": {"width": 1.5}})
+    return [vectors, *traces]  # below the dots, which may all lie on one vector
 
 
 def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:

@@ -7,7 +7,7 @@ report replaces each color by its partner in `DARK`, so a figure is stored once 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError
@@ -22,6 +22,13 @@ COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 
 # The same colors for the classes of the Count01 task in every figure.
 TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": GREEN}
+
+
+def token_colors(counted: Sequence[str], others: Iterable[str]) -> dict[str, str]:
+    """Return the color of each token, as in the live panel: counted tokens in their order, then two for all others."""
+    marks = {token: (PURPLE, GREY)[number % 2] for number, token in enumerate(others)}
+    return marks | {token: COLORS[number % len(COLORS)] for number, token in enumerate(counted)}
+
 
 SEQUENTIAL = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6DCD59", "#B4DE2C")
 DIVERGING = ("#0B4F8A", "#4A90C4", "#F4F4F1", "#E58A4E", "#A33C00")

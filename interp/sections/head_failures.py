@@ -13,6 +13,7 @@ from interp.measures.head_types import head_types
 from interp.measures.outputs import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.theme import token_colors
 from interp.sections import _shared as shared
 from interp.sections.base import Study, first_reason, section
 
@@ -47,14 +48,16 @@ def make(study: Study, report: Report) -> None:
         f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
     )
     drawn = table.assign(
-        name=[f"{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
+        name=[f"0.{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
     )
     drawn["place"] = drawn["head"].map(study.once(shared.by_category).index)
+    others = [token for token in study.task.vocabulary if token in set(table["token"]) - set(study.task.counted)]
     report.add_figure(
         "head_shares",
         draw.bars(
             drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head and category",
             y_title=f"share of the attention of '{at}'", stacked=True,
+            colors={f"to '{token}'": color for token, color in token_colors(study.task.counted, others).items()},
         ),
         f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; "
         "heads sorted by s-acc.",

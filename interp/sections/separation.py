@@ -64,9 +64,10 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         )
     if len(heads) > 2:
         order = study.once(shared.by_category, C)
+        names = [f"0.{head}" for head in order]
         report.add_figure(
             "pair_gain",
-            draw.heatmap(pair_gains(small, order), order, order, "head", "head", "gain of s-acc", center=0.0),
+            draw.heatmap(pair_gains(small, order), names, names, "head", "head", "gain of s-acc", center=0.0),
             "Pair gain: s-acc of a pair minus that of its better head (Figure 12), heads as above.",
         )
     report.add_table("groups", small, "The same as numbers: single heads, then pairs.", max_rows=20)

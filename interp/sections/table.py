@@ -226,7 +226,7 @@ def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(shared.context_outputs))
     report.section("What heads add to the table", "What each head adds to the logits at the last token.")
-    named = table.assign(head=table["head"].astype(str))
+    named = table.assign(head="head 0." + table["head"].astype(str))
     report.add_figure(
         "table_heads",
         draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),

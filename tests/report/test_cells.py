@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.cells import MISSING, cells, is_numeric
+from interp.report.cells import MISSING, cells, is_numeric, with_head_names
 
 
 def column(values, **formats):
@@ -47,3 +47,14 @@ def test_columns_of_the_same_name_are_both_written():
 
 def test_an_empty_frame_has_no_rows():
     assert cells(pd.DataFrame({"a": []})) == []
+
+
+def test_heads_have_one_name_in_tables() -> None:
+    alone = pd.DataFrame({"head": [3, 12], "s_acc": [0.5, 1.0]})
+    assert with_head_names(alone)["head"].tolist() == ["0.3", "0.12"]
+    layered = pd.DataFrame({"layer": [0, 1], "head": [3, 0]})
+    assert with_head_names(layered).to_dict("list") == {"head": ["0.3", "1.0"]}
+    groups = pd.DataFrame({"heads": [(3,), (0, 1)]})
+    assert with_head_names(groups)["heads"].tolist() == ["0.3", "0.0, 0.1"]
+    named = pd.DataFrame({"head": ["1.2"], "layer": [1]})
+    assert with_head_names(named).equals(named)

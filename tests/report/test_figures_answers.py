@@ -23,7 +23,7 @@ def test_boxes_hold_percentiles_per_context_head_and_token():
         (axis, n) for axis, n in [("x", 2), ("x2", 1), ("x3", 2), ("x4", 1)] for _ in "ab"
     ]
     first, last = figure.data[0], figure.data[-1]
-    assert list(first.x) == ["2", "10"]
+    assert list(first.x) == ["0.2", "0.10"]
     assert list(last.x) == ["model"]
     assert sum(trace.showlegend for trace in figure.data) == 2
     assert first.name == "logit of '4'"
@@ -32,11 +32,11 @@ def test_boxes_hold_percentiles_per_context_head_and_token():
     assert last.median[0] == 1050
 
 
-@pytest.mark.parametrize("head", [3, "model"])
-def test_heads_alone_or_the_model_alone_fill_the_figure(head):
+@pytest.mark.parametrize(("head", "name"), [(3, "0.3"), ("model", "model")])
+def test_heads_alone_or_the_model_alone_fill_the_figure(head, name):
     frame = pd.DataFrame({"head": head, "current": "=", "next": "4", "token": "4", "logit": [1.0, 2.0]})
     (box,) = logit_distributions(frame).data
-    assert list(box.x) == [str(head)]
+    assert list(box.x) == [name]
 
 
 def test_error_shares_near_the_boundary():

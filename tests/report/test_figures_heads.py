@@ -18,7 +18,7 @@ def test_heat_map_has_singles_on_the_diagonal_and_pairs_beside():
     cells = figure.data[0]
     expected = [[0.6, 0.9, np.nan], [0.9, 0.7, 0.95], [np.nan, 0.95, 0.8]]
     np.testing.assert_array_equal(cells.z, np.array(expected, dtype=np.float32))
-    assert list(cells.x) == list(cells.y) == ["2", "5", "7"]
+    assert list(cells.x) == list(cells.y) == ["0.2", "0.5", "0.7"]
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (np.float32(0.6), 1.0)
 
 
@@ -56,7 +56,7 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
     assert figure.layout.xaxis.range[0] < -12
     sides = {label.text: label.xanchor for label in figure.layout.annotations}
-    assert sides == {"0": "left", "1": "right"}  # a long label of several heads stays inside the picture
+    assert sides == {"0.0": "left", "0.1": "right"}  # a long label of several heads stays inside the picture
     rule = dots["w01 = 1 and w02 = 10"]
     assert (rule.x[0], rule.x[1]) == (1, 1)
     assert (rule.y[3], rule.y[4]) == (10, 10)

@@ -35,7 +35,7 @@ def qk_frame():
 
 def test_circuit_keeps_the_order_of_heads_and_tokens():
     figure = circuit(qk_frame().sample(frac=1, random_state=0).sort_index())
-    assert [note.text for note in figure.layout.annotations] == ["head 4", "head 0"]
+    assert [note.text for note in figure.layout.annotations] == ["head 0.4", "head 0.0"]
     assert list(figure.data[0].y) == ["=", "0"]
     np.testing.assert_array_equal(figure.data[0].z, [[410, 411, 412], [400, 401, 402]])
     np.testing.assert_array_equal(figure.data[1].z, [[10, 11, 12], [0, 1, 2]])

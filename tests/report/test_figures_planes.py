@@ -43,8 +43,8 @@ def test_points_wear_the_color_of_their_answer():
 
 def test_axes_say_which_components_they_are():
     layout = head_plane(POINTS, VALUES, None, 7, variance=(0.9, 0.1)).layout
-    assert layout.xaxis.title.text == "head 7: component 1 (90% of variance)"
-    assert layout.yaxis.title.text == "head 7: component 2 (10% of variance)"
+    assert layout.xaxis.title.text == "head 0.7: component 1 (90% of variance)"
+    assert layout.yaxis.title.text == "head 0.7: component 2 (10% of variance)"
 
 
 def test_splits_differ_by_symbol():
@@ -71,6 +71,6 @@ def test_grid_has_a_plot_for_each_head():
     points = pd.concat([POINTS.assign(head=head) for head in (3, 1)])
     values = pd.concat([VALUES.assign(head=head) for head in (3, 1)])
     figure = head_planes_grid(points, values, {3: (1.0, 2.0, -1.0)}, {1: "0.98"})
-    assert [note.text for note in figure.layout.annotations] == ["head 1 · 0.98", "head 3"]
+    assert [note.text for note in figure.layout.annotations] == ["head 0.1 · 0.98", "head 0.3"]
     assert [trace.xaxis for trace in figure.data if trace.name == "separator"] == ["x2"]
     assert sum(bool(trace.showlegend) for trace in figure.data) == 3

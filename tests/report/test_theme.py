@@ -95,3 +95,10 @@ def test_a_figure_names_its_axes():
 
 def test_a_color_scale_goes_from_0_to_1():
     assert theme.scale("abc") == [[0, "a"], [0.5, "b"], [1, "c"]]
+
+
+def test_tokens_have_the_colors_of_the_live_panel():
+    colors = theme.token_colors(["0", "1", "2"], ["[BOS]", "="])
+    assert [colors[token] for token in ("0", "1", "2")] == list(theme.COLORS[:3])
+    assert colors["[BOS]"] == theme.COLORS[3]  # as counts_panel.js: 6 - 3 for odd places among the tokens, else 6
+    assert colors["="] == theme.COLORS[6]

@@ -115,7 +115,7 @@ function headsPart(panel) {
   const cards = Array.from({ length: heads }, (_, h) => {
     const turn = partSwitch(panel, `0.${h}`), now = bars(""), ghost = bars(""), picture = planes ? plane(h) : null;
     const attention = el("div", { class: "live-shares", role: "img" }, now), below = el("div", { class: "live-shares live-before", "aria-hidden": "true" }, ghost);
-    const node = el("div", { class: "live-head" }, el("label", {}, turn.box, `head ${h}`), attention, below, picture ? picture.node : "");
+    const node = el("div", { class: "live-head" }, el("label", {}, turn.box, `head 0.${h}`), attention, below, picture ? picture.node : "");
     [attention, picture && picture.node].forEach((each) => each && each.addEventListener("click", () => store.set({ head: `0.${h}` })));
     grid.append(node);
     return { turn, now, ghost, attention, picture, node };
@@ -153,7 +153,7 @@ function headsPart(panel) {
         card.now[i].style.width = `${100 * part(found.now, token)}%`;
         card.ghost[i].style.width = `${100 * part(found.ghost, token)}%`;
       });
-      card.attention.setAttribute("aria-label", `head ${h} attends: ${shown.map((token) => `${words[token]} ${share(part(found.now, token))}`).join(", ")}`);
+      card.attention.setAttribute("aria-label", `head 0.${h} attends: ${shown.map((token) => `${words[token]} ${share(part(found.now, token))}`).join(", ")}`);
       card.attention.title = card.attention.getAttribute("aria-label");
       card.node.classList.toggle("off", found.silent[h]);
       card.node.classList.toggle("live-marked", store.state.head === `0.${h}`);
