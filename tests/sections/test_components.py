@@ -41,8 +41,8 @@ def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
     found = study.on_population("components", inputs)
     said = sentence(found, inputs, study.task.word)
     assert said in report.html().replace("&#39;", "'")
-    means = found.by_answer(study.task.word).set_index(["answer", "component"])["effect"]
-    for answer, most in means.groupby("answer").max().items():
-        best = means[answer].idxmax()
-        assert f"when '{answer}' is right ({most:.4g} logits" in said
+    for index in found.classes.unique().tolist():
+        means = found.values[found.classes == index].mean(0)
+        best = found.parts["component"].iloc[int(means.argmax())]
+        assert f"when '{study.task.word(index)}' is right ({float(means.max()):.4g} logits" in said
         assert best in said
