@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -17,16 +18,14 @@ from torch import Tensor
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.batch import Batch, digits_of
 
 
 class NumberTask(Task):
-    """Rows of numbers of one length. A subclass defines the inputs and their labels.
-
-    In text, numbers are separated by spaces or commas.
-    """
+    """Rows of numbers of one length. A subclass defines the inputs and their labels."""
 
     family = "algorithmic"
+    separated = True
 
     @abstractmethod
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
@@ -37,12 +36,9 @@ class NumberTask(Task):
 
         Raises InterpError for text that is not an input.
         """
-        ids = [self.token_id(word) for word in text.replace(",", " ").replace("=", " = ").split()]
+        ids = super().parse(text.replace("=", " = "))
         self.check_input(torch.tensor([ids]))
         return ids
-
-    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
-        return " ".join(self.vocabulary[int(token)] for token in tokens)
 
     def refuse(self, good: Tensor, tokens: Int[Tensor, "rows length"], form: str) -> None:
         """Raise InterpError for the first row that is not good; the message gives the expected form."""
@@ -53,9 +49,10 @@ class NumberTask(Task):
 
 
 class EqualsTask(NumberTask):
-    """Rows of `terms` numbers below `base`, then '='. The answer, also a number below `base`, is read at '='."""
+    """Rows of `terms` numbers below `base`, then '=' if `equals`. The answer, also such a number, is read last."""
 
     readout = "="
+    equals: ClassVar[bool] = True
     terms: int
     base: int
 
@@ -73,28 +70,22 @@ class EqualsTask(NumberTask):
         raise NotImplementedError
 
     def of_numbers(self, numbers: Int[Tensor, "rows terms"]) -> Batch:
-        """Append '=' to rows of numbers and label them."""
-        return self.batch(torch.nn.functional.pad(numbers, (0, 1), value=self.base))
+        """Label rows of numbers, after appending '=' if the task has it."""
+        return self.batch(torch.nn.functional.pad(numbers, (0, int(self.equals)), value=self.base))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Label rows of tokens. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
-        lengths = torch.full((len(tokens),), self.terms + 1, device=tokens.device)
-        return Batch(tokens, lengths, self.answer(tokens[:, :-1]))
+        lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        return Batch(tokens, lengths, self.answer(tokens[:, : self.terms]))
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row consists of `terms` numbers and '='."""
-        form = f"{self.terms} numbers below {self.base} and '='"
-        if tokens.shape[1] != self.terms + 1:
+        """Raise InterpError unless every row consists of `terms` numbers, and '=' if the task has it."""
+        form = f"{self.terms} numbers below {self.base}{' and ' + repr('=') if self.equals else ''}"
+        if tokens.shape[1] != self.terms + self.equals:
             raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give {form}")
-        numbers = tokens[:, :-1]
-        self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (tokens[:, -1] == self.base), tokens, form)
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """Return the answer at '=', IGNORED elsewhere."""
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels.long()
-        return classes
+        numbers, rest = tokens[:, : self.terms], tokens[:, self.terms :]
+        self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (rest == self.base).all(1), tokens, form)
 
     @property
     def n_inputs(self) -> int:
@@ -109,9 +100,4 @@ class EqualsTask(NumberTask):
 
     def digits(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows terms"]:
         """Return the numbers of the inputs with these indices in lexicographic order."""
-        return torch.stack([index // self.base**power % self.base for power in reversed(range(self.terms))], 1)
-
-    def generator(self, split: str, seed: int) -> torch.Generator:
-        """Return the random generator for a split and seed."""
-        check_size("seed", seed, least=0)
-        return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        return digits_of(index, self.base, self.terms)

@@ -26,7 +26,7 @@ from interp.errors import InterpError, one_of, quoted
 from interp.spec import Scalar
 from interp.tasks.algorithmic import NumberTask
 from interp.tasks.automata import Automaton, Read
-from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.batch import Batch, Pairs
 from interp.tasks.registry import register_task
 
 ORDERS = ("least", "most")
@@ -205,10 +205,6 @@ class Addition(NumberTask):
         good &= (tokens[:, places[shown]] == self.sums(first, second)[:, shown]).all(1)
         self.refuse(good, tokens, form)
 
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """Return the next digit of the sum at each read position, IGNORED elsewhere."""
-        return batch.labels.long().masked_fill(batch.labels < 0, IGNORED)
-
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
@@ -223,8 +219,7 @@ class Addition(NumberTask):
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n pairs of independent uniform numbers; in the training split, a share `chains` has long carries."""
         check_size("n", n, least=0)
-        check_size("seed", seed, least=0)
-        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        generator = self.generator(split, seed)
         first, second = torch.randint(0, self.base, (2, n, self.n_digits), generator=generator)
         if split == "train" and self.chains:
             second = self._chained(first, second, generator)

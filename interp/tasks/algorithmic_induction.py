@@ -21,7 +21,7 @@ from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.algorithmic import NumberTask
-from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.batch import Batch, Pairs
 from interp.tasks.registry import register_task
 
 
@@ -64,8 +64,7 @@ class Induction(NumberTask):
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n rows; both splits have the same distribution."""
         check_size("n", n, least=0)
-        check_size("seed", seed, least=0)
-        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        generator = self.generator(split, seed)
         strings = torch.rand(n, self.v, generator=generator).argsort(1)
         periods = torch.randint(self.shortest, self.longest + 1, (n, 1), generator=generator)
         rows = strings.gather(1, torch.arange(self.length) % periods)
@@ -110,10 +109,6 @@ class Induction(NumberTask):
             )
         good = (tokens[:, 0] == self.v) & ((tokens[:, 1:] >= 0) & (tokens[:, 1:] < self.v)).all(1)
         self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """Return the next token where it is determined, IGNORED elsewhere."""
-        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]

@@ -26,18 +26,16 @@ from interp.tasks.products import Product
 from interp.tasks.registry import register_task
 
 
-@register_task
-class MaxOfK(EqualsTask):
+class Maximum(EqualsTask):
     """The largest of K numbers from 0 to v - 1. Both splits draw the numbers independently and uniformly."""
 
-    name = "max-of-k"
     defaults: ClassVar[Mapping[str, Scalar]] = {"K": 4, "v": 64}
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
         self.terms = check_size("K", self.parameters["K"])
         self.base = check_size("v", self.parameters["v"], least=2)
-        self.vocabulary = (*map(str, range(self.base)), "=")
+        self.vocabulary = (*map(str, range(self.base)), *(["="] if self.equals else []))
         numbers = ("only", ("tokens",), ("list", *range(self.base)))
         self.rule = ("fold", numbers, 0, ("if", ("<", ("so_far",), ("item",)), ("item",), ("so_far",)))
 
@@ -52,7 +50,7 @@ class MaxOfK(EqualsTask):
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """Return the features. answer: the maximum. second: the second largest number (equal to the maximum in a tie).
         times: how often the maximum occurs. is_largest: whether each position has it."""
-        numbers, top = batch.tokens[:, :-1], batch.labels
+        numbers, top = batch.tokens[:, : self.terms], batch.labels
         ordered = numbers.sort(1, descending=True).values
         return {
             "answer": top,
@@ -61,14 +59,19 @@ class MaxOfK(EqualsTask):
             "is_largest": (batch.tokens == top[:, None]).long(),
         }
 
-    # ------------------------------------------------------------ the domain in parts
-
     def products(self) -> Iterator[Product]:
         """Yield one product per number m and place: m is the maximum, and first occurs at that place."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 behind = (range(m + 1),) * (self.terms - 1 - at)
-                yield Product((*(range(m),) * at, (m,), *behind, (self.base,)), m)
+                yield Product((*(range(m),) * at, (m,), *behind, *[(self.base,)] * self.equals), m)
+
+
+@register_task
+class MaxOfK(Maximum):
+    """The largest of K numbers from 0 to v - 1. Both splits draw the numbers independently and uniformly."""
+
+    name = "max-of-k"
 
     def automata(self) -> Iterator[Automaton]:
         """Yield the automaton whose state is the largest number so far."""

@@ -46,6 +46,7 @@ class Task(ABC):
     readout: where answers are read: at "all" positions, the "first", the "last", or at a token.
     defaults: the parameters with their default values.
     needs_tables: whether the task needs tables from the user (see `tables`).
+    separated: whether text has spaces or commas between all tokens, such as "3 1 4".
 
     All other members are optional, and may add sections to the report. These are plain attributes of the class, or set
     in __init__ (so may be n_out, n_inputs, answer_words, example and describe):
@@ -81,6 +82,7 @@ class Task(ABC):
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     readout: ClassVar[str] = "all"
     needs_tables: ClassVar[bool] = False
+    separated: ClassVar[bool] = False
     vocabulary: tuple[str, ...]
     pad: str | None = None
     counted: tuple[str, ...] = ()
@@ -314,6 +316,8 @@ class Task(ABC):
 
         Spaces are ignored, unless one token is a prefix of another, such as "1" of "12"; then spaces separate tokens.
         """
+        if self.separated:
+            return [self.token_id(word) for word in text.replace(",", " ").split()]
         if self._spaced and len(parts := text.split()) > 1:
             return [token for part in parts for token in self.parse(part)]
         words = sorted(self.vocabulary, key=len, reverse=True)
@@ -333,7 +337,7 @@ class Task(ABC):
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
         """Write a row of token ids as text; the inverse of parse."""
-        return (" " if self._spaced else "").join(self.vocabulary[int(token)] for token in tokens)
+        return (" " if self.separated or self._spaced else "").join(self.vocabulary[int(token)] for token in tokens)
 
     @cached_property
     def _spaced(self) -> bool:
@@ -342,6 +346,11 @@ class Task(ABC):
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (by default, nothing is refused)
         """Raise InterpError for rows that are not inputs of this task; by default, accept all rows of tokens."""
+
+    def generator(self, split: str, seed: int) -> torch.Generator:
+        """Return the random generator for a split and seed."""
+        check_size("seed", seed, least=0)
+        return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
 
     def check_split(self, split: str) -> str:
         if split not in self.splits:

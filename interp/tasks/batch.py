@@ -94,6 +94,12 @@ class Pairs:
         return Pairs(self.clean[rows], self.corrupted[rows])
 
 
+def digits_of(index: Int[Tensor, "rows"], base: int, length: int) -> Int[Tensor, "rows length"]:
+    """Return the rows of digits below `base` that have these indices in lexicographic order."""
+    powers = [min(base**place, 2**62) for place in reversed(range(length))]  # an int64 index divided by more is 0
+    return index[:, None] // torch.tensor(powers) % base
+
+
 def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "rows"]:
     """Return the position of a token's first occurrence in each row; -1 if it does not occur."""
     here = tokens == token

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from interp.budget import check_size
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import Scalar
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.batch import IGNORED, Batch, digits_of
 from interp.tasks.registry import register_task
 from interp.theory.block_samplers import check_sampler, largest_block
 
@@ -42,6 +42,7 @@ class Histogram(Task):
 
     name = "histogram"
     family = "histogram"
+    separated = True
     readout = "all"
     defaults: ClassVar[Mapping[str, Scalar]] = {
         "T": 32,
@@ -75,13 +76,12 @@ class Histogram(Task):
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n sequences from the sampler, the same for both splits. Raises UnsupportedError for L > T."""
         check_size("n", n, least=0)
-        check_size("seed", seed, least=0)
         if self.L > self.T:
             raise UnsupportedError(
                 f"the {self.sampler} sampler gives each block of equal tokens a token of its own, so sequences of "
                 f"L = {self.L} tokens need an alphabet of T >= {self.L}, not T = {self.T}"
             )
-        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        generator = self.generator(split, seed)
         block = self._blocks(n, generator)
         # Block i gets token i of a random order of the alphabet, so blocks have distinct, uniform tokens.
         alphabet = torch.rand(n, self.T, generator=generator).argsort(1)
@@ -131,10 +131,9 @@ class Histogram(Task):
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         """Yield each of the T^L sequences."""
-        powers = self.T ** torch.arange(self.L - 1, -1, -1)
         for start in range(0, self.n_sequences, chunk):
             index = torch.arange(start, min(start + chunk, self.n_sequences))
-            yield self.of_sequences(index[:, None] // powers % self.T)
+            yield self.of_sequences(digits_of(index, self.T, self.L))
 
     @property
     def answer_words(self) -> tuple[str, ...]:
@@ -153,9 +152,7 @@ class Histogram(Task):
     def all_sequences(self) -> Batch:
         """Return all T^L sequences. Raises InterpError if there are more than two million."""
         _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
-        index = torch.arange(self.n_sequences)
-        digits = [index // self.T**power % self.T for power in reversed(range(self.L))]
-        return self.of_sequences(torch.stack(digits, 1))
+        return self.of_sequences(digits_of(torch.arange(self.n_sequences), self.T, self.L))
 
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
         """Return one sorted sequence per multiset of L tokens, with the number of orders of that multiset.
@@ -202,13 +199,6 @@ class Histogram(Task):
         return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
 
     # ------------------------------------------------------------ text and bad input
-
-    def parse(self, text: str) -> list[int]:
-        """Return the token ids of words separated by spaces or commas, such as "3 1 3 12"."""
-        return [self.token_id(word) for word in text.replace(",", " ").split()]
-
-    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
-        return " ".join(self.vocabulary[int(token)] for token in tokens)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
         """Raise InterpError for tokens outside the alphabet, and for a [BOS] that is missing or in the wrong place."""

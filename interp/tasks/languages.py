@@ -24,7 +24,7 @@ from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.batch import Batch, Pairs, digits_of
 from interp.tasks.pairs import one_token_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
@@ -225,15 +225,6 @@ class Language(Task):
 
     # ------------------------------------------------------------ classes and answers
 
-    def classes(self, batch: Batch) -> Int[Tensor, "rows width"]:
-        """Return 1 for members and 0 for others at [CLS], IGNORED elsewhere.
-
-        Training moves the class to the read position of the spec.
-        """
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, 0] = batch.labels.long()
-        return classes
-
     def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows width"]) -> Bool[Tensor, "rows"]:
         """Convert classes to booleans: whether each string is in the language."""
         return classes == 1
@@ -277,10 +268,9 @@ class Language(Task):
         """Yield all strings that have the length of a test string: short ones first, then in lexicographic order."""
         base = len(self.alphabet)
         for length in self.test_lengths:
-            powers = torch.tensor([min(base**place, 2**62) for place in reversed(range(length))])  # fits in int64
             for start in range(0, base**length, chunk):
                 index = torch.arange(start, min(start + chunk, base**length))
-                yield self.of_symbols(index[:, None] // powers % base, torch.full((len(index),), length))
+                yield self.of_symbols(digits_of(index, base, length), torch.full((len(index),), length))
 
     @property
     def answer_words(self) -> tuple[str, str]:
@@ -294,8 +284,7 @@ class Language(Task):
             raise InterpError(
                 f"length = {length}: {base}^{length} strings are more than the limit of {ENUMERATION_LIMIT}"
             )
-        powers = base ** torch.arange(length - 1, -1, -1)
-        symbols = torch.arange(base**length)[:, None] // powers % base
+        symbols = digits_of(torch.arange(base**length), base, length)
         return self.of_symbols(symbols, torch.full((len(symbols),), length))
 
     def enumerate_up_to(self, length: int) -> Batch:

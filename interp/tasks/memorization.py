@@ -12,7 +12,7 @@ Source: Dana 2024, sections 3 and 4.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from interp.budget import check_size, need
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import Scalar
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.batch import Batch
 from interp.theory.table import ConditionalTable
 
 TRAINING_ROWS = 16_384
@@ -38,6 +38,7 @@ class TableTask(Task):
     """
 
     family = "memorization"
+    separated = True
     readout = "last"
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
@@ -118,21 +119,8 @@ class TableTask(Task):
 
     # ------------------------------------------------------------ text, inputs and answers
 
-    def parse(self, text: str) -> list[int]:
-        """Return the token ids of numbers separated by spaces or commas: "3 17"."""
-        return [self.token_id(word) for word in text.replace(",", " ").split()]
-
-    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
-        return " ".join(self.vocabulary[int(token)] for token in tokens)
-
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
         self.context_index(tokens)
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """Return the next token at the last position, IGNORED elsewhere."""
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels
-        return classes
 
     # ------------------------------------------------------------ samples and the whole domain
 

@@ -6,7 +6,7 @@ Each kind is a registered task and a function: `interp.tasks.bigram(N=100, M=50)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from interp.theory.table import ConditionalTable, as_table
 from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 
 Prior = str | Sequence[float] | np.ndarray
+Kind = TypeVar("Kind", bound=TableTask)
 
 
 @register_task
@@ -162,18 +163,14 @@ def bigram(
     prior: "uniform", "zipf" (the i-th token proportional to 1 / i), "stationary" (of the chain; M = N only), or N
     probabilities. Raises InterpError for invalid sizes, concentrations or priors.
     """
-    if isinstance(prior, str):
-        return Bigram(seed, N=N, M=M, concentration=concentration, prior=prior)
-    return table(Bigram(seed, N=N, M=M, concentration=concentration, prior="uniform"), prior)
+    return _with_prior(Bigram, prior, seed, N=N, M=M, concentration=concentration)
 
 
 def kgram(
     N: int = 10, M: int = 10, k: int = 2, concentration: float = 1.0, prior: Prior = "uniform", seed: int = 0
 ) -> KGram | Table:
     """Make a table of N ** k contexts, each with a Dirichlet distribution over M next tokens; prior as in `bigram`."""
-    if isinstance(prior, str):
-        return KGram(seed, N=N, M=M, k=k, concentration=concentration, prior=prior)
-    return table(KGram(seed, N=N, M=M, k=k, concentration=concentration), prior)
+    return _with_prior(KGram, prior, seed, N=N, M=M, k=k, concentration=concentration)
 
 
 def lookup(
@@ -186,20 +183,21 @@ def lookup(
     seed: int = 0,
 ) -> Lookup | Table:
     """Make a table of N ** k contexts with one correct next token of probability 1 - noise; prior as in `bigram`."""
-    sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "noise": noise, "noise_concentration": noise_concentration}
-    if isinstance(prior, str):
-        return Lookup(seed, **sizes, prior=prior)
-    return table(Lookup(seed, **sizes), prior)
+    return _with_prior(Lookup, prior, seed, N=N, M=M, k=k, noise=noise, noise_concentration=noise_concentration)
 
 
 def low_rank(
     N: int = 100, M: int = 50, k: int = 1, rank: int = 8, noise: float = 0.1, prior: Prior = "uniform", seed: int = 0
 ) -> LowRank | Table:
     """Make the table softmax(A B + noise * G), with standard normal A (.., rank), B and G; prior as in `bigram`."""
-    sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "rank": rank, "noise": noise}
+    return _with_prior(LowRank, prior, seed, N=N, M=M, k=k, rank=rank, noise=noise)
+
+
+def _with_prior(kind: type[Kind], prior: Prior, seed: int, **sizes: Scalar) -> Kind | Table:
+    """Make a task of this kind; with a prior of numbers, as a table of the user's own."""
     if isinstance(prior, str):
-        return LowRank(seed, **sizes, prior=prior)
-    return table(LowRank(seed, **sizes), prior)
+        return kind(seed, **sizes, prior=prior)
+    return table(kind(seed, **sizes, prior="uniform"), prior)
 
 
 def table(conditional: Any, prior: Any = None, contexts: Any = None) -> Table:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.batch import Batch
 from interp.tasks.sets import pack_sets
 
 
@@ -54,6 +54,3 @@ class NextSymbols(Task):
         lengths = torch.full((len(tokens),), length) if self.pad_id is None else (tokens != self.pad_id).sum(1)
         labels = pack_sets(self.allowed(tokens).bool())
         return Batch(tokens, lengths, labels.masked_fill(torch.arange(length) >= lengths[:, None], -1))
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        return batch.labels.masked_fill(batch.labels < 0, IGNORED)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,28 +12,15 @@ from interp.budget import check_size
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.batch import Batch, Pairs
 
+if TYPE_CHECKING:
+    from interp.tasks.base import Task
+
 MOST_LISTED = 2**16
 """If a task lists at most this many inputs, a changed row must be one of them."""
 
 
-@runtime_checkable
-class Labels(Protocol):
-    """The members of a task that one_token_pairs needs."""
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]: ...
-    @property
-    def readout(self) -> str: ...
-    @property
-    def n_inputs(self) -> int | None: ...
-    def inputs(self) -> Iterator[Batch]: ...
-    def token_id(self, token: str) -> int: ...
-    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None: ...
-    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch: ...
-
-
 def one_token_pairs(
-    task: Labels, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
+    task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
 ) -> Pairs:
     """Make pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: allowed positions.
 
@@ -73,7 +59,7 @@ def one_token_pairs(
     return Pairs(clean[found], task.batch(changed[found]))
 
 
-def _listed(task: Labels) -> set[tuple[int, ...]] | None:
+def _listed(task: Task) -> set[tuple[int, ...]] | None:
     """Return all inputs, without padding, if the task lists at most MOST_LISTED; otherwise None."""
     try:
         if task.n_inputs is None or task.n_inputs > MOST_LISTED:
@@ -88,7 +74,7 @@ def _listed(task: Labels) -> set[tuple[int, ...]] | None:
 
 
 def _as_before(
-    task: Labels, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
+    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
 ) -> Bool[Tensor, "rows"]:
     """Test whether the token at which the answer is read, if any, has the same positions in both versions of a row."""
     if task.readout not in task.vocabulary:
@@ -97,7 +83,7 @@ def _as_before(
     return ((clean == mark) == (tried == mark)).all(1)
 
 
-def _accepted(task: Labels, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
+def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
     """Test whether check_input accepts each row."""
     try:
         task.check_input(tokens)
