@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,10 @@ def test_the_site_builds_and_its_search_works_from_disk(monkeypatch, tmp_path) -
         foreign = "performance.getEntriesByType('resource').map(one => one.name).filter(name => !/^file:/.test(name))"
         assert page.run(foreign) == []
         assert page.errors == []
+
+
+def test_how_it_is_built_lists_the_rooms_of_the_import_contract() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    drawn = (ROOT / "docs/how_it_is_built.md").read_text().split("```text\n")[1].split("```")[0]
+    rooms = [re.split(r"\s{2,}", line)[0] for line in drawn.splitlines()]
+    assert rooms == contract

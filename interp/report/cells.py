@@ -39,10 +39,11 @@ def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> l
     return [list(row) for row in zip(*columns)]
 
 
-def with_head_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with heads named as everywhere on a page: "0.3" for layer 0 and head 3, "0.1, 0.2" for a group.
+def for_a_page(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame as a page shows it.
 
-    Numbers of heads without a column `layer` are of the only layer.
+    Heads are named "0.3" for layer 0 and head 3 (without a column `layer`: of the only layer), and groups "0.1, 0.2".
+    Columns without any value are left out, and those with few values are last, where they push no others out of sight.
     """
     from pandas.api.types import is_integer_dtype
 
@@ -53,7 +54,9 @@ def with_head_names(frame: pd.DataFrame) -> pd.DataFrame:
     if "heads" in frame and len(frame) and all(isinstance(group, tuple) for group in frame["heads"]):
         named = [", ".join(f"0.{head}" if isinstance(head, int) else str(head) for head in g) for g in frame["heads"]]
         frame = frame.assign(heads=named)
-    return frame
+    missing = [frame.iloc[:, place].isna().mean() for place in range(frame.shape[1])]
+    order = sorted(range(frame.shape[1]), key=lambda place: missing[place] > 0.5)
+    return frame.iloc[:, [place for place in order if missing[place] < 1 or frame.empty]]
 
 
 def is_numeric(frame: pd.DataFrame) -> list[bool]:

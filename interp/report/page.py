@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, one_of, short
 from interp.files import write_atomically
-from interp.report.cells import Format, cells, with_head_names
+from interp.report.cells import Format, cells, for_a_page
 from interp.report.items import (
     ABOUT,
     MOST_ROWS,
@@ -173,7 +173,7 @@ class Report:
             raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
         frame = frame.copy()
         # Format now, so that a bad format raises here.
-        shown = with_head_names(frame)
+        shown = for_a_page(frame)
         self.items.append(TableItem(key, str(caption), shown, cells(shown.head(MOST_ROWS), formats), max_rows))
         self.tables[key] = frame
 

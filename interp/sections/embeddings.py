@@ -13,8 +13,9 @@ from interp.sections.base import Study, section
 from interp.words import portion
 
 MOST_TOKENS, NAMED = 64, 20
-MOST_POWER = 0.85
-"""The strongest frequencies that together have this share of the power are key, if they are at most half of all."""
+MOST_POWER, DROP, NOISE = 0.85, 3.0, 1e-12
+"""Frequencies are key if together they hold MOST_POWER of the power, and the next weaker one has DROP times less.
+Shares of the power below NOISE are rounding."""
 ROUNDING = 1e-9
 """Largest rounding error of a sum of shares in float64."""
 
@@ -63,6 +64,17 @@ def make(study: Study, report: Report) -> None:
         _waves(study, report)
 
 
+def n_key(power: np.ndarray) -> int:
+    """Return the number of key frequencies, 0 if there are none: the strongest, up to the largest drop of the power.
+
+    power: the shares, in decreasing order.
+    """
+    at_least = np.maximum(power, NOISE)
+    drops = at_least[:-1] / at_least[1:]
+    drops[np.cumsum(power)[:-1] < MOST_POWER] = 0
+    return int(drops.argmax()) + 1 if drops.size and drops.max() >= DROP else 0
+
+
 def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
     try:
@@ -74,13 +86,13 @@ def _waves(study: Study, report: Report) -> None:
     table = table.assign(which=table["group"] + ": " + table["what"] if many else table["what"])
     sentences = []
     for which, part in table.sort_values("power", ascending=False).groupby("which", sort=False):
-        few = part[: int((part["power"].cumsum() < MOST_POWER).sum()) + 1]
-        names = ", ".join(map(str, sorted(few["frequency"])))
-        if 2 * len(few) > len(part):
+        few = part[: n_key(part["power"].to_numpy())]
+        names = ", ".join(map(str, sorted(few["frequency"]))) or "none"
+        if few.empty:
             sentences.append(
-                f"The {which} has no key frequencies: {MOST_POWER:g} of the power takes {len(few)} of {len(part)}."
+                f"The {which} has no key frequencies: no few of the {len(part)} hold {MOST_POWER:g} of the power and "
+                f"each {DROP:g} times as much as any other."
             )
-            names = "none"
         else:
             sentences.append(
                 f"In the {which}, {len(few)} of {len(part)} frequencies hold "

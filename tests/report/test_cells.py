@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.cells import MISSING, cells, is_numeric, with_head_names
+from interp.report.cells import MISSING, cells, for_a_page, is_numeric
 
 
 def column(values, **formats):
@@ -51,10 +51,15 @@ def test_an_empty_frame_has_no_rows():
 
 def test_heads_have_one_name_in_tables() -> None:
     alone = pd.DataFrame({"head": [3, 12], "s_acc": [0.5, 1.0]})
-    assert with_head_names(alone)["head"].tolist() == ["0.3", "0.12"]
+    assert for_a_page(alone)["head"].tolist() == ["0.3", "0.12"]
     layered = pd.DataFrame({"layer": [0, 1], "head": [3, 0]})
-    assert with_head_names(layered).to_dict("list") == {"head": ["0.3", "1.0"]}
+    assert for_a_page(layered).to_dict("list") == {"head": ["0.3", "1.0"]}
     groups = pd.DataFrame({"heads": [(3,), (0, 1)]})
-    assert with_head_names(groups)["heads"].tolist() == ["0.3", "0.0, 0.1"]
+    assert for_a_page(groups)["heads"].tolist() == ["0.3", "0.0, 0.1"]
     named = pd.DataFrame({"head": ["1.2"], "layer": [1]})
-    assert with_head_names(named).equals(named)
+    assert for_a_page(named).equals(named)
+
+
+def test_columns_of_few_values_come_last() -> None:
+    frame = pd.DataFrame({"part": ["a", "b", "c"], "rare": [None, None, 1.0], "none": None, "n": [1, 2, 3]})
+    assert list(for_a_page(frame).columns) == ["part", "n", "rare"]

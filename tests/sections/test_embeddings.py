@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from sections.standin_report import one_section
 from standins import NAMES
@@ -14,6 +15,7 @@ from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study, fill
+from interp.sections.embeddings import n_key
 from interp.spec import Training
 
 
@@ -42,3 +44,18 @@ def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
         assert words in report.html()
         share = report.facts.get("logits_explained_by_readout")  # of |cos(pi k (a - b) / p)|, the mean over a - b
         assert share == (None if model is twin else pytest.approx(8 / math.pi**2, abs=0.02))
+
+
+@pytest.mark.parametrize(
+    ("power", "n"),
+    [
+        ([0.5, 0.3, 0.1, 0.022, *[0.078 / 52] * 52], 4),  # a weak frequency far above the rest is one of them
+        ([0.4, 0.3, 0.15, 0.12, 0.02, 0.01], 4),  # four of six, if the others have little
+        ([0.5, 0.5, 0, 0, 0], 2),
+        ([1 / 14] * 14, 0),
+        ([0.3, 0.2, 0.2, 0.15, 0.15], 0),
+        ([1.0], 0),
+    ],
+)
+def test_key_frequencies_end_at_the_largest_drop(power, n) -> None:
+    assert n_key(np.array(power)) == n
