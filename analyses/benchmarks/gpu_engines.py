@@ -77,7 +77,7 @@ class Steps:
             self.loss = faster(lambda row: losses(spec, self.leaves, row))
             return [rows[step] for step in range(STEPS)]
         reads = trainer.epoch_reads(range(self.models), 1)
-        self.loss = faster(group.losses)
+        self.loss = faster(lambda part: trainer.losses(group, part))
         return [reads[:, step * BATCH : (step + 1) * BATCH] for step in range(STEPS)]
 
     def _copied(self, inputs: Any) -> Any:

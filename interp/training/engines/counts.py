@@ -23,31 +23,10 @@ from interp.training.engines.groups import Group, GroupedEngine
 GROUP_ROWS = 8192
 
 
-class _Group(Group["CountSpaceEngine"]):
-    def run_epoch(self, epoch: int) -> Tensor:
-        """Train one epoch; return the mean loss of each model."""
-        engine = self.engine
-        n = len(engine.rows.query)
-        orders = torch.stack([epoch_order(engine.spec, n, seed, epoch) for seed in self.seeds]).to(engine.device)
-        return self.adam.epoch(epoch, n, lambda some: self.losses(orders[:, some]))
-
-    def losses(self, index: Tensor) -> Tensor:
-        """Return the mean cross-entropy of each model over all reads of its batch; index: (models, batch)."""
-        batch, targets = self.engine.rows[index], self.engine.targets[index]
-        flat = CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
-        out = reduced_outputs(token_tables(self.engine.spec, self.leaves), flat)
-        return (
-            functional.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
-            .view(len(index), -1)
-            .mean(1)
-        )
-
-
-class CountSpaceEngine(GroupedEngine[_Group]):
+class CountSpaceEngine(GroupedEngine):
     """Train one-layer models without positions on a task's fixed data set, in count space."""
 
     name = "count-space"
-    group = _Group
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
@@ -73,13 +52,24 @@ class CountSpaceEngine(GroupedEngine[_Group]):
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         return max(1, GROUP_ROWS // spec.training.batch_size)
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
+    def train_group(self, group: Group, epoch: int) -> Tensor:
+        n = len(self.rows.query)
+        orders = torch.stack([epoch_order(self.spec, n, seed, epoch) for seed in group.seeds]).to(self.device)
+        return group.adam.epoch(epoch, n, lambda some: self.losses(group, orders[:, some]))
+
+    def losses(self, group: Group, index: Tensor) -> Tensor:
+        """Return the mean cross-entropy of each model over all reads of its batch; index: (models, batch)."""
+        batch, targets = self.rows[index], self.targets[index]
+        flat = CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
+        out = reduced_outputs(token_tables(self.spec, group.leaves), flat)
+        each = functional.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
+        return each.view(len(index), -1).mean(1)
+
+    def accuracy(self, group: Group) -> Tensor:
         """Return the accuracy at the first read position, the task's answer."""
         first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
         right = []
-        for group in self.groups:
-            for outputs in reduced_outputs(token_tables(self.spec, group.leaves), first).cpu():
-                answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
-                right.append(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
+        for outputs in reduced_outputs(token_tables(self.spec, group.leaves), first).cpu():
+            answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
+            right.append(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
         return torch.stack(right)

@@ -18,14 +18,13 @@ from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_log
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_batch, one_batch, validation_set
-from interp.training.engines.base import EpochResult
-from interp.training.engines.groups import StackEngine
+from interp.training.engines.groups import Group, GroupedEngine
 
 ROWS_AT_ONCE = 1 << 15
 """Approximate number of rows, over all models, per batch of held-out strings, so that they fit into the cache."""
 
 
-class EncoderEngine(StackEngine):
+class EncoderEngine(GroupedEngine):
     """Train bidirectional encoders with one scalar answer in stacked torch operations."""
 
     name = "encoder"
@@ -45,24 +44,26 @@ class EncoderEngine(StackEngine):
             return "the encoder engine needs positions that enter the residual stream"
         return None
 
-    def run_epoch(self, epoch: int) -> EpochResult:
-        rows, labels = epoch_strings(self.spec, self.task, self.seeds, epoch)
+    def group_size(self) -> int:
+        return len(self.seeds)
+
+    def train_group(self, group: Group, epoch: int) -> Tensor:
+        rows, labels = epoch_strings(self.spec, self.task, group.seeds, epoch)
         rows, labels = rows.to(self.device, self.dtype), labels.to(self.device, self.dtype)
-        loss = self.adam.epoch(epoch, labels.shape[1], lambda some: self.losses(rows[some], labels[:, some]))
-        return EpochResult(loss, self.evaluate())
 
-    def losses(self, rows: DistinctRows, labels: Tensor) -> Tensor:
-        """Return the mean binary cross-entropy of each model over its strings, in nats; labels: (models, strings)."""
-        out = encoder_logits(self.spec, self.leaves, rows)[..., 0]
-        return functional.binary_cross_entropy_with_logits(out, labels, reduction="none").mean(1)
+        def losses(some: slice) -> Tensor:
+            """Return the mean binary cross-entropy of each model over its strings, in nats."""
+            out = encoder_logits(self.spec, group.leaves, rows[some])[..., 0]
+            return functional.binary_cross_entropy_with_logits(out, labels[:, some], reduction="none").mean(1)
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        rows, right = self.held_out_rows, torch.zeros(len(self.seeds), dtype=torch.float64)
-        size = max(1, ROWS_AT_ONCE // (len(self.seeds) * rows.tokens.shape[-1]))
+        return group.adam.epoch(epoch, labels.shape[1], losses)
+
+    def accuracy(self, group: Group) -> Tensor:
+        rows, right = self.held_out_rows, torch.zeros(len(group.seeds), dtype=torch.float64)
+        size = max(1, ROWS_AT_ONCE // (len(group.seeds) * rows.tokens.shape[-1]))
         for start in range(0, len(self.held_out), size):
             some = slice(start, start + size)
-            outputs = encoder_logits(self.spec, self.leaves, rows[some]).cpu()
+            outputs = encoder_logits(self.spec, group.leaves, rows[some]).cpu()
             right += (
                 ((outputs[..., 0] > 0) == self.held_out.labels[some]).logical_and(answered(outputs)).double().sum(1)
             )

@@ -1,10 +1,10 @@
-"""Shared parts of stacked torch engines: parameters with an axis of models, in one stack or in groups."""
+"""Engines in torch: models with parameters in stacks, each stack with its optimizer."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,64 +15,50 @@ from interp.tasks import Task
 from interp.training.engines.base import Engine, EpochResult, StackedAdam
 
 
-def stack(engine: Engine, seeds: Sequence[int]) -> tuple[dict[str, Tensor], StackedAdam]:
-    """Stack freshly initialized models; also return the optimizer of the trained parameters."""
-    fresh = [initialize(engine.spec, engine.task, seed, engine.dtype) for seed in seeds]
-    leaves = {name: torch.stack([one[name] for one in fresh]).to(engine.device) for name in fresh[0]}
-    for name, leaf in leaves.items():
-        leaf.requires_grad_(not (name == "embed.W_E" and engine.spec.embedding == "frozen"))
-    return leaves, StackedAdam({name: leaf for name, leaf in leaves.items() if leaf.requires_grad}, engine.recipe)
+@dataclass
+class Group:
+    """Models that take each step together: parameters with an axis of models, and the optimizer of the trained ones."""
+
+    seeds: Sequence[int]
+    leaves: dict[str, Tensor]
+    adam: StackedAdam
 
 
-class StackEngine(Engine):
-    """Base of engines that train all models in one stack."""
+class GroupedEngine(Engine):
+    """Base of the engines in torch. Their state is that of the groups."""
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
-        self.leaves, self.adam = stack(self, self.seeds)
+        size = self.group_size()
+        self.groups = [self.make_group(self.seeds[start : start + size]) for start in range(0, len(seeds), size)]
 
-    def parameters(self) -> dict[str, Tensor]:
-        return {name: leaf.detach() for name, leaf in self.leaves.items()}
+    def group_size(self) -> int:
+        return self.seeds_together(self.spec, self.device)
 
-    def state(self) -> dict[str, Tensor]:
-        return self.adam.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.adam.load_state(state)
-
-
-E = TypeVar("E", bound=Engine)
-
-
-class Group(ABC, Generic[E]):
-    """A group of an engine's models, sized for speed."""
-
-    def __init__(self, engine: E, seeds: Sequence[int]) -> None:
-        self.engine, self.seeds = engine, list(seeds)
-        self.leaves, self.adam = stack(engine, seeds)
+    def make_group(self, seeds: Sequence[int]) -> Group:
+        """Return freshly initialized models."""
+        fresh = [initialize(self.spec, self.task, seed, self.dtype) for seed in seeds]
+        leaves = {name: torch.stack([one[name] for one in fresh]).to(self.device) for name in fresh[0]}
+        for name, leaf in leaves.items():
+            leaf.requires_grad_(not (name == "embed.W_E" and self.spec.embedding == "frozen"))
+        trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        return Group(seeds, leaves, StackedAdam(trained, self.recipe))
 
     @abstractmethod
-    def run_epoch(self, epoch: int) -> Tensor:
+    def train_group(self, group: Group, epoch: int) -> Tensor:
         """Train one epoch; return the mean loss of each model, (models,)."""
 
-
-G = TypeVar("G", bound=Group)
-
-
-class GroupedEngine(Engine, Generic[G]):
-    """Base of engines that train models in groups of size `seeds_together`. Their state is that of the groups."""
-
-    group: type[G]
-
-    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        super().__init__(spec, task, seeds, device, dtype)
-        size = self.seeds_together(spec, device)
-        parts = [self.seeds[start : start + size] for start in range(0, len(seeds), size)]
-        self.groups = [self.group(self, part) for part in parts]
+    @abstractmethod
+    def accuracy(self, group: Group) -> Tensor:
+        """Return the accuracy of each model on the held-out data, (models,)."""
 
     def run_epoch(self, epoch: int) -> EpochResult:
-        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
+        losses = torch.cat([self.train_group(group, epoch) for group in self.groups])
         return EpochResult(losses.double().cpu(), self.evaluate())
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        return torch.cat([self.accuracy(group) for group in self.groups])
 
     def parameters(self) -> dict[str, Tensor]:
         names = self.groups[0].leaves

@@ -14,56 +14,47 @@ from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_batch, targets, validation_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, no_samples
+from interp.training.engines.base import StackedAdam, no_samples
+from interp.training.engines.groups import Group, GroupedEngine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
 
 
-class ReferenceEngine(Engine):
+class ReferenceEngine(GroupedEngine):
     """Train any task model in plain torch. Every faster engine must give the same results."""
 
     name = "reference"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        from interp.architecture.task_model import TaskModel  # takes seconds; faster engines do not need it
-
+        self.models: dict[int, TaskModel] = {}
         super().__init__(spec, task, seeds, device, dtype)
-        self.models = [TaskModel(spec, task, seed=seed, device=device, dtype=dtype) for seed in seeds]
-        self.adams = [
-            StackedAdam({n: p for n, p in model.named_parameters() if p.requires_grad}, self.recipe)
-            for model in self.models
-        ]
         self.held_out = validation_set(task).to(device)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
         return no_samples(spec)
 
-    def run_epoch(self, epoch: int) -> EpochResult:
-        losses = [self._epoch_of(index, epoch) for index in range(len(self.models))]
-        return EpochResult(torch.tensor(losses, dtype=torch.float64), self.evaluate())
+    def group_size(self) -> int:
+        return 1
 
-    def _epoch_of(self, index: int, epoch: int) -> float:
-        model, data = self.models[index], epoch_batch(self.spec, self.task, self.seeds[index], epoch)
-        loss = self.adams[index].epoch(epoch, len(data), lambda some: batch_loss(model, data[some].to(self.device)))
-        return float(loss)
+    def make_group(self, seeds: Sequence[int]) -> Group:
+        from interp.architecture.task_model import TaskModel  # takes seconds; faster engines do not need it
 
-    def evaluate(self) -> Tensor:
-        batch = self.held_out
-        return torch.tensor([accuracy(model, batch) for model in self.models], dtype=torch.float64)
+        model = TaskModel(self.spec, self.task, seed=seeds[0], device=self.device, dtype=self.dtype)
+        self.models[seeds[0]] = model
+        leaves = dict(model.named_parameters())
+        trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        return Group(
+            seeds, {name: leaf.detach()[None] for name, leaf in leaves.items()}, StackedAdam(trained, self.recipe)
+        )
 
-    def parameters(self) -> dict[str, Tensor]:
-        named = [dict(model.named_parameters()) for model in self.models]
-        return {name: torch.stack([parameters[name].detach() for parameters in named]) for name in named[0]}
+    def train_group(self, group: Group, epoch: int) -> Tensor:
+        model, data = self.models[group.seeds[0]], epoch_batch(self.spec, self.task, group.seeds[0], epoch)
+        return group.adam.epoch(epoch, len(data), lambda some: batch_loss(model, data[some].to(self.device)))[None]
 
-    def state(self) -> dict[str, Tensor]:
-        return {f"{i}/{name}": tensor for i, adam in enumerate(self.adams) for name, tensor in adam.state().items()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for i, adam in enumerate(self.adams):
-            prefix = f"{i}/"
-            adam.load_state({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+    def accuracy(self, group: Group) -> Tensor:
+        return torch.tensor([accuracy(self.models[group.seeds[0]], self.held_out)], dtype=torch.float64)
 
 
 def batch_loss(model: TaskModel, batch: Batch) -> Tensor:

@@ -24,22 +24,10 @@ GROUP = {"cpu": 64, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""
 
 
-class _Group(Group["StackedEngine"]):
-    def run_epoch(self, epoch: int) -> Tensor:
-        """Train one epoch; return the mean loss of each model."""
-        engine, size = self.engine, self.engine.recipe.batch_size
-        batches = [epoch_batch(engine.spec, engine.task, seed, epoch) for seed in self.seeds]
-        rows = epoch_rows(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
-        return self.adam.epoch(
-            epoch, len(batches[0]), lambda some: losses(engine.spec, self.leaves, rows[some.start // size])
-        )
-
-
-class StackedEngine(GroupedEngine[_Group]):
+class StackedEngine(GroupedEngine):
     """Train one-layer models whose outputs depend only on tokens, counts and slots."""
 
     name = "stacked"
-    group = _Group
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
@@ -62,15 +50,20 @@ class StackedEngine(GroupedEngine[_Group]):
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         return GROUP.get(device.type, GROUP["cpu"])
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
+    def train_group(self, group: Group, epoch: int) -> Tensor:
+        size = self.recipe.batch_size
+        batches = [epoch_batch(self.spec, self.task, seed, epoch) for seed in group.seeds]
+        rows = epoch_rows(self.spec, self.task, self.n_out, batches, size).to(self.device, self.dtype)
+        return group.adam.epoch(
+            epoch, len(batches[0]), lambda some: losses(self.spec, group.leaves, rows[some.start // size])
+        )
+
+    def accuracy(self, group: Group) -> Tensor:
         """Return the share of read positions whose largest logit is the correct class."""
-        rows = self.held_out[0]
-        right = []
-        for group in self.groups:
-            for index in range(len(group.seeds)):
-                one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
-                outputs = step_outputs(self.spec, one, rows)
-                good = rows.target.gather(2, outputs.argmax(-1, keepdim=True)) * answered(outputs)[..., None]
-                right.append((good.sum().double() / rows.target.sum().double()).cpu())
+        rows, right = self.held_out[0], []
+        for index in range(len(group.seeds)):
+            one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
+            outputs = step_outputs(self.spec, one, rows)
+            good = rows.target.gather(2, outputs.argmax(-1, keepdim=True)) * answered(outputs)[..., None]
+            right.append((good.sum().double() / rows.target.sum().double()).cpu())
         return torch.stack(right)

@@ -22,10 +22,10 @@ from interp.theory.kl import entropy
 from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
 from interp.training.engines.base import EpochResult, learning_rate
-from interp.training.engines.groups import StackEngine
+from interp.training.engines.groups import Group, GroupedEngine
 
 
-class ExactKLEngine(StackEngine):
+class ExactKLEngine(GroupedEngine):
     """Train one-layer models of conditional tables in one stack."""
 
     name = "exact-kl"
@@ -50,35 +50,34 @@ class ExactKLEngine(StackEngine):
             return "tables are trained whole (data = 'exact') or on a fixed sample"
         return context_refusal(spec)
 
+    def group_size(self) -> int:
+        return len(self.seeds)
+
     @one_thread()  # many small operations: threads would only wait for each other
     def run_epoch(self, epoch: int) -> EpochResult:
-        loss = self._exact_step(epoch) if self.recipe.data == "exact" else self._pass_over_sample(epoch)
-        return EpochResult(loss, self.evaluate())
+        return super().run_epoch(epoch)
 
-    def _exact_step(self, epoch: int) -> Float[Tensor, "models"]:
-        """Take one step on the divergence over the table (nats)."""
-        logs = context_logits(self.spec, self.leaves, self.contexts[None]).log_softmax(-1)
-        loss = -torch.einsum("n,nm,bnm->b", self.prior, self.conditional, logs)
-        self.adam.step(loss.sum(), learning_rate(self.recipe, epoch - 1, 1))
-        return loss.detach().double().cpu() - self.entropy
-
-    def _pass_over_sample(self, epoch: int) -> Float[Tensor, "models"]:
-        """Train on the sample's labels (cross-entropy, nats); each seed has its own order."""
+    def train_group(self, group: Group, epoch: int) -> Float[Tensor, "models"]:
+        """Step on the divergence over the table (nats), or pass over the sample, each seed in its own order."""
+        if self.recipe.data == "exact":
+            logs = context_logits(self.spec, group.leaves, self.contexts[None]).log_softmax(-1)
+            loss = -torch.einsum("n,nm,bnm->b", self.prior, self.conditional, logs)
+            group.adam.step(loss.sum(), learning_rate(self.recipe, epoch - 1, 1))
+            return loss.detach().double().cpu() - self.entropy
         rows, labels = self.sampled
-        orders = [epoch_order(self.spec, len(rows), seed, epoch) for seed in self.seeds]
+        orders = [epoch_order(self.spec, len(rows), seed, epoch) for seed in group.seeds]
         order = torch.stack(orders).to(self.device)
 
         def losses(some: slice) -> Tensor:
             chosen = order[:, some]
-            logits = context_logits(self.spec, self.leaves, self.contexts[rows[chosen]])
+            logits = context_logits(self.spec, group.leaves, self.contexts[rows[chosen]])
             return functional.cross_entropy(logits.transpose(1, 2), labels[chosen], reduction="none").mean(1)
 
-        return self.adam.epoch(epoch, len(rows), losses)
+        return group.adam.epoch(epoch, len(rows), losses)
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
+    def accuracy(self, group: Group) -> Tensor:
         """Return, per model, the prior probability of contexts whose largest logit is a most likely next token."""
-        logits = context_logits(self.spec, self.leaves, self.contexts[None])
+        logits = context_logits(self.spec, group.leaves, self.contexts[None])
         best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
         right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & answered(logits)
         return (right.to(self.prior) @ self.prior).double().cpu()

@@ -54,57 +54,10 @@ def targets_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows le
     return Targets(tokens, at, classes.gather(1, at).long())
 
 
-class _Group(Group["VmapEngine"]):
-    def logits(
-        self, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
-    ) -> Float[Tensor, "models rows reads n_out"]:
-        """Return every model's outputs: on its own rows, or on shared rows if `tokens` has no axis of models."""
-        inputs = sequence_inputs(self.engine.spec, self.engine.task, tokens, at)
-        return sequence_logits(self.engine.spec, self.leaves, inputs)
-
-    def losses(self, reads: Targets) -> Float[Tensor, "models"]:
-        """Return the mean loss of each model over all read positions, in nats."""
-        out, classes = self.logits(reads.tokens, reads.at), reads.classes
-        if self.engine.spec.decision == "sigmoid":
-            each = functional.binary_cross_entropy_with_logits(out[..., 0], classes.to(out), reduction="none")
-            each = each.masked_fill(classes == IGNORED, 0.0)
-        elif self.engine.spec.decision == "set":
-            wanted = unpack_sets(classes.clamp_min(0), out.shape[-1]).to(out)
-            each = functional.binary_cross_entropy_with_logits(out, wanted, reduction="none").mean(-1)
-            each = each.masked_fill(classes == IGNORED, 0.0)
-        else:
-            flat = functional.cross_entropy(out.flatten(0, -2), classes.flatten(), reduction="none")
-            each = flat.view(classes.shape)  # 0 where the class is IGNORED
-        return each.sum((1, 2)) / (classes != IGNORED).sum((1, 2))
-
-    def run_epoch(self, epoch: int) -> Float[Tensor, "models"]:
-        reads = self.engine.epoch_reads(self.seeds, epoch)
-        return self.adam.epoch(epoch, reads.tokens.shape[1], lambda some: self.losses(reads[:, some]))
-
-    def accuracy(self, batch: Batch) -> Float[Tensor, "models"]:
-        """Return the share of correct answers over all read positions."""
-        spec, task, length = self.engine.spec, self.engine.task, batch.tokens.shape[1]
-        size = max(1, SCORES_AT_ONCE // (len(self.seeds) * spec.layers[0].n_heads * length**2))
-        labels, right = batch.labels, torch.zeros(len(self.seeds), dtype=torch.float64)
-        counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
-        for start in range(0, len(batch), size):
-            part, use = batch[start : start + size], counted[start : start + size]
-            if spec.readout_at == "all":
-                at = torch.arange(length, device=part.tokens.device).expand_as(part.tokens)
-            else:
-                at = find_positions(task, part.tokens, spec.readout_at)[:, None]
-            logits = self.logits(part.tokens, at) if spec.readout_at == "all" else self.logits(part.tokens, at)[:, :, 0]
-            for index, outputs in enumerate(logits):
-                good = (task.answers(decide(outputs, spec), part.tokens) == part.labels) & answered(outputs)
-                right[index] += good[use].double().sum().cpu()
-        return right / counted.sum().cpu()
-
-
-class VmapEngine(GroupedEngine[_Group]):
+class VmapEngine(GroupedEngine):
     """Train any differentiable spec, up to `TOGETHER` models per step."""
 
     name = "vmap"
-    group = _Group
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
@@ -134,6 +87,44 @@ class VmapEngine(GroupedEngine[_Group]):
     def _placed(self, batch: Batch) -> Targets:
         return targets_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        return torch.cat([group.accuracy(self.held_out) for group in self.groups])
+    def logits(
+        self, group: Group, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
+    ) -> Float[Tensor, "models rows reads n_out"]:
+        """Return every model's outputs: on its own rows, or on shared rows if `tokens` has no axis of models."""
+        return sequence_logits(self.spec, group.leaves, sequence_inputs(self.spec, self.task, tokens, at))
+
+    def losses(self, group: Group, reads: Targets) -> Float[Tensor, "models"]:
+        """Return the mean loss of each model over all read positions, in nats."""
+        out, classes = self.logits(group, reads.tokens, reads.at), reads.classes
+        if self.spec.decision == "argmax":
+            flat = functional.cross_entropy(out.flatten(0, -2), classes.flatten(), reduction="none")
+            each = flat.view(classes.shape)  # 0 where the class is IGNORED
+        elif self.spec.decision == "set":
+            wanted = unpack_sets(classes.clamp_min(0), out.shape[-1]).to(out)
+            each = functional.binary_cross_entropy_with_logits(out, wanted, reduction="none").mean(-1)
+        else:
+            each = functional.binary_cross_entropy_with_logits(out[..., 0], classes.to(out), reduction="none")
+        each = each.masked_fill(classes == IGNORED, 0.0)
+        return each.sum((1, 2)) / (classes != IGNORED).sum((1, 2))
+
+    def train_group(self, group: Group, epoch: int) -> Float[Tensor, "models"]:
+        reads = self.epoch_reads(group.seeds, epoch)
+        return group.adam.epoch(epoch, reads.tokens.shape[1], lambda some: self.losses(group, reads[:, some]))
+
+    def accuracy(self, group: Group) -> Float[Tensor, "models"]:
+        """Return the share of correct answers over all read positions."""
+        spec, task, batch = self.spec, self.task, self.held_out
+        length, labels, right = batch.tokens.shape[1], batch.labels, torch.zeros(len(group.seeds), dtype=torch.float64)
+        size = max(1, SCORES_AT_ONCE // (len(group.seeds) * spec.layers[0].n_heads * length**2))
+        counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
+        for start in range(0, len(batch), size):
+            part, use = batch[start : start + size], counted[start : start + size]
+            if spec.readout_at == "all":
+                at = torch.arange(length, device=part.tokens.device).expand_as(part.tokens)
+            else:
+                at = find_positions(task, part.tokens, spec.readout_at)[:, None]
+            logits = self.logits(group, part.tokens, at)
+            for index, outputs in enumerate(logits if spec.readout_at == "all" else logits[:, :, 0]):
+                good = (task.answers(decide(outputs, spec), part.tokens) == part.labels) & answered(outputs)
+                right[index] += good[use].double().sum().cpu()
+        return right / counted.sum().cpu()

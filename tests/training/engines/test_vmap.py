@@ -109,9 +109,9 @@ def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
     (group,) = engine.groups
     batch = task.sample(7, "train", seed=2)
     reads = targets_of(batch.tokens, targets(spec, task, batch))
-    found = group.logits(reads.tokens, reads.at)
+    found = engine.logits(group, reads.tokens, reads.at)
     both = type(reads)(*(part.expand(2, *part.shape) for part in (reads.tokens, reads.at, reads.classes)))
-    group.losses(both).sum().backward()
+    engine.losses(group, both).sum().backward()
     for index, seed in enumerate([3, 4]):
         model = TaskModel(spec, seed=seed)
         wanted = model(batch.tokens).gather(1, reads.at[..., None].expand(-1, -1, found.shape[-1]))
@@ -138,13 +138,14 @@ def test_accuracy_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPa
     spec = SPECS["one layer, no positions"]
     task = make_task(spec.task)
     batch = task.sample(11, "test", seed=2)
-    (group,) = VmapEngine(spec, task, [3, 4], CPU, torch.float64).groups
+    engine = VmapEngine(spec, task, [3, 4], CPU, torch.float64)
+    engine.held_out = batch
     monkeypatch.setattr(vmap, "SCORES_AT_ONCE", 1)  # a row at a time
     wanted = [
         float((TaskModel(spec, seed=seed).predict(batch.tokens) == batch.labels).double().mean()) for seed in (3, 4)
     ]
     assert max(wanted) > 0
-    assert group.accuracy(batch).tolist() == pytest.approx(wanted)
+    assert engine.evaluate().tolist() == pytest.approx(wanted)
 
 
 def test_more_models_than_train_together_are_trained_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
