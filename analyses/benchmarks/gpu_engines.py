@@ -27,8 +27,6 @@ from torch import Tensor
 from interp.constructions.histogram_models import histogram_spec
 from interp.spec import ModelSpec, Training
 from interp.tasks import Histogram
-from interp.training.compiled import HistogramKernel
-from interp.training.compiled.shell import no_subnormals
 from interp.training.engines.rows import epoch_rows, losses
 from interp.training.train import ENGINES
 
@@ -124,19 +122,20 @@ class Kernel:
     """The compiled CPU engine, one model on one core, its sampler included."""
 
     def __init__(self, d: int, p: int) -> None:
-        self.kernel = HistogramKernel("dot", True, False, T, L, d, p, L + 1)
-        self.vectors = [self.kernel.init_flat() for _ in range(3)]
-        generator = np.random.default_rng(0)
-        for name, view in self.kernel.views(self.vectors[0]).items():
-            view[...] = generator.standard_normal(view.shape) * (1 if name == "embed.W_E" else view.shape[-1] ** -0.5)
-        self.models = 1
-        self.run(1)
+        spec, task = spec_of(d, p)
+        self.engine, self.epoch = ENGINES["fused"](spec, task, [0], torch.device("cpu"), torch.float32), 0
+        self.run(STEPS)
 
     def run(self, n: int) -> float:
+        """Seconds of n steps in whole epochs, without the evaluation after each of them."""
         start = time.perf_counter()
-        with no_subnormals():  # as the engine trains
-            self.kernel.run_epoch(*self.vectors, step=1000, rng_seed=n, n_samples=n * BATCH, batch=BATCH)
-        return time.perf_counter() - start
+        for _ in range(n // STEPS):
+            self.epoch += 1
+            self.engine.run_epoch(self.epoch)
+        spent, start = time.perf_counter() - start, time.perf_counter()
+        for _ in range(n // STEPS):
+            self.engine.evaluate()
+        return spent - (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -165,7 +164,11 @@ def main() -> None:
                         gpu = Steps(engine, d, p, models, device, mode)
                         gpu.run(3)
                         times = [
-                            (gpu.run(many) / many / models, kernel.run(200) / 200, cpu.run(2) / 2 / cpu.models)
+                            (
+                                gpu.run(many) / many / models,
+                                kernel.run(60 * STEPS) / (60 * STEPS),
+                                cpu.run(2) / 2 / cpu.models,
+                            )
                             for _ in range(options.rounds)
                         ]
                     except Exception as error:  # one mode that fails on this machine must not hide the others

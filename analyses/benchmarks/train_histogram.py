@@ -8,7 +8,7 @@ other work on the machine counts as little as possible. Two ratios per size, as 
   step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
   whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
 Columns: A, A' (with sampling), B, and `draw`, B's sampler alone (shuffled positions only for lin, as in the loop), in
-microseconds per step; `eval`: the accuracy on 1000 sequences after an epoch, shared out over its steps; `data`: the
+microseconds per step; `eval`: the accuracy on the validation data after an epoch, per step; `data`: the
 share of an epoch that sampling and evaluation take (labels come with the sequences). What bounds a step: `plain` and
 `own`, the floating-point operations of its products as A and as B does them, in millions; `exp`, exponentials, in
 thousands; `KB`, what Adam reads and writes; `peak`, the share of this core's single-precision matrix product (512 x
@@ -40,14 +40,12 @@ from interp.constructions.histogram_models import histogram_spec
 from interp.spec import Training
 from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
-from interp.training.compiled import HistogramKernel
 from interp.training.compiled.adam import adam_step
 from interp.training.compiled.draws import draw_sequence, scramble, shuffle_places
 from interp.training.compiled.shell import no_subnormals
-from interp.training.engines.base import Engine
 from interp.training.train import ENGINES
 
-T, L, BATCH, EPOCH, CLASSES, TESTS = 32, 10, 32, 10_000, 11, 1000
+T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11
 STEPS = -(-EPOCH // BATCH)
 MODELS = {  # name: mixing, softmax, bos
     "dot+sftm": ("dot", True, False),
@@ -133,26 +131,22 @@ class Baseline:
 
 class Compiled:
     def __init__(self, name: str, d: int, p: int) -> None:
-        self.kernel = HistogramKernel(*MODELS[name], T, L, d, p, CLASSES)
-        self.flat, self.m, self.v = (self.kernel.init_flat() for _ in range(3))
-        generator = np.random.default_rng(0)
-        for key, view in self.kernel.views(self.flat).items():
-            view[...] = generator.standard_normal(view.shape) * (1 if key == "embed.W_E" else view.shape[-1] ** -0.5)
-        self.spare = [self.kernel.init_flat() + 1e-3 for _ in range(4)]
-        self.epochs_done, self.held_out = 0, self.kernel.draw(0, TESTS)
+        self.engine = engine_of(name, d, p, "fused", 1, EPOCH)
+        self.flat, self.linear = self.engine.flat[0], MODELS[name][0] == "lin"
+        self.spare = [self.engine.layout.zeros() + 1e-3 for _ in range(4)]
+        self.epochs_done = 1
         self.drawn = tuple(np.zeros((BATCH, L), np.int64) for _ in range(3))
 
     def epoch(self) -> None:
-        step = STEPS * self.epochs_done
-        with no_subnormals():  # as the engine trains
-            self.kernel.run_epoch(self.flat, self.m, self.v, step, self.epochs_done, EPOCH, BATCH)
         self.epochs_done += 1
+        with no_subnormals():  # as the engine trains
+            self.engine.train_one(0, self.epochs_done)
 
     def draw(self) -> None:
-        _draw_sequences(self.epochs_done, *self.drawn, STEPS, not self.kernel.sizes.dot)
+        _draw_sequences(self.epochs_done, *self.drawn, STEPS, self.linear)
 
     def evaluate(self) -> None:
-        self.kernel.evaluate(self.flat, self.held_out)
+        self.engine.evaluate()
 
     def adam(self) -> None:
         _adam_steps(*self.spare, STEPS)
@@ -205,10 +199,10 @@ def seconds(work: Callable[[], object], repeat: int) -> float:
     return (time.process_time() - start) / repeat
 
 
-def engine_of(name: str, d: int, p: int, engine: str, models: int) -> Engine:
+def engine_of(name: str, d: int, p: int, engine: str, models: int, samples: int = SHORT) -> Any:
     """An engine of interp.train with models in training."""
     recipe = Training(
-        batch_size=BATCH, data="fresh", samples_per_epoch=SHORT, betas=(0.9, 0.98), eps=1e-9, init="torch"
+        batch_size=BATCH, data="fresh", samples_per_epoch=samples, betas=(0.9, 0.98), eps=1e-9, init="torch"
     )
     spec = histogram_spec(SPECS[name], Histogram(bos=MODELS[name][2], zero_class=True), d, p, origin=recipe)
     trainer = ENGINES[engine](spec, Histogram(bos=MODELS[name][2], zero_class=True), range(models), CPU, torch.float32)
@@ -269,7 +263,7 @@ def main() -> None:
                 peak = max(peak, *(2 * 512**3 / seconds(partial(torch.mm, matrix, matrix), 2) for _ in range(5)))
             step = [a / b for a, b in zip(times["A"], times["B"][::2], strict=True)]
             whole = [a / b for a, b in zip(times["A'"], times["B"][1::2], strict=True)]
-            tokens = compiled.kernel.draw(1, 3000)
+            tokens = Histogram(bos=False, zero_class=True).sample(3000, "train", seed=1).tokens.numpy()
             plain, own = flops(name, d, p, tokens)
             step_time, draw, test = (float(np.median(times[key])) for key in ("B", "draw", "eval"))
             cells = [f"{1e6 * float(np.median(values)):6.1f}" for values in times.values()]

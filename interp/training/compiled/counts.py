@@ -23,6 +23,7 @@ from interp.training.compiled.cache import sources
 from interp.training.compiled.elementary import exp, log
 from interp.training.compiled.encoder import add_rows, add_sum_of_rows, normalize, normalize_gradient
 from interp.training.compiled.products import clear, copy, multiply, transpose
+from interp.training.compiled.shuffles import store_totals
 from interp.training.compiled.vectors import (
     fill,
     fma,
@@ -30,8 +31,10 @@ from interp.training.compiled.vectors import (
     lanes_of,
     largest,
     load,
+    load_tile,
     spread,
     store,
+    tiled,
     total,
     where_positive,
 )
@@ -43,29 +46,16 @@ from interp.training.compiled.vectors import (
 def multiply_rows(out: Any, a: Any, b: Any, m: int, n: int, k: int, add: bool) -> None:
     """Compute out = a b^T for the first m rows of `a`, n rows of `b` and k columns (rounded up to whole vectors).
 
-    add: add the result to `out`. Tiles are 4 by 2; the last ones repeat the last row.
+    add: add the result to `out`. Works on four rows of `b` at a time; the last ones repeat the last row, and what they
+    give is written to the padding of `out`.
     """
-    lanes, width, zero = lanes_of(a), a.shape[1], fill(a.dtype.type(0))
-    for i in range(0, m, 4):
-        i1, i2, i3 = min(i + 1, m - 1), min(i + 2, m - 1), min(i + 3, m - 1)
-        for j in range(0, n, 2):
-            j1 = min(j + 1, n - 1)
-            c0, c1, c2, c3, e0, e1, e2, e3 = zero, zero, zero, zero, zero, zero, zero, zero
+    lanes, width = lanes_of(a), a.shape[1]
+    for i in range(m):
+        for j in range(0, n, 4):
+            sums = tiled(fill(a.dtype.type(0)), 4, 1)
             for r in range(0, k, lanes):
-                v, w = load(b, j * width + r), load(b, j1 * width + r)
-                a0, a1 = load(a, i * width + r), load(a, i1 * width + r)
-                a2, a3 = load(a, i2 * width + r), load(a, i3 * width + r)
-                c0, e0 = fma(a0, v, c0), fma(a0, w, e0)
-                c1, e1 = fma(a1, v, c1), fma(a1, w, e1)
-                c2, e2 = fma(a2, v, c2), fma(a2, w, e2)
-                c3, e3 = fma(a3, v, c3), fma(a3, w, e3)
-            t0, t1, t2, t3 = total(c0), total(c1), total(c2), total(c3)
-            u0, u1, u2, u3 = total(e0), total(e1), total(e2), total(e3)
-            if add:
-                t0, t1, t2, t3 = t0 + out[i, j], t1 + out[i1, j], t2 + out[i2, j], t3 + out[i3, j]
-                u0, u1, u2, u3 = u0 + out[i, j1], u1 + out[i1, j1], u2 + out[i2, j1], u3 + out[i3, j1]
-            out[i, j], out[i1, j], out[i2, j], out[i3, j] = t0, t1, t2, t3
-            out[i, j1], out[i1, j1], out[i2, j1], out[i3, j1] = u0, u1, u2, u3
+                sums = fma(load(a, i * width + r), load_tile(b, j * width + r, 4, 1, width, n - 1 - j), sums)
+            store_totals(out, i * out.shape[1] + j, sums, add)
 
 
 @inner
@@ -142,9 +132,9 @@ def backward_tables(s: Any, P: Any, G: Any, w: Any) -> None:
 
 
 @inner
-def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) -> None:
+def sort_rows(s: Any, w: Any, data: Any, first: int, last: int) -> None:
     """Sort the rows of these sentences by query token."""
-    start, cursor, order = w.start, w.cursor, w.order
+    start, cursor, order, sentences = w.start, w.cursor, w.order, data.order
     for q in range(s.T):
         cursor[q] = 0
     for i in range(first, last):
@@ -321,13 +311,13 @@ def backward_weights(s: Any, w: Any, q: int) -> None:
 
 
 @inner
-def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, first: int, last: int) -> float:
+def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, first: int, last: int) -> float:
     """Return the mean loss (nats) over the rows of sentences first..last-1; write its gradient to G (zero before)."""
     clear(w.d_table)
     clear(w.d_readout)
     clear(w.d_offset)
     forward_tables(s, P, w)
-    sort_rows(s, w, data, sentences, first, last)
+    sort_rows(s, w, data, first, last)
     rows, loss = (last - first) * data.reads, 0.0
     for q in range(s.T):
         at, end = w.start[q], w.start[q + 1]
@@ -346,9 +336,9 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, fi
 
 
 @inner
-def batch_logits(s: Any, P: Any, w: Any, data: Any, sentences: Any, first: int, last: int, out: Any) -> None:
+def batch_logits(s: Any, P: Any, w: Any, data: Any, first: int, last: int, out: Any) -> None:
     forward_tables(s, P, w)
-    sort_rows(s, w, data, sentences, first, last)
+    sort_rows(s, w, data, first, last)
     for q in range(s.T):
         at, end = w.start[q], w.start[q + 1]
         together = end - at
@@ -371,24 +361,24 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
     """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
-    def logits(s: Any, P: Any, w: Any, data: Any, sentences: Any, out: Any) -> None:
+    def logits(s: Any, P: Any, w: Any, data: Any, out: Any) -> None:
         _ = sources
         size = len(w.order) // data.reads
-        for first in range(0, len(sentences), size):
-            batch_logits(s, P, w, data, sentences, first, min(first + size, len(sentences)), out)
+        for first in range(0, len(data.order), size):
+            batch_logits(s, P, w, data, first, min(first + size, len(data.order)), out)
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def train(
-        s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, flat: Any, grad: Any, m: Any, v: Any, skip: int,
-        step: int, batch: int, rates: Any, beta1: float, beta2: float, eps: float,
+        s: Any, P: Any, G: Any, w: Any, data: Any, flat: Any, grad: Any, m: Any, v: Any, skip: int, step: int,
+        batch: int, rates: Any, beta1: float, beta2: float, eps: float,
     ) -> float:  # fmt: skip
         """Return the mean loss of the epoch; `grad` keeps the last batch's gradient."""
         _ = sources
-        n, loss = len(sentences), 0.0
+        n, loss = len(data.order), 0.0
         for at in range(len(rates)):
             first, last = at * batch, min((at + 1) * batch, n)
             clear(grad)
-            loss += batch_gradient(s, P, G, w, data, sentences, first, last) * (last - first)
+            loss += batch_gradient(s, P, G, w, data, first, last) * (last - first)
             adam_step(flat, grad, m, v, skip, step + at + 1, rates[at], beta1, beta2, eps)
         return loss / n
 

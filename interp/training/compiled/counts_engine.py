@@ -17,7 +17,6 @@ from interp.training.compiled.counts_layout import Data, Sizes, layout, workspac
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import learning_rate
 from interp.training.engines.counts import CountSpaceEngine
 
 
@@ -26,18 +25,20 @@ class FusedCountSpaceEngine(CompiledEngine):
 
     name = "count-space-fused"
     saved_seconds = 500e-6
+    loop = "counts"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         self.data = data_of(spec, task, training_set(spec, task), self.kind)
         self.held_out_batch = validation_set(task)
         self.held_out = first_reads(data_of(spec, task, self.held_out_batch, self.kind))
-        self.sentences = len(self.data.query) // self.data.reads
-        self.steps = -(-self.sentences // self.recipe.batch_size)
 
     def make_layout(self) -> Layout:
         self.sizes = sizes_of(self.spec, self.task, self.dtype)
         return layout(self.sizes, self.kind)
+
+    def make_workspace(self, rows: int) -> Any:
+        return workspace(self.sizes, rows, self.kind)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -56,26 +57,14 @@ class FusedCountSpaceEngine(CompiledEngine):
         return CountSpaceEngine.seeds_together(spec, device)
 
     def touch(self) -> None:
-        nothing = Data(self.data.query[:0], self.data.counts[:0], self.data.target[:0], self.data.reads)
+        nothing = self.data._replace(order=np.arange(0))
         logits_of(self.sizes, self.flat[0], nothing)
-        self._train(0, np.arange(0), np.zeros(0), 0)
+        self._train(0, nothing, self.data.reads, np.zeros(0), 0)
 
     def train_one(self, index: int, epoch: int) -> float:
-        done = (epoch - 1) * self.steps
-        rates = np.array([learning_rate(self.recipe, done + step, self.steps) for step in range(self.steps)])
-        return self._train(index, epoch_order(self.spec, self.sentences, self.seeds[index], epoch).numpy(), rates, done)
-
-    def _train(self, index: int, order: np.ndarray, rates: np.ndarray, done: int) -> float:
-        from interp.training.compiled.counts import train
-
-        flat, grad, size = self.flat[index], self.layout.zeros(), self.recipe.batch_size
-        P, work = self.layout.blocks(flat), workspace(self.sizes, size * self.data.reads, self.kind)
-        skip = P.embed.size if self.spec.embedding == "frozen" else 0
-        loss: float = train(
-            self.sizes, P, self.layout.blocks(grad), work, self.data, order, flat, grad, self.m[index], self.v[index],
-            skip, done, size, rates, *self.recipe.betas, self.recipe.eps,
-        )  # fmt: skip
-        return loss
+        n, rows = len(self.data.order), self.recipe.batch_size * self.data.reads
+        order = epoch_order(self.spec, n, self.seeds[index], epoch).numpy()
+        return self._train(index, self.data._replace(order=order), rows, *self.rates(epoch, n))
 
     def accuracy_of(self, index: int) -> float:
         """Return the accuracy at the first read position, the task's answer."""
@@ -117,37 +106,21 @@ def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
         counts=rows.counts.flatten(0, 1).numpy().astype(dtype),
         target=classes[classes != IGNORED].long().numpy(),
         reads=rows.query.shape[1],
+        order=np.arange(len(rows.query)),
     )
 
 
 def first_reads(data: Data) -> Data:
     """Return only the first row of each sentence, the task's answer."""
     query, counts, target = (np.ascontiguousarray(column[:: data.reads]) for column in data[:3])
-    return Data(query, counts, target, reads=1)
+    return Data(query, counts, target, 1, data.order)
 
 
 def logits_of(sizes: Sizes, flat: np.ndarray, data: Data, rows: int = 256) -> np.ndarray:
     """Return the logits of all rows, (rows, n_out), computed about `rows` at a time."""
     from interp.training.compiled.counts import logits
 
-    sentences = np.arange(len(data.query) // data.reads)
     out = np.empty((len(data.query), sizes.classes), flat.dtype)
     work = workspace(sizes, max(rows, data.reads), flat.dtype)
-    logits(sizes, layout(sizes, flat.dtype).blocks(flat), work, data, sentences, out)
+    logits(sizes, layout(sizes, flat.dtype).blocks(flat), work, data, out)
     return out
-
-
-def loss_and_gradient(sizes: Sizes, flat: np.ndarray, data: Data) -> tuple[float, dict[str, np.ndarray]]:
-    """Return the mean loss over all rows (nats) and its gradient by name."""
-    from interp.training.compiled.counts import train
-
-    made = layout(sizes, flat.dtype)
-    flat, (grad, m, v) = flat.copy(), (made.zeros() for _ in "gmv")
-    n = len(data.query) // data.reads
-    work = workspace(sizes, len(data.query), flat.dtype)
-    # One step at learning rate 0, so that tests run the same loop as training.
-    loss = train(
-        sizes, made.blocks(flat), made.blocks(grad), work, data, np.arange(n), flat, grad, m, v,
-        0, 0, n, np.zeros(1), 0.9, 0.999, 1e-8,
-    )  # fmt: skip
-    return float(loss), made.views(grad)

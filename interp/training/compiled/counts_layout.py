@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.layout import Layout, aligned, padded
+from interp.training.compiled.layout import Layout, aligned, padded, tuple_of
 
 # Sizes and flags of the compiled code. width: n_heads * d_head; safe: see architecture.reduced.SAFE_SPREAD.
 Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o b_u scale eps safe")
@@ -22,22 +22,8 @@ Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o
 Params = namedtuple("Params", "embed norm_w norm_b project b_project w_o b_o out b_u")
 
 # Rows: query token, multiplicities of the keys it sees (rows, T), class; `reads` rows belong to each sentence.
-Data = namedtuple("Data", "query counts target reads")
-
-Work = namedtuple(
-    "Work",
-    # the rows of a batch in order of their query tokens, those of token q from start[q]
-    "order start cursor "
-    # token tables: layer norm's output, its transpose, normalized embeddings, 1 / deviation, ones where no padding;
-    # queries, keys and values, one below the other; embedding with b_O; W_O transposed; W_O W_U; logit offsets
-    "inner inner_t hat inverse mask table shifted shifted_t w_o_t readout offset "
-    "d_inner d_table d_shifted d_readout d_offset "
-    # one query token: which keys occur at all and in every row, e^score of each head and key; that times the values,
-    # and itself; its gradient
-    "present constant weights mix d_mix "
-    # rows side by side: multiplicities; numerators, then denominators; logits; weights in the loss
-    "counts mixed d_mixed logits share",
-)
+# order: the sentences in the order of training.
+Data = namedtuple("Data", "query counts target reads order")
 
 
 def layout(s: Any, dtype: Any) -> Layout:
@@ -78,45 +64,40 @@ def _named(s: Any, block: Params) -> dict[str, np.ndarray]:
     return views
 
 
-def workspace(s: Any, rows: int, dtype: Any) -> Work:
+def _arrays(s: Any, rows: int, dtype: Any) -> dict[str, np.ndarray]:
     """Make work arrays for one step on at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)
 
-    D, V, H = (padded(n, dtype) for n in (s.d, s.T, s.width))
+    T, C, n, mixed = s.T, s.classes, s.width, s.width + s.heads
+    D, V, H = (padded(size, dtype) for size in (s.d, T, n))
     # One extra vector per row, because rows at a distance of a power of two would compete for the same cache lines.
     R = padded(rows, dtype) + padded(1, dtype)
     mask = zeros(1, D)
-    mask[:, : s.d] = 1
-    return Work(
-        order=np.zeros(rows, np.int64),
-        start=np.zeros(s.T + 1, np.int64),
-        cursor=np.zeros(s.T, np.int64),
-        inner=zeros(s.T, D),
-        inner_t=zeros(s.d, V),
-        hat=zeros(s.T, D),
-        inverse=zeros(s.T),
-        mask=mask,
-        table=zeros(3 * s.width, V),
-        shifted=zeros(s.T, D),
-        shifted_t=zeros(s.d, V),
-        w_o_t=zeros(s.d, H),
-        readout=zeros(s.classes, H),
-        offset=zeros(s.classes, V),
-        d_inner=zeros(s.T, D),
-        d_table=zeros(3 * s.width, V),
-        d_shifted=zeros(s.T, D),
-        d_readout=zeros(s.classes, H),
-        d_offset=zeros(s.classes, V),
-        present=zeros(1, V),
-        constant=zeros(1, V),
-        weights=zeros(s.heads, V),
-        mix=zeros(s.width + s.heads, V),
-        d_mix=zeros(s.width + s.heads, V),
-        counts=zeros(s.T, R),
-        mixed=zeros(s.width + s.heads, R),
-        d_mixed=zeros(s.width + s.heads, R),
-        logits=zeros(s.classes, R),
-        share=zeros(1, R),
-    )
+    mask[:, : s.d] = 1  # no padding
+    return {
+        # the rows of a batch in order of their query tokens, those of token q from start[q]
+        "order": np.zeros(rows, np.int64), "start": np.zeros(T + 1, np.int64), "cursor": np.zeros(T, np.int64),
+        # token tables: layer norm's output, its transpose, normalized embeddings, 1 / deviation; queries, keys and
+        # values, one below the other; embedding with b_O; W_O transposed; W_O W_U; logit offsets
+        "inner": zeros(T, D), "inner_t": zeros(s.d, V), "hat": zeros(T, D), "inverse": zeros(T), "mask": mask,
+        "table": zeros(3 * n, V), "shifted": zeros(T, D), "shifted_t": zeros(s.d, V), "w_o_t": zeros(s.d, H),
+        "readout": zeros(C, H), "offset": zeros(C, V),
+        "d_inner": zeros(T, D), "d_table": zeros(3 * n, V), "d_shifted": zeros(T, D), "d_readout": zeros(C, H),
+        "d_offset": zeros(C, V),
+        # one query token: which keys occur at all and in every row, e^score of each head and key; that times the
+        # values, and itself; its gradient
+        "present": zeros(1, V), "constant": zeros(1, V), "weights": zeros(s.heads, V), "mix": zeros(mixed, V),
+        "d_mix": zeros(mixed, V),
+        # rows side by side: multiplicities; numerators, then denominators; logits; weights in the loss
+        "counts": zeros(T, R), "mixed": zeros(mixed, R), "d_mixed": zeros(mixed, R), "logits": zeros(C, R),
+        "share": zeros(1, R),
+    }  # fmt: skip
+
+
+Work: Any = tuple_of(_arrays, Sizes)
+
+
+def workspace(s: Any, rows: int, dtype: Any) -> Any:
+    return Work(**_arrays(s, rows, dtype))

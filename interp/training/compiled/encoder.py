@@ -285,14 +285,8 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, first: int, last: 
 # ---------------------------------------------------------------- what Python calls
 
 
-def _entry_points(sources: str) -> tuple[Any, Any, Any]:
+def _entry_points(sources: str) -> tuple[Any, Any]:
     """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
-
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def gradient(s: Any, P: Any, G: Any, w: Any, data: Any) -> float:
-        _ = sources
-        n = len(data.rows)
-        return batch_gradient(s, P, G, w, data, 0, n) / n
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def answers(s: Any, P: Any, w: Any, data: Any, out: Any) -> None:
@@ -313,7 +307,7 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any]:
             adam_step(flat, grad, m, v, skip, step + at + 1, rates[at], beta1, beta2, eps)
         return loss / n
 
-    return gradient, answers, train
+    return answers, train
 
 
-gradient, answers, train = _entry_points(sources())
+answers, train = _entry_points(sources())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from interp.architecture.encoder import DistinctRows, distinct_rows
 from interp.errors import first_few
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
-from interp.training.compiled.encoder_layout import ABSENT, Sizes, Strings, Work, layout, workspace
-from interp.training.compiled.layout import Layout
+from interp.training.compiled.encoder_layout import ABSENT, Sizes, Strings, layout, workspace
+from interp.training.compiled.layout import Layout, padded
 from interp.training.compiled.shell import CompiledEngine
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.base import EpochResult
 from interp.training.engines.encoder import EncoderEngine, epoch_strings, held_out_strings
 
 
@@ -26,16 +25,19 @@ class FusedEncoderEngine(CompiledEngine):
 
     name = "encoder-fused"
     saved_seconds = 500e-6
+    loop = "encoder"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         self.held_out = held_out_strings(spec, task)
         self.held_out_strings = strings_of(spec, distinct_rows(spec, task, self.held_out), self.kind)
-        self.spare: list[Work] = []
 
     def make_layout(self) -> Layout:
         self.sizes = sizes_of(self.spec)
         return layout(self.sizes, self.task.d_vocab, self.kind)
+
+    def make_workspace(self, rows: int) -> Any:
+        return workspace(self.sizes, rows, self.kind)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -54,7 +56,7 @@ class FusedEncoderEngine(CompiledEngine):
         every = self.held_out_strings._asdict().items()
         nothing = self.held_out_strings._replace(**{name: part[:0] for name, part in every if name != "table"})
         self._answers(0, nothing)
-        self._train(0, nothing, np.zeros(0), 0)
+        self._train(0, nothing, 1, np.zeros(0), 0)
 
     def run_epoch(self, epoch: int) -> EpochResult:
         self.strings = epoch_strings(self.spec, self.task, self.seeds, epoch)
@@ -62,45 +64,17 @@ class FusedEncoderEngine(CompiledEngine):
 
     def train_one(self, index: int, epoch: int) -> float:
         rows, labels = self.strings
-        steps = -(-labels.shape[1] // self.recipe.batch_size)
-        done = (epoch - 1) * steps
-        rates = np.array([learning_rate(self.recipe, done + step, steps) for step in range(steps)])
-        return self._train(index, strings_of(self.spec, rows, self.kind, index, labels[index]), rates, done)
-
-    def _train(self, index: int, strings: Strings, rates: np.ndarray, done: int) -> float:
-        from interp.training.compiled.encoder import train
-
-        flat, grad = self.flat[index], self.layout.zeros()
-        P, G = self.layout.blocks(flat), self.layout.blocks(grad)
-        skip = P.embed.size if self.spec.embedding == "frozen" else 0
-        (beta1, beta2), size = self.recipe.betas, self.recipe.batch_size
-        with self._workspace(strings) as work:
-            loss: float = train(
-                self.sizes, P, G, work, strings, flat, grad, self.m[index], self.v[index],
-                skip, done, size, rates, beta1, beta2, self.recipe.eps,
-            )  # fmt: skip
-        return loss
-
-    @contextmanager
-    def _workspace(self, strings: Strings) -> Iterator[Work]:
-        """Return work arrays that are large enough, one set per thread, reused in later epochs."""
-        rows = strings.tokens.shape[1]
-        work = self.spare.pop() if self.spare else None
-        if work is None or work.x.shape[1] < rows:
-            work = workspace(self.sizes, rows, self.kind)
-        yield work
-        self.spare.append(work)
+        strings = strings_of(self.spec, rows, self.kind, index, labels[index])
+        return self._train(index, strings, strings.tokens.shape[1], *self.rates(epoch, labels.shape[1]))
 
     def accuracy_of(self, index: int) -> float:
         out = self._answers(index, self.held_out_strings)
         return float((((out > 0) == self.held_out.labels.numpy()) & np.isfinite(out)).mean())
 
     def _answers(self, index: int, strings: Strings) -> np.ndarray:
-        from interp.training.compiled.encoder import answers
-
         out = np.empty(len(strings.rows), self.kind)
-        with self._workspace(strings) as work:
-            answers(self.sizes, self.layout.blocks(self.flat[index]), work, strings, out)
+        with self.workspace(strings.tokens.shape[1]) as work:
+            self.compiled.answers(self.sizes, self.layout.blocks(self.flat[index]), work, strings, out)
         return out
 
 
@@ -120,12 +94,9 @@ def strings_of(
     swap[:, 0] = read
     swap.scatter_(1, read[:, None], 0)
     tokens, codes, counts = (table.gather(1, swap) for table in (tokens, codes, counts))
-    lanes = 64 // np.dtype(dtype).itemsize
-    width = -(-tokens.shape[1] // lanes) * lanes
-    log_counts = np.full((len(tokens), width), ABSENT, dtype)
+    log_counts = np.full((len(tokens), padded(tokens.shape[1], dtype)), ABSENT, dtype)
     log_counts[:, : tokens.shape[1]] = np.where(counts > 0, counts.clamp(min=1).log(), ABSENT)
-    depth = -(-rows.table.shape[1] // lanes) * lanes
-    table = np.zeros((len(rows.table), depth), dtype)
+    table = np.zeros((len(rows.table), padded(rows.table.shape[1], dtype)), dtype)
     table[:, : rows.table.shape[1]] = rows.table
     return Strings(
         np.ascontiguousarray(tokens.numpy()),
@@ -145,17 +116,3 @@ def factors(spec: ModelSpec, lengths: np.ndarray) -> np.ndarray:
     if layer.log_length == "none":
         return np.full(len(lengths), scale)
     return scale * np.log(lengths if layer.log_length == "current" else np.full(len(lengths), layer.log_length))
-
-
-def loss_and_gradient(
-    spec: ModelSpec, flat: np.ndarray, n_tokens: int, strings: Strings
-) -> tuple[float, dict[str, np.ndarray]]:
-    """Return the mean loss (nats) and its gradient by name."""
-    from interp.training.compiled.encoder import gradient
-
-    sizes = sizes_of(spec)
-    made = layout(sizes, n_tokens, flat.dtype)
-    grad = made.zeros()
-    work = workspace(sizes, strings.tokens.shape[1], flat.dtype)
-    loss = gradient(sizes, made.blocks(flat), made.blocks(grad), work, strings)
-    return float(loss), made.views(grad)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.layout import Layout, aligned, padded
+from interp.training.compiled.layout import Layout, aligned, padded, tuple_of
 
 ABSENT = -1e30
 """ln of the multiplicity of an absent row: its exponential is zero."""
@@ -23,14 +23,6 @@ Params = namedtuple("Params", "embed WQ WK WV bQ bK bV WO bO w1 b1 Win bin Wout 
 Strings = namedtuple("Strings", "tokens codes log_counts rows factor labels table")
 """tokens, codes (strings, rows), ln of multiplicities (strings, padded rows), rows of each string, factor of its
 scores, labels (strings,), and the table of position codes (codes, padded d)."""
-
-Work = namedtuple(
-    "Work",
-    # kept from the forward pass, layer by layer: streams, attention, normalized rows and 1/deviation, neurons
-    "x q k v p z hat1 hat2 r1 r2 mid hidden "
-    # transposed weights, scratch
-    "WQt WKt WVt WOt Wint Woutt flip dx dmid dhidden dz dp dq dk dv mask",
-)
 
 
 def layout(s: Any, n_tokens: int, dtype: Any) -> Layout:
@@ -60,7 +52,7 @@ def _named(s: Any, part: Params) -> dict[str, np.ndarray]:
     return views | {"unembed.W_U": part.U[:, :d].T, "unembed.b_U": part.bU[:1]}
 
 
-def workspace(s: Any, rows: int, dtype: Any) -> Any:
+def _arrays(s: Any, rows: int, dtype: Any) -> dict[str, np.ndarray]:
     """Make work arrays for one string of at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
@@ -69,13 +61,24 @@ def workspace(s: Any, rows: int, dtype: Any) -> Any:
     D, K, F, R = (padded(n, dtype) for n in (s.d, s.dh, s.f, rows))
     L, H, d = s.layers, s.heads, s.d
     mask = zeros(D)
-    mask[:d] = 1
-    return Work(
-        x=zeros(L + 1, rows, D), q=zeros(L, H, rows, K), k=zeros(L, H, rows, K), v=zeros(L, H, rows, K),
-        p=zeros(L, H, rows, R), z=zeros(L, H, rows, K), hat1=zeros(L, rows, D), hat2=zeros(L, rows, D),
-        r1=zeros(L, rows), r2=zeros(L, rows), mid=zeros(L, rows, D), hidden=zeros(L, rows, F),
-        WQt=zeros(L, H, s.dh, D), WKt=zeros(L, H, s.dh, D), WVt=zeros(L, H, s.dh, D), WOt=zeros(L, H, d, K),
-        Wint=zeros(L, s.f, D), Woutt=zeros(L, d, F), flip=zeros(s.dh, R), dx=zeros(rows, D), dmid=zeros(rows, D),
-        dhidden=zeros(rows, F), dz=zeros(rows, K), dp=zeros(rows, R), dq=zeros(rows, K), dk=zeros(rows, K),
-        dv=zeros(rows, K), mask=mask,
-    )  # fmt: skip
+    mask[:d] = 1  # no padding
+    return {
+        # kept from the forward pass, layer by layer: streams, attention, normalized rows and 1/deviation, neurons
+        "x": zeros(L + 1, rows, D), "q": zeros(L, H, rows, K), "k": zeros(L, H, rows, K), "v": zeros(L, H, rows, K),
+        "p": zeros(L, H, rows, R), "z": zeros(L, H, rows, K), "hat1": zeros(L, rows, D), "hat2": zeros(L, rows, D),
+        "r1": zeros(L, rows), "r2": zeros(L, rows), "mid": zeros(L, rows, D), "hidden": zeros(L, rows, F),
+        # transposed weights
+        "WQt": zeros(L, H, s.dh, D), "WKt": zeros(L, H, s.dh, D), "WVt": zeros(L, H, s.dh, D), "WOt": zeros(L, H, d, K),
+        "Wint": zeros(L, s.f, D), "Woutt": zeros(L, d, F),
+        # scratch
+        "flip": zeros(s.dh, R), "dx": zeros(rows, D), "dmid": zeros(rows, D), "dhidden": zeros(rows, F),
+        "dz": zeros(rows, K), "dp": zeros(rows, R), "dq": zeros(rows, K), "dk": zeros(rows, K), "dv": zeros(rows, K),
+        "mask": mask,
+    }  # fmt: skip
+
+
+Work: Any = tuple_of(_arrays, Sizes)
+
+
+def workspace(s: Any, rows: int, dtype: Any) -> Any:
+    return Work(**_arrays(s, rows, dtype))

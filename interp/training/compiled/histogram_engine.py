@@ -1,56 +1,50 @@
-"""The compiled engine of the six histogram models, with sampler and optimizer in one loop (histogram.py, numba)."""
+"""The compiled engine of the six histogram models, with sampler and optimizer in one loop (histogram_loop.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from interp.architecture.parameters import outputs
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Histogram, Task
+from interp.training.compiled.histogram_layout import Data, Sizes, layout, workspace
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import validation_set
 from interp.training.engines.base import derived_seed
 
+WORK_BATCH = 32
+"""Number of sequences whose accuracy is computed together."""
+
 
 class FusedEngine(CompiledEngine):
-    """Train one-head histogram models on fresh sequences, in compiled code."""
+    """Train one-head histogram models on fresh sequences, in compiled code.
+
+    The task's sampler is part of the loop, which needs as many tokens as positions. Value and output are the identity,
+    so x' = x + A x, and the logits are relu(x' W_in + b_in) W_out + b_out (Behrens et al. 2024, section 3).
+    """
 
     name = "fused"
     saved_seconds = 400e-6
+    loop = "histogram_loop"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         assert isinstance(task, Histogram)
-        self.kernels = [self._kernel() for _ in seeds]
-        self.held_out = validation_set(task).tokens[:, int(task.bos) :].numpy()
-        self.steps = -(-(self.recipe.samples_per_epoch or 0) // self.recipe.batch_size)
-
-    def _kernel(self) -> Any:
-        from interp.training.compiled import HistogramKernel
-
-        spec, task, layer = self.spec, self.task, self.spec.layers[0]
-        assert isinstance(task, Histogram)
-        return HistogramKernel(
-            mixing="dot" if layer.mixing == "dot" else "lin",
-            softmax=layer.normalizer == "softmax",
-            bos=task.bos,
-            T=task.T,
-            L=task.L,
-            d=spec.d_model,
-            p=spec.readout_width or 0,
-            n_out=outputs(spec, task),
-            dtype=self.kind,
-            frozen_embedding=spec.embedding == "frozen",
-            sampler=task.sampler,
-        )
+        self.published = task.sampler == "published"
+        self.held_out = np.ascontiguousarray(validation_set(task).tokens[:, int(task.bos) :].numpy())
 
     def make_layout(self) -> Layout:
-        made: Layout = self._kernel().layout
-        return made
+        assert isinstance(self.task, Histogram)
+        self.sizes = sizes_of(self.spec, self.task)
+        return layout(self.sizes, self.kind)
+
+    def make_workspace(self, rows: int) -> Any:
+        return workspace(self.sizes, rows, self.kind)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -73,23 +67,30 @@ class FusedEngine(CompiledEngine):
         return cls.cannot_run(device)
 
     def touch(self) -> None:
-        self.kernels[0].touch()
+        self._accuracy(0, self.held_out[:1])
+        self._train(0, self._data(0, 0), 1, np.zeros(0), 0)
+
+    def _data(self, n: int, seed: int) -> Data:
+        return Data(n, self.held_out[:0], np.array([seed], np.uint64), self.published)
 
     def train_one(self, index: int, epoch: int) -> float:
-        loss: float = self.kernels[index].run_epoch(
-            self.flat[index],
-            self.m[index],
-            self.v[index],
-            step=(epoch - 1) * self.steps,
-            rng_seed=derived_seed(self.spec.id, self.seeds[index], "data", epoch),
-            n_samples=self.recipe.samples_per_epoch or 0,
-            batch=self.recipe.batch_size,
-            lr=self.recipe.learning_rate,
-            betas=self.recipe.betas,
-            eps=self.recipe.eps,
-        )
-        return loss
+        n, seed = self.recipe.samples_per_epoch or 0, derived_seed(self.spec.id, self.seeds[index], "data", epoch)
+        return self._train(index, self._data(n, seed), self.recipe.batch_size, *self.rates(epoch, n))
 
     def accuracy_of(self, index: int) -> float:
-        accuracy: float = self.kernels[index].evaluate(self.flat[index], self.held_out)
-        return accuracy
+        return self._accuracy(index, self.held_out)
+
+    def _accuracy(self, index: int, tokens: np.ndarray) -> float:
+        with self.workspace(WORK_BATCH) as work:
+            found: float = self.compiled.accuracy(self.sizes, self.layout.blocks(self.flat[index]), work, tokens)
+        return found
+
+
+def sizes_of(spec: ModelSpec, task: Histogram) -> Sizes:
+    """Return the sizes that the compiled code loops over."""
+    layer, classes = spec.layers[0], outputs(spec, task)
+    return Sizes(
+        T=task.T, vocab=task.T + task.bos, L=task.L, d=spec.d_model, p=spec.readout_width or 0, classes=classes,
+        first=task.L + 1 - classes, dot=layer.mixing == "dot", softmax=layer.normalizer == "softmax", bos=task.bos,
+        frozen=spec.embedding == "frozen", scale=float(spec.d_model) ** -0.5,
+    )  # fmt: skip

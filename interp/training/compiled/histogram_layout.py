@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.layout import PAD_BYTES, Layout, aligned, padded
+from interp.training.compiled.layout import PAD_BYTES, Layout, aligned, padded, tuple_of
 
 # Sizes and flags of the compiled code. vocab: T, or T + 1 with the BOS token; classes: n_out;
 # first: the count that class 0 stands for.
@@ -24,22 +24,8 @@ Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen 
 # P, C, Lpad are d, p, classes, L padded.
 Params = namedtuple("Params", "embed project query_key w_in b_in out b_out mix")
 
-Work = namedtuple(
-    "Work",
-    # one batch: the distinct tokens of each sequence, their multiplicities, their number (without BOS), for each
-    # position the index of its token among them; the rows and columns (tokens, with BOS) of its coefficient
-    # matrix, which starts at start[b]
-    "token count distinct place rows columns start "
-    # token tables: embed transposed; project times that, and its parts; W_in's part transposed back to (vocab, P)
-    "embed_t table query key values_t values scores "
-    # their gradients
-    "d_query_key d_query d_key d_values d_scores d_scores_t "
-    # mixing coefficients, sequence after sequence
-    "attention coefficient d_coefficient mix d_mix "
-    # rows: hidden values, their gradient, logits, their gradient (classes, rows), labels, weights,
-    # maxima of their logits; W_out
-    "hidden d_hidden logits d_logits label weight top out_t",
-)
+# The sequences of an epoch: n, drawn from the generator's state ([seed]); or given tokens (n, L).
+Data = namedtuple("Data", "n tokens state published")
 
 
 def layout(s: Sizes, dtype: Any) -> Layout:
@@ -76,51 +62,45 @@ def _named(s: Sizes, block: Params) -> dict[str, np.ndarray]:
     return views
 
 
-def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
+def _arrays(s: Any, batch: int, dtype: Any) -> dict[str, np.ndarray]:
     """Make work arrays for one training step on at most `batch` sequences."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)
 
+    def integers(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.int64)
+
     P, C, V, M = (padded(n, dtype) for n in (s.p, s.classes, s.vocab, s.L))
-    qk = 2 * s.d if s.dot else 0
-    table = zeros(qk + s.p, V)
-    d_query_key = zeros(qk, V)
-    columns = s.L + int(s.bos)
-    coefficients = batch * columns * M
-    rows = batch * s.L + 4  # rows are processed in fours
-    return Work(
-        token=np.zeros((batch, columns), np.int64),
-        count=np.zeros((batch, columns), np.int64),
-        distinct=np.zeros(batch, np.int64),
-        place=np.zeros((batch, s.L), np.int64),
-        rows=np.zeros(batch, np.int64),
-        columns=np.zeros(batch, np.int64),
-        start=np.zeros(batch + 1, np.int64),
-        embed_t=zeros(s.d, V),
-        table=table,
-        query=table[: qk // 2],
-        key=table[qk // 2 : qk],
-        values_t=table[qk:],
-        values=zeros(s.vocab, P),
-        scores=zeros(s.vocab, V),
-        d_query_key=d_query_key,
-        d_query=d_query_key[: qk // 2],
-        d_key=d_query_key[qk // 2 :],
-        d_values=zeros(s.vocab, P),
-        d_scores=zeros(s.vocab, V),
-        d_scores_t=zeros(s.vocab, V),
-        attention=zeros(coefficients),
-        coefficient=zeros(coefficients),
-        d_coefficient=zeros(coefficients),
-        mix=zeros(s.L, M),
-        d_mix=zeros(s.L, M),
-        hidden=zeros(rows, P),
-        d_hidden=zeros(rows, P),
-        logits=zeros(rows, C),
-        d_logits=zeros(s.classes, padded(rows, dtype)),
-        label=np.zeros(rows, np.int64),
-        weight=zeros(rows + PAD_BYTES),  # the last vector may reach beyond the rows
-        top=zeros(rows + PAD_BYTES),
-        out_t=zeros(s.p, C),
-    )
+    d, qk, columns = s.d, 2 * s.d if s.dot else 0, s.L + int(s.bos)
+    table, d_query_key = zeros(qk + s.p, V), zeros(qk, V)
+    coefficients, rows = batch * columns * M, batch * s.L + 4  # rows are processed in fours
+    return {
+        # one batch: the distinct tokens of each sequence, their multiplicities, their number (without BOS), for each
+        # position the index of its token among them; the rows and columns (tokens, with BOS) of its coefficient
+        # matrix, which starts at start[b]
+        "token": integers(batch, columns), "count": integers(batch, columns), "distinct": integers(batch),
+        "place": integers(batch, s.L), "rows": integers(batch), "columns": integers(batch),
+        "start": integers(batch + 1),
+        # token tables: embed transposed; project times that, and its parts; W_in's part transposed back to (vocab, P)
+        "embed_t": zeros(d, V), "table": table, "query": table[: qk // 2], "key": table[qk // 2 : qk],
+        "values_t": table[qk:], "values": zeros(s.vocab, P), "scores": zeros(s.vocab, V),
+        # their gradients
+        "d_query_key": d_query_key, "d_query": d_query_key[: qk // 2], "d_key": d_query_key[qk // 2 :],
+        "d_values": zeros(s.vocab, P), "d_scores": zeros(s.vocab, V), "d_scores_t": zeros(s.vocab, V),
+        # mixing coefficients, sequence after sequence
+        "attention": zeros(coefficients), "coefficient": zeros(coefficients), "d_coefficient": zeros(coefficients),
+        "mix": zeros(s.L, M), "d_mix": zeros(s.L, M),
+        # rows: hidden values, their gradient, logits, their gradient (classes, rows), labels, weights, maxima of their
+        # logits (the last vector may reach beyond the rows); W_out
+        "hidden": zeros(rows, P), "d_hidden": zeros(rows, P), "logits": zeros(rows, C),
+        "d_logits": zeros(s.classes, padded(rows, dtype)), "label": integers(rows),
+        "weight": zeros(rows + PAD_BYTES), "top": zeros(rows + PAD_BYTES), "out_t": zeros(s.p, C),
+    }  # fmt: skip
+
+
+Work: Any = tuple_of(_arrays, Sizes)
+
+
+def workspace(s: Any, batch: int, dtype: Any) -> Any:
+    return Work(**_arrays(s, batch, dtype))

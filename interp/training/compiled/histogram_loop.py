@@ -1,4 +1,4 @@
-"""The compiled entry points of a histogram model: a training step, an epoch, and the logits.
+"""The compiled entry points of a histogram model: an epoch of training, and the accuracy.
 
 A step of dot+sftm (T = 32, L = 10, batch 32) at (d, p) = (8, 8), (32, 32), (128, 128) takes 0.85, 7.8, 102 MFLOP if
 each position is computed, but only 0.18, 1.1, 11.7 MFLOP here, for two reasons:
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
 from interp.training.compiled.adam import adam_step
@@ -26,7 +25,7 @@ from interp.training.compiled.histogram_mixing import (
     linear_coefficients,
     linear_gradient,
 )
-from interp.training.compiled.histogram_readout import batch_logits, batch_loss, count_right
+from interp.training.compiled.histogram_readout import batch_loss, count_right
 from interp.training.compiled.products import clear, multiply, multiply_column, transpose
 from interp.training.compiled.vectors import inner, lanes_of
 
@@ -95,25 +94,22 @@ def describe(w: Any, tokens: Any) -> None:
         w.distinct[b] = compress(tokens[b], w.token[b], w.count[b], w.place[b])
 
 
-def _entry_points(sources: str) -> tuple[Any, Any, Any, Any, Any]:
+@inner
+def take(s: Any, w: Any, data: Any, first: int, last: int) -> None:
+    """Put sequences first..last-1 into w: the given ones, or new ones."""
+    if len(data.tokens) > 0:
+        describe(w, data.tokens[first:last])
+        return
+    for b in range(last - first):
+        at = b * w.token.shape[1]
+        distinct = draw_sequence(data.state, w.token, w.count, at, s.T, s.L, data.published)
+        if not s.dot:
+            shuffle_places(data.state, w.place, b * s.L, w.count, at, distinct)
+        w.distinct[b] = distinct
+
+
+def _entry_points(sources: str) -> tuple[Any, Any]:
     """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
-
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def loss_and_grad(s: Any, params: Any, grads: Any, w: Any, tokens: Any) -> float:
-        _ = sources
-        describe(w, tokens)
-        return step_gradient(s, params, grads, w, len(tokens))
-
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def logits_of_tokens(s: Any, params: Any, w: Any, tokens: Any, logits: Any) -> None:
-        _ = sources
-        size = len(w.distinct)
-        forward_tables(s, params, w)
-        for first in range(0, len(tokens), size):
-            part = tokens[first : first + size]
-            describe(w, part)
-            coefficients(s, params, w, len(part))
-            batch_logits(s, params, w, len(part), logits[first : first + size])
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def accuracy(s: Any, params: Any, w: Any, tokens: Any) -> float:
@@ -128,43 +124,21 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any, Any, Any]:
         return right / (len(tokens) * s.L)
 
     @njit(cache=True, nogil=True, error_model="numpy")
-    def run_epoch(
-        s: Any, params: Any, grads: Any, w: Any, flat: Any, grad: Any, m: Any, v: Any,
-        step: int, seed: Any, n: int, batch: int, published: bool, lr: float, beta1: float, beta2: float, eps: float,
+    def train(
+        s: Any, params: Any, grads: Any, w: Any, data: Any, flat: Any, grad: Any, m: Any, v: Any, skip: int,
+        step: int, batch: int, rates: Any, beta1: float, beta2: float, eps: float,
     ) -> float:  # fmt: skip
         _ = sources
-        state = np.empty(1, np.uint64)
-        state[0] = scramble(seed)
-        trained = params.embed.size if s.frozen else 0
-        loss, done = 0.0, 0
-        while done < n:
-            size = min(batch, n - done)
-            for b in range(size):
-                first = b * w.token.shape[1]
-                distinct = draw_sequence(state, w.token, w.count, first, s.T, s.L, published)
-                if not s.dot:
-                    shuffle_places(state, w.place, b * s.L, w.count, first, distinct)
-                w.distinct[b] = distinct
-            loss += size * step_gradient(s, params, grads, w, size)
-            step += 1
-            adam_step(flat, grad, m, v, trained, step, lr, beta1, beta2, eps)
-            done += size
-        return loss / n
+        data.state[0] = scramble(data.state[0])
+        loss = 0.0
+        for at in range(len(rates)):
+            first, last = at * batch, min((at + 1) * batch, data.n)
+            take(s, w, data, first, last)
+            loss += (last - first) * step_gradient(s, params, grads, w, last - first)
+            adam_step(flat, grad, m, v, skip, step + at + 1, rates[at], beta1, beta2, eps)
+        return loss / data.n
 
-    @njit(cache=True, nogil=True)
-    def draw_tokens(seed: Any, tokens: Any, T: int, published: bool) -> None:
-        _ = sources
-        state = np.empty(1, np.uint64)
-        state[0] = scramble(seed)
-        L = tokens.shape[1]
-        token, count, place = np.empty(L, np.int64), np.empty(L, np.int64), np.empty(L, np.int64)
-        for b in range(len(tokens)):
-            distinct = draw_sequence(state, token, count, 0, T, L, published)
-            shuffle_places(state, place, 0, count, 0, distinct)
-            for position in range(L):
-                tokens[b, position] = token[place[position]]
-
-    return loss_and_grad, logits_of_tokens, accuracy, run_epoch, draw_tokens
+    return accuracy, train
 
 
-loss_and_grad, logits_of_tokens, accuracy, run_epoch, draw_tokens = _entry_points(sources())
+accuracy, train = _entry_points(sources())

@@ -168,7 +168,7 @@ def _coefficients_gradient(rows: int) -> Any:
         P, sums = w.values.shape[1], tiled(fill(w.values.dtype.type(0)), rows, 1)
         for v in range(0, P, lanes_of(w.values)):
             sums = fma(load_tile(w.d_hidden, h + v, rows, 1, P, rows), load(w.values, t + v), sums)
-        store_totals(w.d_coefficient, out, sums)
+        store_totals(w.d_coefficient, out, sums, False)
 
     return set_gradient
 
@@ -215,19 +215,6 @@ def batch_loss(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
     readout_gradient(s, params, grads, w, rows)
     unmix_rows(w, batch)
     return loss / norm
-
-
-@inner
-def batch_logits(s: Any, params: Any, w: Any, batch: int, out: Any) -> None:
-    """Write the logits of a batch, position by position, to out (batch, L, classes)."""
-    logits_of(s, params, w, mix_rows(s, params, w, batch))
-    row = 0
-    for b in range(batch):
-        for position in range(s.L):
-            r = row + (w.place[b, position] if s.dot else position)
-            for c in range(s.classes):
-                out[b, position, c] = w.logits[r, c]
-        row += w.rows[b]
 
 
 @inner

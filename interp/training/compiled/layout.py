@@ -6,6 +6,7 @@ Every row is padded to whole vectors with zeros. Padding has zero gradient, so A
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,15 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.zeros(size + PAD_BYTES, np.uint8)
     offset = -raw.ctypes.data % PAD_BYTES
     return raw[offset : offset + size].view(dtype).reshape(shape)
+
+
+def tuple_of(arrays: Callable[..., dict[str, np.ndarray]], sizes: Any) -> Any:
+    """Return the namedtuple `Work` of the arrays that `arrays(sizes, rows, dtype)` makes.
+
+    It belongs to the module of `arrays`, where numba's cache looks for it.
+    """
+    names = arrays(sizes(*[1] * len(sizes._fields)), 1, np.float32)
+    return namedtuple("Work", names, module=arrays.__module__)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from interp.tasks import Task
 from interp.threads import cores
 from interp.training.compiled.cache import sources
 from interp.training.compiled.layout import Layout
-from interp.training.engines.base import Engine, EpochResult
+from interp.training.engines.base import Engine, EpochResult, learning_rate
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
@@ -47,7 +48,11 @@ class CompiledEngine(Engine):
     saved_seconds: ClassVar[float]
     """Approximate seconds saved per model and step, relative to the fastest other engine with few models."""
 
+    loop: ClassVar[str]
+    """The module of the compiled code."""
+
     layout: Layout
+    sizes: Any
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         if dtype not in DTYPES:
@@ -55,6 +60,7 @@ class CompiledEngine(Engine):
         super().__init__(spec, task, seeds, device, dtype)
         self.kind = DTYPES[dtype]
         self.layout = self.make_layout()
+        self.spare: list[tuple[int, Any]] = []
         self.flat, self.m, self.v = ([self.layout.zeros() for _ in self.seeds] for _ in "pmv")
         for flat, seed in zip(self.flat, self.seeds):
             fresh = initialize(spec, task, seed, dtype)
@@ -80,7 +86,11 @@ class CompiledEngine(Engine):
 
     @abstractmethod
     def make_layout(self) -> Layout:
-        """Return the layout of the parameters in the flat vectors."""
+        """Set `sizes`; return the layout of the parameters in the flat vectors."""
+
+    @abstractmethod
+    def make_workspace(self, rows: int) -> Any:
+        """Make work arrays for so many rows."""
 
     @abstractmethod
     def train_one(self, index: int, epoch: int) -> float:
@@ -93,6 +103,38 @@ class CompiledEngine(Engine):
     @abstractmethod
     def touch(self) -> None:
         """Call every compiled function once on empty work, so that it is compiled or loaded."""
+
+    @property
+    def compiled(self) -> Any:
+        """The module of the compiled code, imported on first use because it imports numba."""
+        return import_module(f"interp.training.compiled.{self.loop}")
+
+    @contextmanager
+    def workspace(self, rows: int) -> Iterator[Any]:
+        """Return work arrays for at least so many rows, one set per thread, reused in later epochs."""
+        size, work = self.spare.pop() if self.spare else (0, None)
+        if size < rows:
+            size, work = rows, self.make_workspace(rows)
+        yield work
+        self.spare.append((size, work))
+
+    def rates(self, epoch: int, n: int) -> tuple[np.ndarray, int]:
+        """Return the learning rate of every step of an epoch of n examples, and the number of steps before it."""
+        steps = -(-n // self.recipe.batch_size)
+        done = (epoch - 1) * steps
+        return np.array([learning_rate(self.recipe, done + step, steps) for step in range(steps)]), done
+
+    def _train(self, index: int, data: Any, rows: int, rates: np.ndarray, done: int) -> float:
+        """Train one model on data, with one step per rate, in work arrays of so many rows; return the mean loss."""
+        flat, grad, recipe = self.flat[index], self.layout.zeros(), self.recipe
+        P, G = self.layout.blocks(flat), self.layout.blocks(grad)
+        with self.workspace(rows) as work:
+            loss: float = self.compiled.train(
+                self.sizes, P, G, work, data, flat, grad, self.m[index], self.v[index],
+                P.embed.size if self.spec.embedding == "frozen" else 0, done, recipe.batch_size, rates,
+                *recipe.betas, recipe.eps,
+            )  # fmt: skip
+        return loss
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Compile the code or load it from disk. If processes start together, one compiles and the others wait."""

@@ -54,9 +54,11 @@ def _folded(builder: Any, x: Any, y: Any, group: int) -> Any:
     return builder.fadd(pick(builder, x, y, low), pick(builder, x, y, [k + group // 2 for k in low]))
 
 
-@operation(lambda array, index, tile: types.void(array, types.intp, tile))
-def store_totals(code: Code, array: Any, index: Any, tile: Any) -> None:
+@operation(lambda array, index, tile, add: types.void(array, types.intp, tile, types.boolean))
+def store_totals(code: Code, array: Any, index: Any, tile: Any, add: Any) -> None:
     """Write the sums over the lanes of a tile's vectors (2, 4 or 8) to consecutive places from flat position `index`.
+
+    add: add them to the numbers there.
 
     Pairs of vectors are folded until all sums are in one vector, then that vector until each sum has one lane.
     """
@@ -73,4 +75,6 @@ def store_totals(code: Code, array: Any, index: Any, tile: Any) -> None:
         sums = builder.fadd(sums, pick(builder, sums, sums, [k ^ width for k in range(kind.lanes)]))
     chosen = pick(builder, sums, sums, [group * k for k in range(many)])
     place = builder.bitcast(code.address(array, index), chosen.type.as_pointer())
+    before = builder.load(place, align=kind.dtype.bitwidth // 8)
+    chosen = builder.select(add, builder.fadd(chosen, before), chosen)
     builder.store(chosen, place, align=kind.dtype.bitwidth // 8)

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from one_step import loss_and_gradient
 from short_count01 import Short
 
 from interp.architecture.task_model import TaskModel
@@ -17,10 +18,10 @@ from interp.training.compiled.counts_engine import (
     FusedCountSpaceEngine,
     data_of,
     logits_of,
-    loss_and_gradient,
     sizes_of,
 )
-from interp.training.compiled.counts_layout import Data, Sizes, layout
+from interp.training.compiled.counts_layout import Data, Sizes, layout, workspace
+from interp.training.compiled.layout import Layout
 from interp.training.train import choose_engine, train
 
 pytest.importorskip("numba")
@@ -42,6 +43,14 @@ VARIANTS = {
     "the paper's": {"d_model": 32, "layers": [Layer(n_heads=16, d_head=2, scale=1.0, norm="pre", bias=Bias(o=True))]},
     "bidirectional": {"direction": "bidirectional", "layers": [Layer(n_heads=1, d_head=7, bias=Bias(k=True))]},
 }  # fmt: skip
+
+
+def gradient_of(sizes: Sizes, made: Layout, flat: np.ndarray, data: Data) -> tuple[float, dict[str, np.ndarray]]:
+    from interp.training.compiled import counts
+
+    work = workspace(sizes, len(data.query), flat.dtype)
+    loss, gradient = loss_and_gradient(counts, sizes, made, flat, work, data, len(data.order))
+    return loss, made.views(gradient)
 
 
 def assert_close(found: np.ndarray, wanted: torch.Tensor, tolerance: float, name: str) -> None:
@@ -77,7 +86,7 @@ def test_loss_and_gradients_are_the_sequence_models(variant: str, dtype: torch.d
     for name, parameter in model.named_parameters():
         views[name][...] = parameter.detach().numpy()
     tight = 1e-10 if dtype == torch.float64 else 1e-5
-    value, gradient = loss_and_gradient(sizes, flat, data)
+    value, gradient = gradient_of(sizes, made, flat, data)
     assert value == pytest.approx(loss.item(), rel=tight)
     assert gradient.keys() == dict(model.named_parameters()).keys()
     for name, parameter in model.named_parameters():
@@ -125,7 +134,7 @@ def test_larger_vocabularies_and_scores_that_would_underflow(stretch: float, saf
     p = {name: torch.tensor(np.array(view), requires_grad=True) for name, view in views.items()}
     expected = plain_loss(s, p, sequences, targets)
     expected.backward()
-    value, gradient = loss_and_gradient(s, flat, Data(query, counts, np.array(targets), 1))
+    value, gradient = gradient_of(s, made, flat, Data(query, counts, np.array(targets), 1, np.arange(40)))
     assert value == pytest.approx(expected.item(), rel=1e-10)
     for name, parameter in p.items():
         assert parameter.grad is not None

@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from histogram_kernel import Kernel
 
 from interp.errors import InterpError
-from interp.training.compiled import SAMPLERS, HistogramKernel, count_distribution
+from interp.theory.block_samplers import SAMPLERS, count_distribution
 
 
 def one_sequence(sampler: str, T: int, L: int, generator: np.random.Generator) -> np.ndarray:
@@ -38,7 +39,7 @@ def test_count_distributions_in_closed_form() -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_drawn_sequences_have_the_exact_distribution(sampler: str) -> None:
     T, L, n = 12, 6, 20_000
-    kernel = HistogramKernel("dot", True, False, T, L, 2, 2, L, sampler=sampler)
+    kernel = Kernel("lin", T, L, 2, 2, L, sampler=sampler)
     tokens = kernel.draw(1, n)
     plain = np.array([one_sequence(sampler, T, L, np.random.default_rng([2, i])) for i in range(4000)])
     for count, share in count_distribution(sampler, L).items():
@@ -53,7 +54,7 @@ def test_drawn_sequences_have_the_exact_distribution(sampler: str) -> None:
 
 
 def test_positions_are_shuffled_independently_of_the_counts() -> None:
-    tokens = HistogramKernel("lin", False, False, 10, 5, 2, 2, 5).draw(3, 20_000)
+    tokens = Kernel("lin", 10, 5, 2, 2, 5).draw(3, 20_000)
     equal = np.stack([[(tokens[:, i] == tokens[:, j]).mean() for j in range(5)] for i in range(5)])
     off_diagonal = equal[~np.eye(5, dtype=bool)]
     assert np.ptp(off_diagonal) < 0.025
@@ -63,7 +64,7 @@ def test_positions_are_shuffled_independently_of_the_counts() -> None:
 
 
 def test_seeds_fix_the_sequences_and_neighbors_are_independent() -> None:
-    kernel = HistogramKernel("dot", True, False, 32, 10, 2, 2, 11)
+    kernel = Kernel("lin", 32, 10, 2, 2, 11)
     assert np.array_equal(kernel.draw(5, 100), kernel.draw(5, 100))
     agreement = (kernel.draw(5, 2000) == kernel.draw(6, 2000)).mean()
     assert agreement == pytest.approx(1 / 32, abs=0.01)
@@ -71,7 +72,7 @@ def test_seeds_fix_the_sequences_and_neighbors_are_independent() -> None:
 
 
 def test_smallest_alphabet_serves_every_sequence() -> None:
-    tokens = HistogramKernel("dot", True, False, 4, 4, 2, 2, 5, sampler="paper").draw(1, 3000)
+    tokens = Kernel("dot", 4, 4, 2, 2, 5, sampler="paper").draw(1, 3000)
     assert {len(set(row)) for row in tokens.tolist()} == {1, 2, 3, 4}
 
 
@@ -80,5 +81,3 @@ def test_bad_arguments_are_refused() -> None:
         count_distribution("papper", 3)
     with pytest.raises(InterpError, match="L = 0"):
         count_distribution("paper", 0)
-    with pytest.raises(InterpError, match="T must be at least L"):
-        HistogramKernel("dot", True, False, 3, 4, 2, 2, 5).draw(1, 2)

@@ -7,18 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from histogram_kernel import MODELS, Kernel
 
-from interp.errors import InterpError
-from interp.training.compiled import HistogramKernel
-
-MODELS = {  # name: mixing, softmax, bos
-    "lin": ("lin", False, False),
-    "lin+sftm": ("lin", True, False),
-    "dot": ("dot", False, False),
-    "dot+sftm": ("dot", True, False),
-    "bos": ("dot", False, True),
-    "bos+sftm": ("dot", True, True),
-}
 SIZES = [  # T, L, d, p, n_out
     (32, 10, 8, 8, 11),
     (7, 5, 3, 2, 5),
@@ -29,8 +19,10 @@ SIZES = [  # T, L, d, p, n_out
 ]
 
 
-def plain_loss(parameters: dict[str, torch.Tensor], tokens: torch.Tensor, softmax: bool, bos: bool) -> torch.Tensor:
-    """The model of the paper, position by position."""
+def plain_logits(
+    parameters: dict[str, torch.Tensor], tokens: torch.Tensor, softmax: bool, bos: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model of the paper, position by position, and the labels."""
     embedding = parameters["embed.W_E"]
     n, L = tokens.shape
     if bos:
@@ -49,12 +41,17 @@ def plain_loss(parameters: dict[str, torch.Tensor], tokens: torch.Tensor, softma
     label = (tokens[:, :, None] == tokens[:, None, :]).sum(-1) - (1 if logits.shape[-1] == L else 0)
     if bos:
         logits, label = logits[:, 1:], label[:, 1:]
+    return logits, label
+
+
+def plain_loss(parameters: dict[str, torch.Tensor], tokens: torch.Tensor, softmax: bool, bos: bool) -> torch.Tensor:
+    logits, label = plain_logits(parameters, tokens, softmax, bos)
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), label.reshape(-1))
 
 
-def random_parameters(kernel: HistogramKernel, seed: int) -> np.ndarray:
+def random_parameters(kernel: Kernel, seed: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
-    flat = kernel.init_flat()
+    flat = kernel.zeros()
     for name, view in kernel.views(flat).items():
         view[...] = generator.standard_normal(view.shape) * (1.0 if name == "embed.W_E" else view.shape[-1] ** -0.5)
     return flat
@@ -73,7 +70,7 @@ def gradient_of(value: torch.Tensor) -> np.ndarray:
     return value.grad.numpy()
 
 
-def as_torch(kernel: HistogramKernel, flat: np.ndarray, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+def as_torch(kernel: Kernel, flat: np.ndarray, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
     views = kernel.views(flat)
     return {name: torch.tensor(np.array(view), dtype=dtype, requires_grad=True) for name, view in views.items()}
 
@@ -83,8 +80,8 @@ def as_torch(kernel: HistogramKernel, flat: np.ndarray, dtype: torch.dtype = tor
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_and_gradient_equal_autograd(name: str, size: tuple[int, ...], dtype: type) -> None:
     T, L, d, p, n_out = size
-    mixing, softmax, bos = MODELS[name]
-    kernel = HistogramKernel(mixing, softmax, bos, T, L, d, p, n_out, dtype)
+    _, softmax, bos = MODELS[name]
+    kernel = Kernel(name, T, L, d, p, n_out, dtype)
     flat, tokens = random_parameters(kernel, 1), random_tokens(T, L)
     parameters = as_torch(kernel, flat)
     expected = plain_loss(parameters, torch.tensor(tokens), softmax, bos)
@@ -103,8 +100,8 @@ def test_loss_and_gradient_equal_autograd(name: str, size: tuple[int, ...], dtyp
 
 @pytest.mark.parametrize("name", MODELS)
 def test_extreme_scores_stay_finite(name: str) -> None:
-    mixing, softmax, bos = MODELS[name]
-    kernel = HistogramKernel(mixing, softmax, bos, 9, 6, 4, 5, 7, np.float64)
+    _, softmax, bos = MODELS[name]
+    kernel = Kernel(name, 9, 6, 4, 5, 7)
     flat, tokens = random_parameters(kernel, 2) * 12, random_tokens(9, 6)
     parameters = as_torch(kernel, flat)
     expected = plain_loss(parameters, torch.tensor(tokens), softmax, bos)
@@ -122,16 +119,16 @@ def test_extreme_scores_stay_finite(name: str) -> None:
 )
 def test_an_epoch_is_adam_on_the_drawn_sequences(name: str, sampler: str, frozen: bool) -> None:
     """Epochs of one sequence: the same that `draw` gives for the same seed."""
-    mixing, softmax, bos = MODELS[name]
-    kernel = HistogramKernel(mixing, softmax, bos, 8, 5, 6, 4, 6, np.float64, frozen, sampler)
+    _, softmax, bos = MODELS[name]
+    kernel = Kernel(name, 8, 5, 6, 4, 6, np.float64, frozen, sampler)
     flat = random_parameters(kernel, 3)
     parameters = as_torch(kernel, flat)
     before = kernel.views(flat)["embed.W_E"].copy()
     trained = [value for key, value in parameters.items() if not (frozen and key == "embed.W_E")]
     optimizer = torch.optim.Adam(trained, lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
-    m, v = kernel.init_flat(), kernel.init_flat()
+    m, v = kernel.zeros(), kernel.zeros()
     for step in range(12):
-        loss = kernel.run_epoch(flat, m, v, step, 100 + step, n_samples=1, batch=4, lr=3e-3)
+        loss = kernel.train(flat, m, v, step, 100 + step, 1, 1, lr=3e-3)
         optimizer.zero_grad()
         expected = plain_loss(parameters, torch.tensor(kernel.draw(100 + step, 1)), softmax, bos)
         expected.backward()
@@ -143,9 +140,9 @@ def test_an_epoch_is_adam_on_the_drawn_sequences(name: str, sampler: str, frozen
 
 
 def test_an_epoch_counts_its_steps_and_its_last_batch() -> None:
-    kernel = HistogramKernel("dot", True, False, 8, 5, 6, 4, 6, np.float64)
-    flat, m, v = random_parameters(kernel, 4), kernel.init_flat(), kernel.init_flat()
-    kernel.run_epoch(flat, m, v, 0, 1, n_samples=70, batch=32, lr=1e-2)
+    kernel = Kernel("dot+sftm", 8, 5, 6, 4, 6)
+    flat, m, v = random_parameters(kernel, 4), kernel.zeros(), kernel.zeros()
+    kernel.train(flat, m, v, 0, 1, 70, lr=1e-2)
     largest_second_moment = 1 - 0.98**3  # three steps; the gradient of a class that no count has is nearly constant
     unused = kernel.views(v)["unembed.b_out"][0]
     gradient = kernel.views(m)["unembed.b_out"][0] / (1 - 0.9**3)
@@ -154,28 +151,29 @@ def test_an_epoch_counts_its_steps_and_its_last_batch() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_training_is_deterministic_and_learns(dtype: type) -> None:
-    kernel = HistogramKernel("dot", True, False, 12, 6, 16, 16, 7, dtype)
+    kernel = Kernel("dot+sftm", 12, 6, 16, 16, 7, dtype)
     runs = []
     for _ in range(2):
-        flat, m, v = random_parameters(kernel, 5), kernel.init_flat(), kernel.init_flat()
-        before = kernel.evaluate(flat, seed=7)
-        losses = [kernel.run_epoch(flat, m, v, 313 * epoch, 1000 + epoch) for epoch in range(4)]
+        flat, m, v = random_parameters(kernel, 5), kernel.zeros(), kernel.zeros()
+        held_out = kernel.draw(7, 3000)
+        before = kernel.accuracy(flat, held_out)
+        losses = [kernel.train(flat, m, v, 313 * epoch, 1000 + epoch, 10_000) for epoch in range(4)]
         runs.append((flat, losses))
     assert np.array_equal(runs[0][0], runs[1][0])
     assert runs[0][1] == runs[1][1]
     assert losses[-1] < 0.8 * losses[0]
-    assert kernel.evaluate(flat, seed=7) > before + 0.3
+    assert kernel.accuracy(flat, held_out) > before + 0.3
     other = random_parameters(kernel, 5)
-    assert kernel.run_epoch(other, kernel.init_flat(), kernel.init_flat(), 0, 2000) != losses[0]
+    assert kernel.train(other, kernel.zeros(), kernel.zeros(), 0, 2000, 10_000) != losses[0]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_kernels_in_threads_do_not_disturb_each_other(dtype: type) -> None:
     def train(name: str) -> np.ndarray:
-        kernel = HistogramKernel(*MODELS[name], 12, 6, 16, 16, 7, dtype)
-        flat, m, v = random_parameters(kernel, 9), kernel.init_flat(), kernel.init_flat()
+        kernel = Kernel(name, 12, 6, 16, 16, 7, dtype)
+        flat, m, v = random_parameters(kernel, 9), kernel.zeros(), kernel.zeros()
         for epoch in range(3):
-            kernel.run_epoch(flat, m, v, 313 * epoch, epoch)
+            kernel.train(flat, m, v, 313 * epoch, epoch, 10_000)
         return flat
 
     names = list(MODELS)
@@ -186,65 +184,10 @@ def test_kernels_in_threads_do_not_disturb_each_other(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_and_accuracy_equal_the_plain_model(name: str) -> None:
-    mixing, softmax, bos = MODELS[name]
+def test_accuracy_is_that_of_the_plain_model(name: str) -> None:
+    _, softmax, bos = MODELS[name]
     for n_out in (6, 7):
-        kernel = HistogramKernel(mixing, softmax, bos, 9, 6, 5, 4, n_out, np.float64)
+        kernel = Kernel(name, 9, 6, 5, 4, n_out)
         flat, tokens = random_parameters(kernel, 6), random_tokens(9, 6, 150)
-        logits = kernel.logits(flat, tokens)
-        assert logits.shape == (150, 6, n_out)
-        counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
-        labels = torch.tensor(counts - (n_out == 6)).reshape(-1)
-        loss = torch.nn.functional.cross_entropy(torch.tensor(logits).reshape(-1, n_out), labels)
-        assert loss.item() == pytest.approx(
-            plain_loss(as_torch(kernel, flat), torch.tensor(tokens), softmax, bos).item(), rel=1e-12
-        )
-        right = torch.tensor(logits).reshape(-1, n_out).argmax(-1) == labels
-        assert kernel.evaluate(flat, tokens) == pytest.approx(right.double().mean().item())
-
-
-def test_a_batch_larger_than_the_work_space() -> None:
-    kernel = HistogramKernel("lin", True, False, 8, 5, 6, 4, 6, np.float64)
-    flat, m, v = random_parameters(kernel, 8), kernel.init_flat(), kernel.init_flat()
-    assert np.isfinite(kernel.run_epoch(flat, m, v, 0, 1, n_samples=500, batch=300))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mixing": "dott"}, "did you mean 'dot'"),
-        ({"mixing": "lin", "bos": True}, "no BOS"),
-        ({"d": 0}, "d = 0"),
-        ({"n_out": 5}, "10 or 11 classes"),
-        ({"dtype": np.float16}, "float16"),
-        ({"sampler": "uniform"}, "unknown sampler"),
-    ],
-)
-def test_bad_sizes_are_refused(change: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {
-        "mixing": "dot",
-        "softmax": True,
-        "bos": False,
-        "T": 32,
-        "L": 10,
-        "d": 8,
-        "p": 8,
-        "n_out": 11,
-    }
-    with pytest.raises(InterpError, match=message):
-        HistogramKernel(**(arguments | change))  # type: ignore[arg-type]
-
-
-def test_bad_calls_are_refused() -> None:
-    kernel = HistogramKernel("dot", True, False, 3, 4, 2, 2, 5)
-    flat = kernel.init_flat()
-    with pytest.raises(InterpError, match="T must be at least L"):
-        kernel.run_epoch(flat, kernel.init_flat(), kernel.init_flat(), 0, 1)
-    with pytest.raises(InterpError, match=r"alphabet is 0\.\.2"):
-        kernel.logits(flat, np.full((1, 4), 3))
-    with pytest.raises(InterpError, match=r"expected \(batch, 4\)"):
-        kernel.logits(flat, np.zeros((1, 5)))
-    with pytest.raises(InterpError, match="use init_flat"):
-        kernel.logits(flat.astype(np.float64), np.zeros((1, 4)))
-    with pytest.raises(InterpError, match="either tokens or a seed"):
-        kernel.evaluate(flat)
+        logits, label = plain_logits(as_torch(kernel, flat), torch.tensor(tokens), softmax, bos)
+        assert kernel.accuracy(flat, tokens) == pytest.approx((logits.argmax(-1) == label).double().mean().item())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from one_step import loss_and_gradient
 from torch import Tensor
 
 from interp.architecture.encoder import distinct_rows
@@ -12,8 +13,8 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, Batch, Parity, make_task
-from interp.training.compiled.encoder_engine import loss_and_gradient, sizes_of, strings_of
-from interp.training.compiled.encoder_layout import layout
+from interp.training.compiled.encoder_engine import sizes_of, strings_of
+from interp.training.compiled.encoder_layout import layout, workspace
 from interp.training.data import targets
 from interp.training.engines.encoder import held_out_strings
 from interp.training.engines.reference import batch_loss
@@ -80,6 +81,8 @@ SPECS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
+    from interp.training.compiled import encoder
+
     spec = SPECS[name]
     model = TaskModel(spec, seed=5)
     generator = torch.Generator().manual_seed(1)
@@ -93,7 +96,9 @@ def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
     for key, view in made.views(flat).items():
         view[...] = dict(model.named_parameters())[key].detach().numpy()
     strings = strings_of(spec, distinct_rows(spec, model.task, batch), np.float64, 0, batch.labels)
-    loss, gradient = loss_and_gradient(spec, flat, n_tokens, strings)
+    work = workspace(sizes, strings.tokens.shape[1], np.float64)
+    loss, grad = loss_and_gradient(encoder, sizes, made, flat, work, strings, len(strings.rows))
+    gradient = made.views(grad)
     assert loss == pytest.approx(float(batch_loss(model, batch).detach()), abs=1e-12)
     for key, parameter in model.named_parameters():
         wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
