@@ -43,7 +43,7 @@ class ReferenceEngine(GroupedEngine):
 
         model = TaskModel(self.spec, self.task, seed=seeds[0], device=self.device, dtype=self.dtype)
         self.models[seeds[0]] = model
-        leaves = dict(model.named_parameters())
+        leaves: dict[str, Tensor] = dict(model.named_parameters())
         trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         return Group(
             seeds, {name: leaf.detach()[None] for name, leaf in leaves.items()}, StackedAdam(trained, self.recipe)
