@@ -105,6 +105,8 @@ class Automaton:
         said = self.answers[state]
         if said is None:
             return ""
+        if said == lstar.NOT_ASKED:
+            return "not asked"
         if self.sets and said >= 0:
             return set_word(said, self.answer_words)
         return self.answer_words[said] if 0 <= said < len(self.answer_words) else "no finite output"
@@ -135,7 +137,8 @@ class Learned:
             more than `most_states` states.
         shorter: if model is None, the automaton for the greatest length for which it is small enough, or None.
         task: the smallest automaton with the right answers; None if it is too large.
-        strings: number of strings that were run.
+        strings: number of strings that are inputs of the task, and were run.
+        others: whether other strings are not inputs; they are "not asked".
         different: number of strings on which the model is wrong; example: the first of the shortest ones.
         seconds: time taken.
     """
@@ -149,6 +152,7 @@ class Learned:
     example: str
     most_states: int
     seconds: float
+    others: bool = False
 
     @property
     def shown(self) -> Automaton | None:
@@ -242,6 +246,7 @@ def learned(
         "" if first is None else spelled(strings, first),
         most_states,
         time.perf_counter() - started,
+        said.others,
     )
 
 
@@ -253,7 +258,7 @@ def spelled(strings: Strings, word: Word) -> str:
 
 def sentence(found: Learned) -> str:
     """Describe the result in one to three sentences."""
-    every = f"every string of {_lengths(found.longest)} ({found.strings:,})"
+    every = f"every string of {_lengths(found.longest)}{' that is an input' * found.others} ({found.strings:,})"
     own = "" if found.task is None else f"the task's own, of {words.counted(found.task.states, 'state')}"
     example = f"{found.example!r}"
     if found.different == 0:

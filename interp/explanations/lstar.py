@@ -23,6 +23,8 @@ from jaxtyping import Int
 
 UNKNOWN = -2
 """The answer is unknown: the string is too long, or is not an input."""
+NOT_ASKED = -3
+"""The string is not an input of the task, so that no answer to it is right or wrong."""
 
 Answers = Sequence[Int[np.ndarray, "_"]]
 Word = tuple[int, ...]

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
-from interp.explanations.lstar import UNKNOWN
+from interp.explanations.lstar import NOT_ASKED, UNKNOWN
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
 from interp.tasks.roles import LISTED_STRINGS, lacks
@@ -26,6 +26,8 @@ from interp.tasks.roles import LISTED_STRINGS, lacks
 SAMPLED = 200
 """Number of samples per split from which letters and marks are inferred."""
 ROWS_AT_ONCE = 1 << 14
+LONGEST = 100
+"""Largest number of symbols, for languages of one letter."""
 ASKED = 64
 """Number of random strings tried as inputs of a task whose inputs all have one length."""
 
@@ -74,7 +76,7 @@ class Strings:
     def longest(self, subject: Subject, most: int) -> int:
         """Return the greatest length that fits the model's positions and has at most `most` strings."""
         base, length = len(self.letters), 1
-        while base ** (length + 1) <= most:
+        while base ** (length + 1) <= most and length < LONGEST:
             length += 1
         return max(0, min(length, _positions(subject) - self.marks, self.fixed or length))
 
@@ -97,8 +99,8 @@ def _seen(subject: Subject) -> Strings:
     before, after = _marks(rows), _marks([row[::-1] for row in rows])
     inner = [row[len(before) : len(row) - len(after)] for row in rows]
     letters = tuple(sorted({token for row in inner for token in row}))
-    if len(letters) < 2:
-        raise UnsupportedError(f"the inputs of task {task.name} are made of fewer than two letters")
+    if not letters:
+        raise UnsupportedError(f"the inputs of task {task.name} are made of marks alone")
     front, back, ids = torch.tensor(before), torch.tensor(after[::-1]), torch.tensor(letters)
 
     def wrapped(symbols: Tensor) -> Batch:
@@ -150,7 +152,13 @@ class Answers:
 
     @property
     def strings(self) -> int:
-        return sum(len(part) for part in self.model[1:])
+        """Number of strings that are inputs."""
+        return sum(int((part != NOT_ASKED).sum()) for part in self.task[1:])
+
+    @property
+    def others(self) -> bool:
+        """Whether some strings are not inputs."""
+        return self.strings < sum(map(len, self.task[1:]))
 
 
 @torch.no_grad()
@@ -160,7 +168,8 @@ def answers(
     """Run the model on all strings of 1 to `longest` symbols and return the answers.
 
     If a causal model is read at every position, the answer to a string is the one at its last symbol, so only the
-    longest strings are run. Raises UnsupportedError for a bidirectional model that is read at every position, and for a
+    longest strings are run. A string is not asked (NOT_ASKED) if the task says so, or if its right answer depends on
+    later symbols. Raises UnsupportedError for a bidirectional model that is read at every position, and for a
     task without an answer at each symbol.
     """
     none = np.array([UNKNOWN])
@@ -199,12 +208,16 @@ def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
             raise UnsupportedError(f"task {subject.task.name} has no answer at some symbols of a string")
         kept = symbols[where]
         said.append(decided(subject, subject.logits(batch))[kept].view(len(batch), longest))
-        right.append(subject.classes(batch)[kept].view(len(batch), longest))
-    found = []
-    for every in (torch.cat(said), torch.cat(right)):
-        steps = [every[:: base ** (longest - k), k - 1].numpy() for k in range(1, longest + 1)]
-        found.append([np.array([UNKNOWN]), *steps])
-    return Answers(*found)
+        asked = subject.task.asked(batch)[where]
+        right.append(subject.classes(batch).where(asked, NOT_ASKED)[kept].view(len(batch), longest))
+    model, task = [np.array([UNKNOWN])], [np.array([UNKNOWN])]
+    for k in range(1, longest + 1):
+        each = torch.cat(right)[:, k - 1].view(base**k, -1)  # one row per string of k symbols
+        known = (each == each[:, :1]).all(1) & (each[:, 0] != NOT_ASKED)
+        first = torch.cat(said)[:: base ** (longest - k), k - 1]
+        model.append(first.where(known, NOT_ASKED).numpy())
+        task.append(each[:, 0].where(known, NOT_ASKED).numpy())
+    return Answers(model, task)
 
 
 def check_letters(strings: Strings, tokens: object) -> list[int]:

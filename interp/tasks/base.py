@@ -164,6 +164,13 @@ class Task(ABC):
         """Convert output indices at the read positions to the units of Batch.labels; by default, leave them as is."""
         return classes
 
+    def asked(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+        """Return the read positions whose answer counts; by default, all that have one.
+
+        At the others, no input of the task ends or goes on. Example: after a bracket that closes none.
+        """
+        return self.classes(batch) != IGNORED
+
     def dataset(self, split: str) -> Batch:
         """Return the fixed data set of a split, as in the task's paper. Raises UnsupportedError if there is none."""
         raise UnsupportedError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")

@@ -14,6 +14,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.explanations.automata import Automaton, Learned, learn_automaton, sentence
 from interp.explanations.strings import Strings
 from interp.measures.subject import Subject
+from interp.tasks import Batch, Task
 from interp.tasks.next_symbols import NextSymbols
 
 
@@ -168,10 +169,51 @@ class AfterOne(NextSymbols):
 
 def test_sets_of_next_symbols_after_each_prefix() -> None:
     """A stock model whose outputs depend on the current token alone."""
+    model = of_last_token([[1.0, -1.0, -1.0], [1.0, 1.0, 1.0]], 6)
+    found = learn_automaton(Subject.of(model, AfterOne()))
+    assert (found.longest, found.different, found.model.states) == (6, 0, 2)
+    assert found.model.answer("01") == "{0, 1, end}"
+    assert found.model.answer("10") == "{0}"
+    with pytest.raises(UnsupportedError, match="but sets of 0, 1, end"):
+        found.model.accepts("1")
+
+
+class NoTwoOnes(AfterOne):
+    """0 may always follow, 1 only after a 0; samples are members."""
+
+    name, symbols = "no_two_ones", ("0", "1")
+
+    def sample(self, n, split="test", seed=0):
+        rows = super().sample(n, split, seed).tokens
+        for at in range(1, rows.shape[1]):
+            rows[:, at] *= 1 - rows[:, at - 1]
+        return self.batch(rows)
+
+    def allowed(self, tokens):
+        dead = torch.nn.functional.pad((tokens[:, 1:] * tokens[:, :-1]).cumsum(1) > 0, (1, 0))
+        return torch.stack([~dead, ~dead & (tokens == 0)], dim=-1)
+
+
+class LaterEqual(Task):
+    """Of two letters, the answer at the first is whether the second is equal, at the second always yes."""
+
+    name, vocabulary, answer_words = "later_equal", ("a", "b"), ("no", "yes")
+
+    def batch(self, tokens):
+        equal = (tokens == tokens[:, -1:]).long()
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), equal)
+
+    def sample(self, n, split="test", seed=0):
+        return self.batch(torch.randint(2, (n, 2), generator=torch.Generator().manual_seed(seed)))
+
+
+def of_last_token(outputs: list[list[float]], n_ctx: int) -> HookedTransformer:
+    """A stock model whose outputs are those of the current token."""
+    n_out = len(outputs[0])
     with quiet_construction():
         model = HookedTransformer(
             HookedTransformerConfig(
-                n_layers=1, d_model=4, n_ctx=6, d_head=4, n_heads=1, d_vocab=2, d_vocab_out=3, attn_only=True,
+                n_layers=1, d_model=4, n_ctx=n_ctx, d_head=4, n_heads=1, d_vocab=2, d_vocab_out=n_out, attn_only=True,
                 normalization_type=None,
             )
         )  # fmt: skip
@@ -179,10 +221,38 @@ def test_sets_of_next_symbols_after_each_prefix() -> None:
         for parameter in model.parameters():
             parameter.zero_()
         model.embed.W_E[:, :2] = torch.eye(2)
-        model.unembed.W_U[:2] = torch.tensor([[1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
-    found = learn_automaton(Subject.of(model, AfterOne()))
-    assert (found.longest, found.different, found.model.states) == (6, 0, 2)
-    assert found.model.answer("01") == "{0, 1, end}"
-    assert found.model.answer("10") == "{0}"
-    with pytest.raises(UnsupportedError, match="but sets of 0, 1, end"):
-        found.model.accepts("1")
+        model.unembed.W_U[:2] = torch.tensor(outputs)
+    return model
+
+
+def test_a_model_is_not_asked_about_strings_that_are_no_inputs() -> None:
+    """After 11 nothing may follow, which the model does not know, and no one asks it."""
+    found = learn_automaton(Subject.of(of_last_token([[1.0, 1.0], [1.0, -1.0]], 4), NoTwoOnes()))
+    assert (found.different, found.strings) == (0, 2 + 3 + 5 + 8)  # Fibonacci's numbers
+    assert found.model.answer("011") == "not asked"
+    assert found.model.answer("010") == "{0, 1}"
+    assert "On every string of 1 to 4 symbols that is an input (18), the model is an automaton of 3 states" in str(
+        found
+    )
+
+
+def test_an_answer_that_depends_on_later_symbols_is_not_asked() -> None:
+    found = learn_automaton(Subject.of(of_last_token([[1.0, 0.0], [0.0, 1.0]], 2), LaterEqual()))
+    assert (found.strings, found.different) == (4, 2)  # "aa" and "ba": the model says no
+
+
+def test_a_language_of_one_letter() -> None:
+    class EvenLength(NoTwoOnes):
+        name, vocabulary, symbols = "even_length", ("a",), ("a", "end")
+
+        def allowed(self, tokens):
+            even = torch.arange(tokens.shape[1]).expand(tokens.shape) % 2 == 1
+            return torch.stack([torch.ones_like(even), even], dim=-1)
+
+        def sample(self, n, split="test", seed=0):
+            return self.batch(torch.zeros(n, 6, dtype=torch.long))
+
+    model = of_last_token([[1.0, 1.0], [0.0, 0.0]], 6)
+    model.cfg.d_vocab = 1
+    found = learn_automaton(Subject.of(model, EvenLength()))
+    assert (found.longest, found.strings, found.different, found.task.states) == (6, 6, 3, 2)
