@@ -223,14 +223,14 @@ def choose(
     return sample(task, limit, split=named, seed=seed)
 
 
-def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -> Population:
+def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, fixed: bool = True) -> Population:
     """Return the default inputs of a measure, the same on every machine.
 
-    They are the task's data set of the split, if any. Otherwise they are all inputs, if there are at most SIZES[2] (or
-    n, if larger) and the split is the last one, or else a sample of n.
+    With `fixed`, they are the task's data set of the split, if any. Otherwise they are all inputs, if there are at most
+    SIZES[2] (or n, if larger) and the split is the last one, or else a sample of n.
     """
     named = _split(task, split)
-    if (whole := _dataset(task, named)) is not None:
+    if fixed and (whole := _dataset(task, named)) is not None:
         return Population("dataset", whole, len(whole), named, None)
     last = named == task.splits[-1]
     if last and task.n_inputs is not None and task.n_inputs <= max(n, SIZES[2]):

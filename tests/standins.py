@@ -46,7 +46,7 @@ class Recall(Task):
     def batch(self, tokens: Tensor) -> Batch:
         found = (tokens[:, :6:2] == tokens[:, 6:]).int().argmax(1, keepdim=True)
         labels = (tokens[:, 1:6:2].gather(1, found) - 3)[:, 0]
-        return Batch(tokens, torch.full((len(tokens),), 7), labels)
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), labels)
 
     def classes(self, batch: Batch) -> Tensor:
         return _at(batch, torch.full((len(batch),), 6))

@@ -7,10 +7,13 @@ import torch
 from scipy.stats import binomtest
 from standins import Balance, Recall
 
-from interp import populations
+from interp import build, populations
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.inputs import batch_of
+from interp.measures.subject import Subject
 from interp.populations import SIZES, Asked, Population, Share, choose, everything, given, joined, sample, wilson
-from interp.spec import TaskRef
+from interp.sections.base import Study
+from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Task, make_task
 
 
@@ -173,3 +176,18 @@ def test_rows_of_several_widths_are_joined_with_padding() -> None:
     assert both.tokens[0].tolist() == [*parts[0].tokens[0].tolist(), *[parity.pad_id] * 3]
     assert both.labels.tolist() == [True, False]
     assert SIZES[0] == 200
+
+
+def test_a_split_is_a_models_own_only_if_somebody_says_so() -> None:
+    """A model from elsewhere was not trained on interp's halves of the pairs; its numbers are on all of them."""
+    ref = TaskRef(name="modular-addition", parameters={"p": 7, "share": 0.5})
+    layer = Layer(n_heads=1, d_head=4)
+    made = build(ModelSpec(task=ref, d_model=8, layers=(layer,), readout_at="="), seed=0)
+    assert Study(Subject.of(made)).population("any", lambda subject, batch: None).on == "on all 49 inputs"
+    assert len(batch_of(Subject.of(made), None)) == 49
+    recipe = made.spec.replace(origin=made.spec.training)
+    seeded = TaskRef(name=ref.name, parameters=dict(ref.parameters), data_seed=3)
+    for spec in (recipe, made.spec.replace(task=seeded)):
+        study = Study(Subject.of(build(spec)))
+        assert study.population("any", lambda subject, batch: None).on.endswith("inputs of the test set")
+        assert len(batch_of(study.subject, None)) < 49

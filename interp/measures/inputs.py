@@ -70,4 +70,6 @@ def _token(task: Task, one: Any) -> int:
 
 def batch_of(subject: Subject, given: Inputs | None, split: str = "test", most: int | None = None) -> Batch:
     """Return the given inputs, or else the default ones of a split (see populations.usual), at most `most` of them."""
-    return usual(subject.task, split).batch[slice(0, most)] if given is None else as_batch(subject, given)
+    if given is not None:
+        return as_batch(subject, given)
+    return usual(subject.task, split, fixed=subject.own_split).batch[slice(0, most)]

@@ -360,4 +360,4 @@ def has_mlp(block: Any) -> bool:
 
 def data(subject: Subject, split: str, n: int = 1000) -> Batch:
     """Return the default inputs of a measure; see populations.usual."""
-    return usual(subject.task, split, n).batch
+    return usual(subject.task, split, n, fixed=subject.own_split).batch

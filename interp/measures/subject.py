@@ -137,6 +137,13 @@ class Subject:
         """Return the model's parameters in float64."""
         return {name: parameter.detach().double().cpu() for name, parameter in self.model.named_parameters()}
 
+    @property
+    def own_split(self) -> bool:
+        """Whether the task's fixed data sets are this model's: interp made it, or the user's task or seed says so."""
+        if isinstance(self.model, TaskModel) and (self.model.spec.origin or "engine" in self.model.summary):
+            return True
+        return bool(self.task.data_seed) or not type(self.task).__module__.startswith("interp.")
+
     # ------------------------------------------------------------ inputs, outputs, answers
 
     @property

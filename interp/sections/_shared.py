@@ -98,7 +98,8 @@ def reference(study: Study, tested: Population) -> Population:
 
 
 def _reference(study: Study, n: int) -> Population:
-    return choose(study.task, lambda batch: None, Asked(inputs=n), split="train", exact=False)
+    fixed = study.subject.own_split
+    return choose(study.task, lambda batch: None, Asked(inputs=n), split="train", fixed=fixed, exact=False)
 
 
 def rows(study: Study, split: str) -> Batch:

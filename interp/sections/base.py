@@ -160,7 +160,8 @@ def _population(
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
     trial = study._trials[section] = _Trial(partial(work, study.subject))
-    study.populations[section] = choose(study.task, trial, asked, split=split, **dict(choice))
+    fixed = {"fixed": study.subject.own_split}
+    study.populations[section] = choose(study.task, trial, asked, split=split, **fixed | dict(choice))
     return study.populations[section]
 
 
@@ -183,7 +184,7 @@ class _Trial:
 
 
 def _data(study: Study, split: str) -> Batch:
-    return usual(study.task, split, study.asked.inputs or SAMPLED_ROWS).batch
+    return usual(study.task, split, study.asked.inputs or SAMPLED_ROWS, fixed=study.subject.own_split).batch
 
 
 def _features(study: Study) -> Mapping[str, Tensor]:
