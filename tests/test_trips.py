@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -195,9 +197,12 @@ def test_the_bar_names_the_engine(monkeypatch) -> None:
 def test_batches_specs_and_certificates_display_in_notebooks() -> None:
     model = interp.build("count01/minimal")
     batch = model.task.batch(torch.tensor([model.task.parse("[BOS]0110=")]))
-    ids = " ".join(map(str, batch.tokens[0].tolist()))
-    assert f">{ids}<" in batch._repr_html_()
-    assert f">{batch.labels[0]}<" in batch._repr_html_()
+    assert ">[BOS]0110=<" in batch._repr_html_()
+    assert ">5<" in batch._repr_html_()  # two 1s are not more than two 0s
+    assert repr(batch) == "Batch of 1 input of task count01: '[BOS]0110=' -> 5"
+    strange = replace(batch, tokens=batch.tokens + 99)
+    assert f"'{' '.join(map(str, strange.tokens[0].tolist()))}' -> 6" in repr(strange)  # ids of no token: as they are
+    assert pickle.loads(pickle.dumps(batch)).task is None
     assert "first 8 shown" in model.task.sample(9)._repr_html_()
     assert SPEC.id in SPEC._repr_html_()
     assert "&quot;count01&quot;" in SPEC._repr_html_()

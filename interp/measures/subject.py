@@ -27,6 +27,7 @@ from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import ON_META, InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.validation import check_batch, check_made, check_padding, check_tokens
+from interp.words import counted
 
 Value = TypeVar("Value")
 RECENT = 4
@@ -38,7 +39,7 @@ Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[
 """TransformerLens hooks (name, function), or a function from a slice of rows to hooks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Subject:
     """A HookedTransformer with a task.
 
@@ -104,6 +105,11 @@ class Subject:
         return cls(
             model, known, ids, output_ids_of(model.cfg.d_vocab_out, model.cfg.d_vocab, known, ids, outputs), padding
         )
+
+    def __repr__(self) -> str:
+        cfg = self.model.cfg
+        name = self.model.spec.id if isinstance(self.model, TaskModel) else "a HookedTransformer of your own"
+        return f"{name} on task {self.task.name}: {counted(cfg.n_layers, 'layer')} of {counted(cfg.n_heads, 'head')}"
 
     def remembering(self) -> Subject:
         """Return a copy that caches the last few results of `once`."""

@@ -99,8 +99,8 @@ class Task(ABC):
         own = vars(cls)
         if isinstance(sample := own.get("sample"), FunctionType):
             cls.sample = checked_sample(cls, sample)  # type: ignore[method-assign]
-        if isinstance(label := own.get("batch"), FunctionType) and not cls.__module__.startswith(f"{__package__}."):
-            cls.batch = checked_batch(label)  # type: ignore[method-assign]
+        if isinstance(label := own.get("batch"), FunctionType):
+            cls.batch = checked_batch(cls, label)  # type: ignore[method-assign]
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         for name in parameters:

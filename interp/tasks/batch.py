@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, of_type
+from interp.errors import InterpError, of_type, short
 from interp.views import view
 
 IGNORED = -100
@@ -20,7 +20,8 @@ IGNORED = -100
 class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
-    labels: one answer per row, or one per position (-1 where there is no answer), in the task's own units.
+    labels: one answer per row, or one per position (-1 where there is no answer), in the task's own units. task: the
+    task whose `sample` or `batch` made it, in whose words it is shown.
 
     Example:
 
@@ -28,15 +29,18 @@ class Batch:
         >>> batch = task.batch(task.encode(["101", "1"]).tokens)
         >>> batch.lengths.tolist(), batch.labels.tolist()  # an odd number of ones?
         ([4, 2], [False, True])
+        >>> batch
+        Batch of 2 inputs of task parity: '[CLS]101' -> no, '[CLS]1' -> yes
     """
 
     tokens: Int[Tensor, "rows length"]
     lengths: Int[Tensor, "rows"]
     labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
+    task: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isinstance(value, Tensor):
+        for name in ("tokens", "lengths", "labels"):
+            if not isinstance(value := getattr(self, name), Tensor):
                 raise InterpError(
                     f"{name} of a Batch must be a tensor, not {of_type(value)}; task.batch(tokens) makes a Batch"
                 )
@@ -50,26 +54,43 @@ class Batch:
         return len(self.tokens)
 
     def __getitem__(self, rows: slice | Tensor) -> Batch:
-        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows])
+        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows], self.task)
 
     def to(self, device: str | torch.device) -> Batch:
         return replace(
             self, tokens=self.tokens.to(device), lengths=self.lengths.to(device), labels=self.labels.to(device)
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"task": None}  # a task of one's own may not be picklable
+
+    def __repr__(self) -> str:
+        rows = [f"{text!r} -> {answer}" for text, answer in self._words(3)]
+        return f"{self._title}: {', '.join(rows)}{', ...' if len(self) > len(rows) else ''}"
+
     def _repr_html_(self) -> str:
-        """Show the first rows as token ids; `task.format` writes them as text."""
-        first = self[:8]
-        rows = [
-            (
-                " ".join(map(str, tokens[:length])),
-                length,
-                label if isinstance(label, bool | int) else " ".join(map(str, label)),
-            )
-            for tokens, length, label in zip(first.tokens.tolist(), first.lengths.tolist(), first.labels.tolist())
-        ]
-        more = f", the first {len(first)} shown" if len(self) > len(first) else ""
-        return view(f"Batch of {len(self):,} rows{more}", rows, ("token ids", "length", "label"))
+        """Show the first rows in the task's words, or as token ids if the task is unknown."""
+        shown = self._words(8)
+        more = f", the first {len(shown)} shown" if len(self) > len(shown) else ""
+        return view(self._title + more, shown, ("input", "answer"))
+
+    @property
+    def _title(self) -> str:
+        of = "" if self.task is None else f" of task {self.task.name}"
+        return f"Batch of {len(self):,} input{'s' * (len(self) != 1)}{of}"
+
+    def _words(self, n: int) -> list[tuple[str, str]]:
+        """Return the first inputs and their answers as text."""
+        first, task = self[:n], self.task
+        rows = [tokens[: int(length)].tolist() for tokens, length in zip(first.tokens, first.lengths)]
+        try:
+            classes = task.classes(first)
+            if task.readout != "all":
+                classes = classes.gather(1, find_positions(task, first.tokens, task.readout)[:, None])
+            answers = [[task.word(c) for c in row if c != IGNORED] for row in classes.tolist()]
+            return [(short(task.format(row)), short(" ".join(answer))) for row, answer in zip(rows, answers)]
+        except (AttributeError, InterpError, LookupError):  # no task, or no longer its inputs
+            return [(" ".join(map(str, row)), str(label)) for row, label in zip(rows, first.labels.tolist())]
 
 
 @dataclass(frozen=True)
