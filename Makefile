@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
-LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py looks.py subject.py any_model.py ablation.py components.py edges.py interventions.py patching.py)
+LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py head_types.py subject.py public.py ablation.py components.py edges.py interventions.py patching.py)
 
 # What linear algebra decides: constructions, theory, forward passes, engines and solvers.
 CPU_TESTS := $(addprefix tests/constructions/test_,memorization_capacity.py memorization_corollary2.py \

@@ -109,7 +109,8 @@ COVERED = {
     "constructions/histogram_counting_direction constructions/histogram_dot_inventory constructions/histogram_linear",
     "tests/constructions/test_languages_values.py": "constructions/languages_first constructions/languages_one "
     "constructions/languages_palindrome constructions/languages_palindrome_mirror constructions/languages_parts",
-    "tests/measures/test_hypothesis_test.py": "measures/hypothesis_places measures/interchange measures/scrubbing",
+    "tests/measures/test_public.py": "measures/logit_lens",
+    "tests/measures/test_hypothesis_scores.py": "measures/interchange measures/scrubbing",
     "tests/measures/test_languages.py": "theory/languages",
     "tests/mechanisms/test_quantities.py": "mechanisms/__init__ mechanisms/quantities_counts "
     "mechanisms/quantities_order mechanisms/quantities_steps",

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.any_model import from_model as from_model
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import HeadOutputs as HeadOutputs
 from interp.measures.outputs import check_layer, read_positions
@@ -65,16 +64,17 @@ class HeadMetrics(Table):
     def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> go.Figure:
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
         from interp.report import figures as draw
+        from interp.report.figures_heads import METRICS
 
-        if metric not in draw.METRICS:
-            raise InterpError(one_of("metric", metric, draw.METRICS))
+        if metric not in METRICS:
+            raise InterpError(one_of("metric", metric, METRICS))
         if self["size"].max() > 2:
             return draw.metrics_by_size(self.table)
         if self["size"].max() == 2:
             order = list(dict.fromkeys(head for group in self["heads"] for head in group))
             return draw.heads_heatmap(self.table, metric, order)
         named = self.table.assign(head=[f"head {group[0]}" for group in self["heads"]])
-        return draw.bars(named, "head", metric, y_title=draw.METRICS[metric])
+        return draw.bars(named, "head", metric, y_title=METRICS[metric])
 
 
 def head_metrics(

@@ -1,7 +1,7 @@
 """Outputs of heads at the read positions, and each head's contribution to the logits.
 
 Zsámboki et al. 2025, section 5.1. A head's output O_i is hook_z; its contribution to the logit of token t is
-O_i w_{i,t} with w = W_O W_U. `head_outputs` is for models of a known task, `from_model` for any HookedTransformer.
+O_i w_{i,t} with w = W_O W_U.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None)
     n_out = subject.columns(model.unembed.b_U).shape[0]
     if 8 * len(where) * len(weights) * n_out > _LARGEST:
         raise UnsupportedError(
-            f"{len(where)} reads x {len(weights)} heads x {n_out} outputs do not fit in memory; use fewer inputs, one "
-            "layer, or measures.any_model.from_model with two outputs"
+            f"{len(where)} reads x {len(weights)} heads x {n_out} outputs do not fit in memory; use fewer inputs, "
+            "or one layer"
         )
     final, norm = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", final_scale(model)
     names = [f"blocks.{i}.attn.hook_z" for i in layers]

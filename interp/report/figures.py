@@ -2,12 +2,11 @@
 
 from interp.report.figures_answers import error_by_difference, error_frontier, logit_distributions
 from interp.report.figures_curves import bars, history, lines, scatter
-from interp.report.figures_heads import METRICS, attention_ratios, heads_heatmap, intervention_curve, metrics_by_size
+from interp.report.figures_heads import attention_ratios, heads_heatmap, intervention_curve, metrics_by_size
 from interp.report.figures_matrices import circuit, heatmap
 from interp.report.figures_planes import head_plane, head_planes_grid
 
 __all__ = [
-    "METRICS",
     "attention_ratios",
     "bars",
     "circuit",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closeness import close
 from standins import NAMES, read_of, standin
 
 import interp
@@ -55,11 +56,11 @@ def test_the_logit_lens_by_hand(name: str) -> None:
     for stage, hook in (("embedding", "blocks.0.hook_resid_pre"), ("layer 0", "blocks.0.hook_resid_post")):
         by_hand = subject.columns(model.unembed(norm(where.pick(cache[hook])[:, None])))[:, 0]
         lens = found.logits[found.stages.index(stage)]
-        torch.testing.assert_close(lens, by_hand.double(), rtol=1e-4, atol=1e-4)
+        close(lens, by_hand, atol=1e-4)
     last = found.to_frame().iloc[-1]
     assert last["agrees"] == 1
     assert last["accuracy"] == pytest.approx(subject.accuracy(batch))
-    torch.testing.assert_close(found.logits[-1], subject.logits(batch).double(), rtol=1e-4, atol=1e-4)
+    close(found.logits[-1], subject.logits(batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +76,7 @@ def test_attention_patterns_are_those_of_the_model_without_padding(name: str) ->
         assert len(own) == subject.model.cfg.n_layers * subject.model.cfg.n_heads * n * n
         last = own[(own["layer"] == subject.model.cfg.n_layers - 1) & (own["head"] == 0)]["weight"].to_numpy()
         pattern = cache["pattern", subject.model.cfg.n_layers - 1][row, 0, :n, :n]
-        np.testing.assert_allclose(last, pattern.numpy().ravel(), atol=1e-5)
+        close(last, pattern.flatten(), atol=1e-5)
     assert found.plot(1).data[0].x[0].endswith("(0)")
 
 
@@ -125,7 +126,7 @@ def test_singular_values_of_named_matrices() -> None:
     model = interp.load("histogram/dot")
     for name, matrix in (("W1", model.unembed.W_in), ("embedding", model.embed.W_E)):
         found = interp.singular_values(model, name)
-        np.testing.assert_allclose(found["value"], np.linalg.svd(matrix.detach().numpy())[1], rtol=1e-4)
+        close(found["value"], np.linalg.svd(matrix.detach().numpy())[1], atol=1e-4)
     with pytest.raises(InterpError, match="unknown matrix 'MLP 0 in'; known: "):
         interp.singular_values(model, "MLP 0 in")
 
