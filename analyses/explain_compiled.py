@@ -1,14 +1,14 @@
-"""Does interp.explain read the programs of compiled models, whose circuits are known, and only what is in them?
+"""Are the programs of compiled models, whose circuits are known, read out of their weights, and nothing else?
 
 python analyses/explain_compiled.py --out out/explain_compiled [--quick | --smoke]
 python analyses/explain_compiled.py 1000-1199 --out out/others
 
 Compiles one random program for each seed (interp.programs.generate: 1 to 4 layers of 1 to 3 heads, with and without
-MLPs, causal and not, with padding and marks), adds decoys and rotates the residual stream, and explains the model. A
-model counts as read if the program of the parts gives 99% of its answers. For each part that is said to be used, the
-table compares how its variable divides the positions of all inputs with the truth, where the true variable matters
-(where another of its values would change an answer): the same; equivalent (values with the same effect are one); or
-wrong (all else). For each true part that is said not to be used, the model runs with these parts at their means. Full:
+MLPs, causal and not, with padding and marks), adds decoys and rotates the residual stream, and decompiles the model. A
+model is explained if the program of its parts gives 99% of its answers, and of each frequent one. For each part that is
+used, the table compares how its variable divides the positions of inputs with the truth, where the true variable
+matters (where another of its values would change an answer): the same; equivalent (values with the same effect are
+one); or wrong (all else). If true parts are said not to be used, the model runs with all of them at their means. Full:
 seeds 0 to 199; quick: the first 40; smoke: two small ones.
 """
 
@@ -25,8 +25,12 @@ from shared.compiled_truth import STAYS, partition, removed
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
+from interp.measures.subject import Subject
+from interp.populations import joined
+from interp.programs.decompile import Decompiler
 from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head, Program
+from interp.programs.running import Running
 from interp.programs.task import ProgramTask
 from interp.report import Report
 from interp.report.script import Arguments, run
@@ -34,6 +38,8 @@ from interp.report.script import Arguments, run
 DECOYS = 4
 COMPARED = 1000
 """Inputs on which variables are compared."""
+SHARE = 0.99
+"""Least share of the model's answers, and of each frequent answer, that an explanation gives."""
 GOOD = ("same", "equivalent")
 
 
@@ -47,11 +53,18 @@ class Reading:
     program: Program | None
 
 
+@torch.no_grad()
 def read(model: TaskModel) -> Reading:
-    """Explain a model."""
-    found = interp.explain(model)
-    used = frozenset(part.part for part in found.parts if part.status not in ("cut", "not used"))
-    return Reading("answers only" if found.found else "none", float("nan"), used, None)
+    """Read the program of the parts, on all inputs."""
+    found = Decompiler(Running.of(Subject.of(model), joined(model.task, list(model.task.inputs()))))
+    found.run()
+    program = found.program()
+    used = frozenset(role.part for role in found.roles.values() if role.status != "not used")
+    if program is None:
+        return Reading("in part", 0.0, used, None)
+    kept = found.alone(program)
+    level = "explained" if min(kept.share, kept.least) >= SHARE else "in part"
+    return Reading(level, kept.share, used, program)
 
 
 def seeds(arguments: Arguments) -> range:

@@ -13,8 +13,8 @@ from interp.architecture.task_model import TaskModel
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask
 
-SAME = 1e-6
-"""Weights that differ by less are equal."""
+SAME = 1e-5
+"""Weights that differ by less are equal: a model may have been read in float32."""
 TRIED = 12
 """Most values that are put in the place of a variable."""
 STAYS = 0.999
@@ -49,7 +49,8 @@ def matters(task: ProgramTask, name: str, tokens: Int[Tensor, "rows length"]) ->
     there, right = task.batch(tokens).attention_mask, answers(task, tokens)
     made = task.program.run(tokens)[name]
     found = torch.zeros_like(there)
-    values = torch.unique((made[there] / SAME).round(), dim=0) * SAME
+    each = labels(made[there])
+    values = torch.stack([made[there][each == one][0] for one in each.unique()])
     some = torch.randperm(len(values), generator=torch.Generator().manual_seed(0))[:TRIED]
     for place in range(tokens.shape[1]):
         for value in values[some]:
@@ -60,8 +61,14 @@ def matters(task: ProgramTask, name: str, tokens: Int[Tensor, "rows length"]) ->
 
 
 def labels(points: Float[Tensor, "points d"]) -> Int[Tensor, "points"]:
-    """A number for each point, the same for equal points."""
-    return torch.unique((points / SAME).round(), dim=0, return_inverse=True)[1]
+    """A number for each point, the same for points that are equal up to SAME: along two random directions."""
+    random = torch.Generator().manual_seed(0)
+    found = []
+    for numbers in (points.double() @ torch.randn(points.shape[1], 2, generator=random, dtype=torch.float64)).T:
+        order = numbers.argsort()
+        jumps = (numbers[order].diff() > SAME).long().cumsum(0)
+        found.append(torch.zeros_like(order).scatter(0, order[1:], jumps))
+    return torch.stack(found, 1).unique(dim=0, return_inverse=True)[1]
 
 
 def known(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from shared.compiled_truth import known, matters, partition, removed
+from shared.compiled_truth import known, labels, matters, partition, removed
 
 import interp
 from interp.programs.language import NEVER, Head, Linear, Program, Table
@@ -39,6 +39,12 @@ def test_true_merged_split_and_wrong() -> None:
     assert read(tuple(range(9))) == "finer"
     assert read((0, 0, 0, 1, 1, 1, 2, 2, 2)) == "other"
     assert partition(TASK, "head 0.0", TASK.program, TOKENS) == "same"
+
+
+def test_points_are_equal_up_to_rounding() -> None:
+    points = torch.tensor([[0.2, 0.8], [0.3, 0.7], [0.2 + 1e-6, 0.8 - 1e-6], [0.3, 0.7]], dtype=torch.float64)
+    found = labels(points).tolist()
+    assert found[0] == found[2] != found[1] == found[3]
 
 
 def test_what_is_known() -> None:
