@@ -155,7 +155,8 @@ def _check_source(source: object) -> None:
     """Raise InterpError for anything except a model, or the name or path of one."""
     if not isinstance(source, (str, Path, HookedTransformer, Subject)):
         hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
-        hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
+        if is_bridge(source) or isinstance(source, torch.nn.Module):
+            hint = "; convert it first: interp.load(it, task=...)"
         raise InterpError(
             f"expected a model, got {of_type(source)}: pass a name such as 'count01/paper', a path, or a model{hint}"
         )

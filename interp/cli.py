@@ -374,7 +374,7 @@ def certify(
     method = certification(subject)
     if options:
         typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)
-        _print(options_table(method), format)
+        _print(options_table(method, subject.task), format)
         return
     if evidence is not None:
         check_path(evidence)  # fail before the computation if the file cannot be written

@@ -199,7 +199,7 @@ def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> No
         (["analyze", "count01/papr"], "count01/paper"),
         (["analyze", "nowhere.safetensors"], "nowhere.safetensors"),
         (["analyze", "count01/paper", "-o", "no/such/folder/r.html"], "the folder no/such/folder does not exist"),
-        (["certify", "count01/paper", "--box", "tset"], "unknown split of task count01 'tset'"),
+        (["certify", "count01/paper", "--box", "tset"], "unknown box of task count01 'tset'"),
         (
             ["certify", "count01/paper", "--seconds", "3"],
             "count box: unknown option '--seconds'; known: --box, --question",

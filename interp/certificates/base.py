@@ -6,7 +6,7 @@ A method is registered with the fields of a spec that it supports (see scope.py)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -141,7 +141,8 @@ class Method:
     other_task(task): the reason why it does not apply to a task, or None. why_not(model): the same for a model.
     run(model, **options): make the certificate. stranger: why_not and run for external models (Subjects), if supported.
     takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. lists:
-    whether it evaluates inputs one by one; methods that bound many inputs at once are tried first.
+    whether it evaluates inputs one by one; methods that bound many inputs at once are tried first. names: for a task,
+    the names that an option accepts.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Method:
     takes: Takes | None
     lists: bool = False
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
+    names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {}
 
     def of_subject(self, subject: Subject, **options: Any) -> Certificate:
         """Certify any model with a task. Raises UnsupportedError if the method supports only task models."""
@@ -175,11 +177,12 @@ def register_method(
     takes: Takes | None,
     lists: bool = False,
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
+    names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {},
 ) -> Callable[..., Any]:
     """Decorator: register a function from a model (and options) to a Certificate as a method."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists, stranger)
+        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists, stranger, names)
         return run
 
     return add

@@ -84,7 +84,14 @@ def as_box(task: Task, box: CountBox | str | None) -> CountBox:
     """Convert a box, a split's name, "cube" (0..200 each), or None (the last split's domain) to a box."""
     if isinstance(box, CountBox):
         return box
+    if box is not None and box not in (known := boxes(task)["box"]):
+        raise InterpError(one_of(f"box of task {task.name}", box, known))
     return CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else count_box(task, box)
+
+
+def boxes(task: Task) -> dict[str, tuple[str, ...]]:
+    """Return the names that the option box accepts."""
+    return {"box": (*task.count_ranges, "cube")}
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class Bounds:
         return self.known[query]
 
 
-@register_method("count box", undeclared, refusal, TAKES)
+@register_method("count box", undeclared, refusal, TAKES, names=boxes)
 def certify_box(
     model: TaskModel,
     box: CountBox | str | None = None,

@@ -16,6 +16,7 @@ import pandas as pd
 from interp.budget import SEED_LIMIT
 from interp.certificates.base import Method
 from interp.errors import InterpError, one_of, quoted, short
+from interp.tasks import Task
 
 WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}
 
@@ -26,12 +27,13 @@ def options_of(method: Method) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in found.items() if name not in ("model", "progress")}
 
 
-def options_table(method: Method) -> pd.DataFrame:
-    """Return a table with one row per option: its spelling, its accepted values and its default."""
+def options_table(method: Method, task: Task) -> pd.DataFrame:
+    """Return a table with one row per option: its spelling, its accepted values for a task, and its default."""
+    names = method.names(task)
     rows = [
         {
             "option": f"--{name.replace('_', '-')}",
-            "takes": " or ".join(_takes(one)),
+            "takes": " or ".join([*map(repr, names[name])] if name in names else _takes(one)),
             "default": "" if one.default is None else str(one.default),
         }
         for name, one in options_of(method).items()

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import interp
+from interp.certificates import method_for
 from interp.certificates.count_boxes import Sweep, _interval, sweep
 from interp.certificates.count_rounding import logit_error
+from interp.certificates.options import options_table
 from interp.constructions.count01_minimal import minimal
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, CountBox
@@ -168,5 +170,8 @@ def test_where_counts_do_not_decide_there_is_no_certificate() -> None:
 def test_bad_boxes_are_one_sentence() -> None:
     with pytest.raises(InterpError, match=r"range of n1 is 5\.\.3"):
         CountBox((0, 1), (5, 3), (0, 1))
-    with pytest.raises(InterpError, match="unknown split of task count01 'tset'"):
+    with pytest.raises(InterpError, match="unknown box of task count01 'tset'; known: train, validation, test, cube"):
         interp.certify("count01/paper", box="tset")
+    model = interp.build("count01/minimal")
+    takes = options_table(method_for(model), model.task).set_index("option")["takes"]
+    assert takes["--box"] == "'train' or 'validation' or 'test' or 'cube'"

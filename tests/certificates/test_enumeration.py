@@ -292,3 +292,20 @@ def test_outputs_that_are_not_finite_are_no_answer_anywhere(majority: Task, valu
     found = enumeration.certify_subject(subject)
     assert found.accuracy == accuracy(subject).accuracy == subject.accuracy(next(majority.inputs())) == 0
     assert "the answer at position 5 is none, for its outputs are not finite, right is 0" in str(found)
+
+
+def test_the_float64_copy_of_a_model_with_a_norm_has_no_bfloat16_left(majority: Task) -> None:
+    """Its norms kept the format of their config, and margins seemed to differ by less than they do."""
+    layer = Layer(n_heads=2, d_head=4, norm="pre", mlp=MLP(d_mlp=8))
+    fields = {"task": majority.ref, "d_model": 8, "layers": (layer,), "readout_at": "last", "final_norm": "layer_norm"}
+    model = TaskModel(ModelSpec(**fields, dtype="bfloat16"), majority, seed=1)
+    exact = TaskModel(
+        ModelSpec(**fields, dtype="float64"), majority, {n: p.double() for n, p in model.named_parameters()}
+    )
+    batch = next(majority.inputs())
+    lead = [
+        (2 * batch.labels - 1) * one.read(batch.tokens).detach().double().diff(dim=-1)[:, 0] for one in (model, exact)
+    ]
+    difference = float((lead[0] - lead[1]).abs().max())
+    assert difference > 1e-4
+    assert enumeration._difference(Subject.of(model), 32, 32) >= difference - 1e-9
