@@ -229,12 +229,6 @@ def expressed(
     cfg: Any = model.cfg
     with torch.no_grad():
         tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    if token_ids is not None:
-        tensors["embed.W_E"] = tensors["embed.W_E"][token_ids]
-    if output_ids is not None:
-        every_id = with_others(output_ids, cfg.d_vocab_out, task)
-        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, every_id]
-        tensors["unembed.b_U"] = tensors["unembed.b_U"][every_id]
     layers = []
     for index in range(cfg.n_layers):
         at = f"blocks.{index}."
@@ -242,23 +236,50 @@ def expressed(
             _neutral_norm(cfg, tensors, at + part)
         layers.append(_layer(cfg, at, tensors))
     _neutral_norm(cfg, tensors, "ln_final")
-    n_out = tensors["unembed.W_U"].shape[1]
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=cfg.d_model,
+    made = in_task_order(
+        tensors,
+        task,
+        token_ids,
+        output_ids,
         direction=cfg.attention_dir,
         layers=tuple(layers),
-        **_positions(cfg, tensors),
         final_norm=FINAL[cfg.normalization_type],
+        **_positions(cfg, tensors),
+    )
+    _check_same(model, made, token_ids, None if output_ids is None else with_others(output_ids, cfg.d_vocab_out, task))
+    return made
+
+
+def in_task_order(
+    tensors: dict[str, Tensor],
+    task: Task,
+    token_ids: Int[Tensor, "d_vocab"] | None,
+    output_ids: Int[Tensor, "n_out"] | None,
+    **fields: Any,
+) -> TaskModel:
+    """Build the task model of these weights, with embedding and readout in the task's order.
+
+    fields: the fields of its spec that neither the task nor the readout determine.
+    """
+    if token_ids is not None:
+        tensors["embed.W_E"] = tensors["embed.W_E"][token_ids]
+    n_out = tensors["unembed.W_U"].shape[1]
+    if output_ids is not None:
+        every_id = with_others(output_ids, n_out, task)
+        tensors["unembed.W_U"], n_out = tensors["unembed.W_U"][:, every_id], len(every_id)
+        tensors["unembed.b_U"] = tensors["unembed.b_U"][every_id]
+    spec = ModelSpec(
+        task=task.ref,
+        d_model=tensors["embed.W_E"].shape[1],
         readout="scalar" if n_out == 1 and task.decision is None else "linear",
         decision=task.decision or ("sigmoid" if n_out == 1 else "argmax"),
         readout_at=task.readout,
         n_out=None if n_out in (1, task.n_out) else n_out,
         dtype=DTYPES[tensors["embed.W_E"].dtype],
+        **fields,
     )
     made = TaskModel(spec, task, tensors)
     made.ids_before = (token_ids, output_ids)
-    _check_same(model, made, token_ids, None if output_ids is None else every_id)
     return made
 
 

@@ -37,7 +37,6 @@ class Source:
 class Layers:
     """Blocks that a TransformerLens config cannot express: fields of a ModelSpec, and weights under interp's names."""
 
-    d_model: int
     layers: tuple[Layer, ...]
     causal: bool
     final_norm: bool
@@ -129,46 +128,31 @@ class Config:
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         self.where, self.fields = where, fields
 
-    def size(self, *names: str, default: int | None = None) -> int:
-        """Return the first of these settings that is set. Raises CheckpointError unless it is a positive integer."""
+    def _first(self, names: tuple[str, ...], default: Any, fits: Callable[[Any], bool], kind: str) -> Any:
+        """Return the first of these settings that is set. Raises CheckpointError unless it is of this kind."""
         for name in names:
-            value = self.fields.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**7:
-                raise CheckpointError(f"{self.where}: {name} = {short(value)} must be a positive integer")
-            return value
-        if default is None:
-            raise CheckpointError(f"{self.where}: its config lacks {names[0]}")
-        return default
-
-    def number(self, *names: str, default: float) -> float:
-        """Return the first of these settings that is set. Raises CheckpointError unless it is a positive number."""
-        for name in names:
-            value = self.fields.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
-                raise CheckpointError(f"{self.where}: {name} = {short(value)} must be a positive number")
-            return float(value)
-        return default
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.fields.get(name, default)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise CheckpointError(f"{self.where}: {name} = {short(value)} must be true or false")
-        return value
-
-    def word(self, *names: str, default: str) -> str:
-        for name in names:
-            value = self.fields.get(name)
-            if value is not None:
-                if not isinstance(value, str):
-                    raise CheckpointError(f"{self.where}: {name} = {short(value)} must be a word")
+            if (value := self.fields.get(name)) is not None:
+                if not fits(value):
+                    raise CheckpointError(f"{self.where}: {name} = {short(value)} must be {kind}")
                 return value
         return default
+
+    def size(self, *names: str, default: int | None = None) -> int:
+        found = self._first(names, default, lambda v: type(v) is int and 1 <= v <= 10**7, "a positive integer")
+        if found is None:
+            raise CheckpointError(f"{self.where}: its config lacks {names[0]}")
+        return int(found)
+
+    def number(self, *names: str, default: float) -> float:
+        return float(
+            self._first(names, default, lambda v: type(v) in (int, float) and 0 < v < 1e30, "a positive number")
+        )
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self._first((name,), default, lambda v: isinstance(v, bool), "true or false"))
+
+    def word(self, *names: str, default: str) -> str:
+        return str(self._first(names, default, lambda v: isinstance(v, str), "a word"))
 
     def refuse(self, **unset: Any) -> None:
         """Raise CheckpointError if a field has any value except its neutral one."""

@@ -11,12 +11,11 @@ import torch
 
 from interp._lens import HookedTransformer
 from interp.architecture.comparison import Comparison, compare, runs
-from interp.architecture.stock import read_config, stock_model, with_others
+from interp.architecture.stock import in_task_order, read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError
 from interp.measures.subject import output_ids_of, token_ids_of
 from interp.readers import Reading, read
-from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 
 
@@ -102,33 +101,17 @@ def task_model(
     reading: Reading, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
 ) -> TaskModel:
     """Build the task model of a reading with blocks, with embedding and readout in the task's order."""
-    blocks, tensors = reading.blocks, dict(reading.tensors)
+    blocks, n_tokens, n_out = reading.blocks, len(reading.tensors["embed.W_E"]), reading.tensors["unembed.W_U"].shape[1]
     assert blocks is not None
-    ids = token_ids_of(len(tensors["embed.W_E"]), task, tokens)
-    columns = output_ids_of(tensors["unembed.W_U"].shape[1], len(tensors["embed.W_E"]), task, ids, outputs)
-    if ids is not None:
-        tensors["embed.W_E"] = tensors["embed.W_E"][ids]
-    if columns is not None:
-        every_id = with_others(columns, tensors["unembed.W_U"].shape[1], task)
-        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, every_id]
-        tensors["unembed.b_U"] = tensors["unembed.b_U"][every_id]
-    n_out = tensors["unembed.W_U"].shape[1]
-    decision = task.decision or ("sigmoid" if n_out == 1 else "argmax")
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=blocks.d_model,
+    ids = token_ids_of(n_tokens, task, tokens)
+    return in_task_order(
+        dict(reading.tensors),
+        task,
+        ids,
+        output_ids_of(n_out, n_tokens, task, ids, outputs),
         direction="causal" if blocks.causal else "bidirectional",
         layers=blocks.layers,
         positions="none" if blocks.max_length is None else "learned",
         max_length=blocks.max_length,
         final_norm="layer_norm" if blocks.final_norm else "none",
-        readout="scalar" if n_out == 1 and task.decision is None else "linear",
-        readout_bias=True,
-        decision=decision,
-        readout_at=task.readout,
-        n_out=None if n_out in (1, task.n_out) else n_out,
-        dtype="float64" if tensors["embed.W_E"].dtype == torch.float64 else "float32",
     )
-    made = TaskModel(spec, task, tensors)
-    made.ids_before = (ids, columns)
-    return made

@@ -95,7 +95,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     ends, length, notes = _ends(weights, d, given)
     if not causal and "causal" not in given:
         notes.append("Attention is assumed to be bidirectional; config={'causal': True} changes this.")
-    blocks = Layers(d, tuple(layers), causal, final, length)
+    blocks = Layers(tuple(layers), causal, final, length)
     fields = {
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]
         "act_fn": word, "norm_first": first, "causal": causal,
