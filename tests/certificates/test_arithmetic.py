@@ -34,12 +34,12 @@ LONG = np.longdouble
 assert np.finfo(LONG).nmant >= 63, "the reference needs 80-bit numbers"
 
 
-@numba.njit(cache=False)
+@numba.njit(cache=True)
 def numba_exp(x: np.ndarray) -> np.ndarray:
     return np.exp(x)
 
 
-@numba.njit(cache=False, fastmath=True)
+@numba.njit(cache=True, fastmath=True)
 def numba_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.zeros(len(a), a.dtype)
     for row in range(len(a)):

@@ -532,4 +532,4 @@ def _entry_point(sources: str) -> Any:
     return walk
 
 
-walk = _entry_point(sources())
+walk = _entry_point(sources(__name__))

@@ -1,21 +1,28 @@
 """The key of the compiled code on disk.
 
-numba recompiles a function only if the function's own file changed. So a hash of all files enters each compiled
-function as a captured value, which is part of numba's cache key.
+numba recompiles a function only if the function's own file changed. So a hash of its module, of all compiled code that
+this imports, and of the layouts of its arguments enters each compiled function as a captured value, which is part of
+numba's cache key.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 
+ROOT = Path(__file__).parents[3]
+IMPORT = re.compile(r"^from (interp\.training\.compiled\.\w+) import", re.MULTILINE)
+
 
 @cache
-def sources() -> str:
-    """Return the SHA-256 of all files with compiled code or its array layouts."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem != "shell" and not path.stem.endswith("_engine"):  # these files only call compiled code
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+def sources(module: str) -> str:
+    """Return the SHA-256 of a module, of those in this folder that it imports, directly or not, and of all layouts."""
+    texts: dict[str, str] = {}
+    left = [module, *(f"{__package__}.{path.stem}" for path in Path(__file__).parent.glob("*layout.py"))]
+    while left:
+        if (name := left.pop()) not in texts:
+            texts[name] = (ROOT / name.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+            left += IMPORT.findall(texts[name])
+    return hashlib.sha256("".join(texts[name] for name in sorted(texts)).encode()).hexdigest()

@@ -385,4 +385,4 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
     return logits, train
 
 
-logits, train = _entry_points(sources())
+logits, train = _entry_points(sources(__name__))

@@ -310,4 +310,4 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
     return answers, train
 
 
-answers, train = _entry_points(sources())
+answers, train = _entry_points(sources(__name__))

@@ -141,4 +141,4 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
     return accuracy, train
 
 
-accuracy, train = _entry_points(sources())
+accuracy, train = _entry_points(sources(__name__))

@@ -36,6 +36,8 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32),
 NEEDS_NUMBA = "the compiled loop needs numba: pip install numba"
 """The only refusal that installing a package resolves."""
 
+FOLDER = "interp.training.compiled."
+
 PATIENCE = 1.5
 """Seconds after which a message says that code is being compiled; cached code loads faster."""
 
@@ -73,7 +75,7 @@ class CompiledEngine(Engine):
         recipe = spec.training
         samples = recipe.samples_per_epoch or len(task.dataset("train"))
         steps = recipe.epochs * -(-samples // recipe.batch_size) * models
-        return steps * cls.saved_seconds > cls.compile_seconds or _mark(cls.name, spec.dtype).exists()
+        return steps * cls.saved_seconds > cls.compile_seconds or _mark(cls.name, cls.loop, spec.dtype).exists()
 
     @staticmethod
     def cannot_run(device: torch.device) -> str | None:
@@ -107,7 +109,7 @@ class CompiledEngine(Engine):
     @property
     def compiled(self) -> Any:
         """The module of the compiled code, imported on first use because it imports numba."""
-        return import_module(f"interp.training.compiled.{self.loop}")
+        return import_module(FOLDER + self.loop)
 
     @contextmanager
     def workspace(self, rows: int) -> Iterator[Any]:
@@ -143,7 +145,7 @@ class CompiledEngine(Engine):
         told.daemon = True
         told.start()
         try:
-            with _one_process(self.name, self.kind.name):
+            with _one_process(_mark(self.name, self.loop, self.kind.name)):
                 self.touch()
         finally:
             told.cancel()
@@ -194,19 +196,19 @@ def no_subnormals() -> Iterator[None]:
         torch.set_flush_denormal(was_on)
 
 
-def _mark(engine: str, dtype: str) -> Path:
+def _mark(engine: str, loop: str, dtype: str) -> Path:
     """Return the path of a file that exists once this version of the engine is compiled on this machine.
 
     It is in the folder of numba's compiled code, so that both are deleted together.
     """
     kept = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__")
-    return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources()[:16]}.compiled"
+    return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources(FOLDER + loop)[:16]}.compiled"
 
 
 @contextmanager
-def _one_process(engine: str, dtype: str) -> Iterator[None]:
+def _one_process(mark: Path) -> Iterator[None]:
     """Let one process at a time into this context. The system releases the lock if its process dies."""
-    lock = FileLock(_mark(engine, dtype).with_suffix(".lock"), mode=0o644)
+    lock = FileLock(mark.with_suffix(".lock"), mode=0o644)
     try:
         lock.acquire()
     except OSError:  # the folder is not writable: processes compile in parallel
@@ -215,6 +217,6 @@ def _one_process(engine: str, dtype: str) -> Iterator[None]:
     try:
         yield
         with suppress(OSError):
-            _mark(engine, dtype).touch()
+            mark.touch()
     finally:
         lock.release()

@@ -41,7 +41,7 @@ def still() -> Still:
 
 @pytest.fixture(autouse=True)
 def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "_mark", lambda engine, dtype: tmp_path / f"{engine}-{dtype}.compiled")
+    monkeypatch.setattr(shell, "_mark", lambda engine, loop, dtype: tmp_path / f"{engine}-{dtype}.compiled")
 
 
 def test_auto_compiles_where_that_saves_more_than_it_takes(tmp_path: Path) -> None:

@@ -13,47 +13,67 @@ from closeness import close
 from numba import njit
 
 from interp.training.compiled import elementary, products, shuffles, vectors
+from interp.training.compiled.cache import sources
 from interp.training.compiled.layout import aligned
 
 DTYPES = (np.float32, np.float64)
 
 
-@njit
-def apply_exp(a: Any, out: Any) -> None:
-    for at in range(0, a.size, vectors.lanes_of(a)):
-        vectors.store(out, at, elementary.exp(vectors.load(a, at)))
+def compiled(code: str) -> tuple[Any, ...]:
+    """Compile once and cache on disk; `code` is part of the cache key."""
+
+    @njit(cache=True)
+    def apply_exp(a: Any, out: Any) -> None:
+        _ = code
+        for at in range(0, a.size, vectors.lanes_of(a)):
+            vectors.store(out, at, elementary.exp(vectors.load(a, at)))
+
+    @njit(cache=True)
+    def apply_log(a: Any, out: Any) -> None:
+        _ = code
+        for at in range(0, a.size, vectors.lanes_of(a)):
+            vectors.store(out, at, elementary.log(vectors.load(a, at)))
+
+    @njit(cache=True)
+    def apply_reductions(a: Any, out: Any) -> None:
+        _ = code
+        out[0] = vectors.total(vectors.load(a, 0))
+        vectors.store(out, 1, vectors.at_lane(a[0], 3))
+
+    @njit(cache=True)
+    def apply_store_totals(a: Any, out: Any) -> None:
+        _ = code
+        shuffles.store_totals(out, 1, vectors.load_tile(a, 0, 4, 1, a.shape[1], 4), False)
+
+    @njit(cache=True)
+    def apply_transpose(out: Any, a: Any, m: int, n: int) -> None:
+        _ = code
+        products.transpose(out, a, m, n)
+
+    @njit(cache=True)
+    def apply_multiply(out: Any, a: Any, b: Any, m: int, k: int, n: int, add: bool) -> None:
+        _ = code
+        products.multiply(out, a, b, m, k, n, add)
+
+    @njit(cache=True)
+    def apply_multiply_column(out: Any, column: int, a: Any, b: Any, row: int, m: int) -> None:
+        _ = code
+        products.multiply_column(out, column, a, b, row, m)
+
+    return (
+        apply_exp,
+        apply_log,
+        apply_reductions,
+        apply_store_totals,
+        apply_transpose,
+        apply_multiply,
+        apply_multiply_column,
+    )
 
 
-@njit
-def apply_log(a: Any, out: Any) -> None:
-    for at in range(0, a.size, vectors.lanes_of(a)):
-        vectors.store(out, at, elementary.log(vectors.load(a, at)))
-
-
-@njit
-def apply_reductions(a: Any, out: Any) -> None:
-    out[0] = vectors.total(vectors.load(a, 0))
-    vectors.store(out, 1, vectors.at_lane(a[0], 3))
-
-
-@njit
-def apply_store_totals(a: Any, out: Any) -> None:
-    shuffles.store_totals(out, 1, vectors.load_tile(a, 0, 4, 1, a.shape[1], 4), False)
-
-
-@njit
-def apply_transpose(out: Any, a: Any, m: int, n: int) -> None:
-    products.transpose(out, a, m, n)
-
-
-@njit
-def apply_multiply(out: Any, a: Any, b: Any, m: int, k: int, n: int, add: bool) -> None:
-    products.multiply(out, a, b, m, k, n, add)
-
-
-@njit
-def apply_multiply_column(out: Any, column: int, a: Any, b: Any, row: int, m: int) -> None:
-    products.multiply_column(out, column, a, b, row, m)
+apply_exp, apply_log, apply_reductions, apply_store_totals, apply_transpose, apply_multiply, apply_multiply_column = (
+    compiled(sources("interp.training.compiled.counts"))  # which imports all of them
+)
 
 
 def random(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
