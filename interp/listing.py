@@ -12,8 +12,9 @@ import torch
 from interp.architecture.checkpoint import read_header
 from interp.architecture.parameters import parameter_shapes
 from interp.constructions import construct, registered_constructions
-from interp.errors import InterpError
+from interp.errors import InterpError, quoted
 from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, shipped_root, zoo_table
+from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task, registered_tasks
 
@@ -140,7 +141,7 @@ def list_tasks() -> pd.DataFrame:
                 "outputs": task.n_out if task else pd.NA,
                 "readout": kind.readout,
                 "splits": ", ".join(kind.splits),
-                "parameters": ", ".join(f"{key} = {value!r}" for key, value in kind.defaults.items()),
+                "parameters": ", ".join(f"{key} = {quoted(value)}" for key, value in kind.defaults.items()),
                 "about": (kind.__doc__ or "").strip().split("\n", 1)[0],
             }
         )

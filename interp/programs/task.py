@@ -70,7 +70,9 @@ class ProgramTask(Task):
     @property
     def describe(self) -> str:
         """One sentence that describes the task."""
-        return f"Give the answers of a program of {len(self.program.steps)} steps."
+        heads = sum(isinstance(step, Head) for step in self.program.steps)
+        maps = len(self.program.steps) - heads
+        return f"Give the answers that {heads} selections of tokens and {maps} maps of what they read determine."
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.program.steps)} steps, {self.program.constants} constants)"
