@@ -65,13 +65,14 @@ def reference() -> str:
     """One entry for each public name, in the order of the alphabet. Raises PluginError if one is undocumented."""
     import interp
 
-    bare = [name for name in interp.__all__ if not inspect.getdoc(getattr(interp, name))]
+    public = [*interp.__all__, *interp._RETURNED]
+    bare = [name for name in public if not inspect.getdoc(getattr(interp, name))]
     if bare:
         raise PluginError(f"public names without a docstring: {', '.join(bare)}")
     head = (
         "# Public names\n\nEverything that `import interp` offers; the rooms below it are documented in their files.\n"
     )
-    return head + "".join(f"\n::: interp.{name}\n" for name in interp.__all__)
+    return head + "".join(f"\n::: interp.{name}\n" for name in public)
 
 
 def gallery() -> dict[str, str]:

@@ -11,7 +11,7 @@ see the changed input, and the receiver's change propagates to the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -146,13 +146,12 @@ def path_patching(
     model: Model,
     clean: Inputs | Pairs | None = None,
     corrupted: Inputs | None = None,
-    tick: Callable[[int, int], None] | None = None,
 ) -> Edges:
     """Measure the exact effect of every edge on minimal pairs: a sender's clean output in the input of one receiver.
 
     recovered: share of the logit difference between the two answers that the edge restores: 0 as in the corrupted run,
     1 as in the clean run, negative if the clean value makes the clean answer less likely. clean, corrupted: as in
-    activation_patching (default: pairs made of 64 samples). tick(done, total) is called after each sender.
+    activation_patching (default: pairs made of 64 samples).
     Source: Goldowsky-Dill et al. 2023; Wang et al. 2022.
     Raises UnsupportedError for more than 64 nodes, and if inputs are not sums over edges.
 
@@ -170,7 +169,7 @@ def path_patching(
     pairs = pairs_from(subject, clean, corrupted, 64)
     names = _names(subject, known)
     sums = dict.fromkeys(wanted, 0.0)
-    clean_sum, corrupted_sum, number, done = 0.0, 0.0, 0, 0
+    clean_sum, corrupted_sum, number = 0.0, 0.0, 0
     for here, _ in pieces(subject, pairs.corrupted, 4 * len(names) * subject.model.cfg.d_model):
         piece = pairs[here]
         where = compared(subject, piece)
@@ -197,9 +196,6 @@ def path_patching(
                     _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], add)
                 put = Edit(edge.receiver, edge.receiver.get(inputs[hook][edge.receiver.hook]))
                 sums[edge] += lean(forward(subject, piece.corrupted, hooks_of([put])), where.at)
-            done += 1
-            if tick is not None:
-                tick(done, len(known) - 1)
     if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
         raise InterpError("the clean and the corrupted runs do not differ, so there is nothing to recover")
     rows = [

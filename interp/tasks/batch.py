@@ -30,7 +30,7 @@ class Batch:
         >>> batch.lengths.tolist(), batch.labels.tolist()  # an odd number of ones?
         ([4, 2], [False, True])
         >>> batch
-        Batch of 2 inputs of task parity: '[CLS]101' -> no, '[CLS]1' -> yes
+        Batch of 2 inputs of task parity: '[CLS]101' -> not a member, '[CLS]1' -> a member
     """
 
     tokens: Int[Tensor, "rows length"]
