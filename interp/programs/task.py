@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp import words
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Program, Table
@@ -71,8 +72,8 @@ class ProgramTask(Task):
     def describe(self) -> str:
         """One sentence that describes the task."""
         heads = sum(isinstance(step, Head) for step in self.program.steps)
-        maps = len(self.program.steps) - heads
-        return f"Give the answers that {heads} selections of tokens and {maps} maps of what they read determine."
+        maps = words.counted(len(self.program.steps) - heads, "map")
+        return f"Give the answers that {words.counted(heads, 'selection')} of tokens and {maps} determine."
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.program.steps)} steps, {self.program.constants} constants)"
