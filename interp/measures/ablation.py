@@ -4,8 +4,8 @@ Works on every model with hooks. Heads are replaced at hook_z, MLPs at hook_mlp_
 replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 
 - zero: 0 at every position.
-- mean: the mean over reference inputs. If all rows have the same length, it is taken separately at each position, which
-  keeps information about the position. Otherwise it is the pooled mean.
+- mean (the default, and what reports use): the mean over reference inputs. If all rows have the same length, it is
+  taken separately at each position, which keeps information about the position. Otherwise it is the pooled mean.
 - pooled_mean: at read positions, the mean over the read positions of the reference inputs; elsewhere, the mean over all
   their other positions. This also removes information about the position.
 - resample: the value on another input, drawn once per row, of the same length if possible. The two rows are aligned at
@@ -76,7 +76,7 @@ class Ablation(Table):
 def ablate(
     model: Model,
     parts: str | Iterable[Any],
-    mode: str = "zero",
+    mode: str = "mean",
     *,
     test: Inputs | None = None,
     reference: Inputs | None = None,
@@ -95,7 +95,7 @@ def ablate(
 
         >>> model = interp.load("count01/paper")
         >>> interp.ablate(model, ["head 0.3", ("head 0.0", "head 0.1")])["accuracy"].round(2).tolist()
-        [0.98, 0.87, 0.69]
+        [0.98, 0.96, 0.98]
     """
     import pandas as pd
 
@@ -126,7 +126,7 @@ def _reference(subject: Subject, given: Inputs | None) -> Batch | None:
 def ablate_heads(
     model: Model,
     groups: str | Iterable[Iterable[int | str]] = "singles",
-    mode: str = "zero",
+    mode: str = "mean",
     *,
     test: Inputs | None = None,
     reference: Inputs | None = None,
@@ -143,7 +143,7 @@ def ablate_heads(
         >>> model = interp.load("count01/paper")
         >>> found = interp.ablate_heads(model, [("0.0",), ("0.0", "0.1", "0.2")])
         >>> found.to_frame()[["heads", "accuracy"]].round(2).to_dict("list")
-        {'heads': [(), ('0.0',), ('0.0', '0.1', '0.2')], 'accuracy': [0.98, 0.82, 0.6]}
+        {'heads': [(), ('0.0',), ('0.0', '0.1', '0.2')], 'accuracy': [0.98, 0.98, 0.98]}
     """
     import pandas as pd
 
@@ -163,7 +163,7 @@ def scores_without(
     model: Model,
     groups: Sequence[Sequence[Part | Neuron]],
     test: Batch,
-    mode: str = "zero",
+    mode: str = "mean",
     reference: Batch | None = None,
     seed: int = 0,
 ) -> list[Score]:

@@ -13,8 +13,9 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.listing import list_models
 from interp.measures.ablation import aligned, by_position, draw_donors, scores_without
-from interp.measures.runs import Part
+from interp.measures.runs import Part, heads_of
 from interp.measures.subject import Subject
+from interp.measures.survey import survey
 
 SHIPPED = list_models()["name"].to_list()
 
@@ -61,7 +62,7 @@ def accuracy_by_hand(
 def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
     subject = standin(name) if name in NAMES else Subject.of(zoo(name))
     batch = short(subject, 24 if name in NAMES else 6)
-    table = interp.ablate_heads(subject, "singles", test=batch)
+    table = interp.ablate_heads(subject, "singles", "zero", test=batch)
     n_heads = subject.model.cfg.n_heads
     n_layers = subject.model.cfg.n_layers
     assert list(table["heads"]) == [(), *((f"{i}.{j}",) for i in range(n_layers) for j in range(n_heads))]
@@ -244,7 +245,7 @@ def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
     subject = Subject.of(model, standin("recall").task)
     batch = subject.task.sample(30, seed=1)
-    table = interp.ablate_heads(subject, test=batch, reference=batch)
+    table = interp.ablate_heads(subject, mode="zero", test=batch, reference=batch)
 
     def zero(z: torch.Tensor, hook: object) -> torch.Tensor:
         return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], 2)
@@ -252,3 +253,16 @@ def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
     out = model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", zero)])[:, -1].detach()
     assert table["loss"][2] == pytest.approx(float(torch.nn.functional.cross_entropy(out, batch.labels)), abs=1e-5)
     assert table["loss"][2] != pytest.approx(table["loss"][0], abs=1e-3)
+
+
+def test_one_ablation_is_the_default_everywhere() -> None:
+    subject = standin("recall")
+    test, train = subject.task.sample(60, seed=1), subject.task.sample(80, seed=2)
+    alone = interp.ablate(subject, ["head 0.0"], test=test, reference=train)
+    heads = interp.ablate_heads(subject, [("0.0",)], test=test, reference=train)
+    surveyed = survey(subject, test, train).set_index("part").loc["head 0.0", "accuracy_mean"]
+    rest = [str(part) for part in heads_of(subject) if str(part) != "head 0.0"]
+    circuit = interp.evaluate_circuit(subject, heads=rest, test=test, reference=train, draws=0)
+    assert {alone["mode"][1], heads["mode"][1]} == {"mean"}
+    assert alone["accuracy"][1] == heads["accuracy"][1] == surveyed == circuit.circuit.accuracy
+    assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], "zero", test=test)["accuracy"][1]

@@ -84,7 +84,7 @@ def test_parts_are_ablated_by_name_alone_and_together() -> None:
     subject = next(one for one in map(standin, NAMES) if one.model.cfg.d_mlp and not one.model.cfg.attn_only)
     name, batch = next(name for name in NAMES if standin(name) is subject), subject.task.sample(30, seed=4)
     neuron = "neuron 0.2"
-    found = interp.ablate(subject, [neuron, ("head 0.1", "MLP 0")], test=batch)
+    found = interp.ablate(subject, [neuron, ("head 0.1", "MLP 0")], "zero", test=batch)
     assert found["parts"].tolist() == [(), (neuron,), ("head 0.1", "MLP 0")]
 
     def silence(act: torch.Tensor, hook: object) -> torch.Tensor:
