@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from interp.theory.closed_forms import CHUNK_BYTES
 from interp.theory.joint_newton import balance
 from interp.theory.kl import entropy, log_softmax
+from interp.theory.newton import chunks, row_hessians
 from interp.theory.table import ConditionalTable
 
 FIRST_ROUND = 50
@@ -17,18 +15,12 @@ RIDGE = 1e-3
 """Added to every block, in units of their mean trace, because rows with a saturated softmax have little curvature."""
 
 
-@dataclass(frozen=True, eq=False)
-class Descent:
-    """The point where L-BFGS stopped, its number of iterations, and the gradient norm there (in balanced factors)."""
-
-    W_U: np.ndarray
-    W_E: np.ndarray
-    iterations: int
-    gradient_norm: float
-
-
-def descend(rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> Descent:
+def descend(
+    rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Minimize the divergence of W_E @ W_U from `rows`, whose prior must be positive everywhere.
+
+    Returns W_U, W_E and the number of iterations.
 
     A row's embedding w_i is written H_i^{-1/2} z_i, where H_i is its d x d block of the Hessian at the round's start;
     so is an output's column of W_U. On a table of rank 8 plus noise (4000 x 200) this takes 76 iterations, against 1852
@@ -46,8 +38,7 @@ def descend(rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, max_iterat
         total, length = total + int(found.nit), 2 * length
         if found.status != 1 or total >= max_iterations:  # 1: only this round's iterations are used up
             break
-    W_U, W_E = balance(W_U, W_E, rows.prior)
-    return Descent(W_U, W_E, total, gradient_norm(rows, W_U, W_E))
+    return *balance(W_U, W_E, rows.prior), total
 
 
 def gradient_norm(rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray) -> float:
@@ -92,12 +83,7 @@ def _whiteners(prior: np.ndarray, W_U: np.ndarray, W_E: np.ndarray) -> tuple[np.
     """Return H^{-1/2} of the outputs' blocks (outputs, d, d) and of the contexts' blocks (contexts, d, d)."""
     (d, m), n = W_U.shape, len(W_E)
     q = np.exp(log_softmax(W_E @ W_U))
-    mean = q @ W_U.T
-    rows = np.empty((n, d, d))
-    chunk = max(1, CHUNK_BYTES // (8 * m * d))
-    for start in range(0, n, chunk):
-        part = slice(start, start + chunk)
-        rows[part] = (q[part][:, None, :] * W_U) @ W_U.T - mean[part][:, :, None] * mean[part][:, None, :]
+    rows = np.concatenate([row_hessians(q[part], W_U) for part in chunks(n, W_U)])
     rows *= prior[:, None, None]
     outer = (W_E[:, :, None] * W_E[:, None, :]).reshape(n, d * d)
     columns = ((prior[:, None] * q * (1 - q)).T @ outer).reshape(m, d, d)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.theory.kl import log_softmax
+from interp.theory.newton import row_hessians
 
 FLAT = 1e-12
 """Directions with less than this share of a block's largest curvature count as flat. Rounding leaves about 1e-16 of it,
@@ -21,10 +22,8 @@ class Polished:
 
     W_U: Float[np.ndarray, "d outputs"]
     W_E: Float[np.ndarray, "contexts d"]
-    value: float
     gradient_norm: float
     curvature: float
-    steps: int
 
 
 def polish(
@@ -38,8 +37,7 @@ def polish(
 ) -> Polished:
     """Take damped Newton steps on (W_E, W_U) by the Schur complement of the rows' blocks.
 
-    Each step costs O(N (M d)^2 d + (M d)^3). The prior must be positive. value is the cross-entropy; gradient_norm
-    is in balanced factors.
+    Each step costs O(N (M d)^2 d + (M d)^3). The prior must be positive. gradient_norm is in balanced factors.
     """
     W_U, W_E = balance(W_U, W_E, prior)
     value = _value(conditional, prior, W_U, W_E)
@@ -58,7 +56,7 @@ def polish(
         else:
             damping = max(damping, 1e-6) * 10
     _, _, schur, _ = _system(conditional, prior, W_U, W_E, 0.0)
-    return Polished(W_U, W_E, value, norm, _curvature(schur, W_U), step)
+    return Polished(W_U, W_E, norm, _curvature(schur, W_U))
 
 
 def balance(W_U: np.ndarray, W_E: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,8 +82,7 @@ def _system(
     residual = prior[:, None] * (q - p)
     gradient_E, gradient_U = residual @ W_U.T, W_E.T @ residual
     mean = q @ W_U.T
-    blocks = (q[:, None, :] * W_U) @ W_U.T - mean[:, :, None] * mean[:, None, :]
-    blocks = prior[:, None, None] * (blocks + damping * np.eye(d))
+    blocks = prior[:, None, None] * (row_hessians(q, W_U) + damping * np.eye(d))
     # cross[i, a, (o, b)] = d^2 value / d W_E[i, a] d W_U[b, o]
     cross = (prior[:, None] * q)[:, None, :, None] * (W_U[None] - mean[:, :, None])[:, :, :, None]
     cross = cross * W_E[:, None, None, :]

@@ -70,11 +70,7 @@ def lookup_construction(
         )
     found = rank_d_map(checked, W_U, scales[:, None] * W_U[:, g].T, f"look-up, lambda {scale}")
     return LookupConstruction(
-        W_U=W_U,
-        W_E=found.W_E,
-        kl=found.kl,
-        kl_by_row=found.kl_by_row,
-        method=found.method,
+        **vars(found),
         targets=g,
         scales=scales,
         deviation=float(np.abs(gram - np.eye(len(gram))).max()),

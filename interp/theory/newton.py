@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +59,8 @@ def newton_refinement(
     at_zero = ~(_cross_entropy(p, first @ chosen) <= np.log(checked.n_outputs))
     W_E = np.where(at_zero[:, None], 0.0, first)
     steps, gradient_norms = _minimize(p, chosen, W_E, max_steps, tolerance)
-    refined = rank_d_map(checked, chosen, W_E, "Newton")
     return NewtonRefinement(
-        W_U=chosen,
-        W_E=W_E,
-        kl=refined.kl,
-        kl_by_row=refined.kl_by_row,
-        method="Newton",
+        **vars(rank_d_map(checked, chosen, W_E, "Newton")),
         gradient_norms=gradient_norms,
         converged=gradient_norms <= tolerance,
         started_at_zero=at_zero,
@@ -110,15 +106,22 @@ def _minimize(
     raise AssertionError("unreachable: the loop returns at max_steps")
 
 
+def chunks(n: int, W_U: np.ndarray) -> Iterator[slice]:
+    """Split n rows so that the temporary arrays of their Hessians stay small."""
+    size = max(1, CHUNK_BYTES // (8 * W_U.size))
+    return (slice(start, start + size) for start in range(0, n, size))
+
+
+def row_hessians(q: np.ndarray, W_U: np.ndarray) -> Float[np.ndarray, "rows d d"]:
+    """Return the Hessians W_U (diag q_i - q_i q_i^T) W_U^T of the rows' cross-entropies."""
+    mean = q @ W_U.T
+    return (q[:, None, :] * W_U) @ W_U.T - mean[:, :, None] * mean[:, None, :]
+
+
 def _solve(q: np.ndarray, W_U: np.ndarray, gradient: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """Solve (H_i + damping_i I)^{-1} gradient_i, H_i = W_U (diag q_i - q_i q_i^T) W_U^T, in chunks of rows."""
-    (n, m), d = q.shape, len(W_U)
-    step = np.empty((n, d))
-    chunk = max(1, CHUNK_BYTES // (8 * m * d))
-    for start in range(0, n, chunk):
-        rows = slice(start, start + chunk)
-        mean = q[rows] @ W_U.T
-        hessian = (q[rows][:, None, :] * W_U) @ W_U.T - mean[:, :, None] * mean[:, None, :]
-        hessian += damping[rows][:, None, None] * np.eye(d)
+    """Solve (H_i + damping_i I)^{-1} gradient_i."""
+    step = np.empty_like(gradient)
+    for rows in chunks(len(q), W_U):
+        hessian = row_hessians(q[rows], W_U) + damping[rows][:, None, None] * np.eye(len(W_U))
         step[rows] = np.linalg.solve(hessian, gradient[rows][:, :, None])[:, :, 0]
     return step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def _polished(rows: ConditionalTable, run: _Run) -> _Run:
     """Apply joint Newton steps to a run; the result is never worse."""
     end = polish(rows.conditional, rows.prior, run.W_U, run.W_E)
     kl = rank_d_map(rows, end.W_U, end.W_E, "").kl
-    return _Run(run.start, end.W_U, end.W_E, kl, run.iterations, end.gradient_norm, end.curvature)
+    return replace(run, kl=kl, **vars(end))
 
 
 def _starts(
@@ -121,10 +121,10 @@ def _starts(
 def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> _Run:
     """Go from a start to a minimum: Newton on rows, L-BFGS on both factors, rows again, joint Newton if affordable."""
     W_E = newton_refinement(rows, W_U, start=W_E, max_steps=5).W_E
-    end = descend(rows, W_U, W_E, max_iterations)
-    refined = newton_refinement(rows, end.W_U, start=end.W_E, max_steps=50)
+    W_U, W_E, iterations = descend(rows, W_U, W_E, max_iterations)
+    refined = newton_refinement(rows, W_U, start=W_E, max_steps=50)
     slope = gradient_norm(rows, *balance(refined.W_U, refined.W_E, rows.prior))
-    run = _Run(start, refined.W_U, refined.W_E, refined.kl, end.iterations, slope)
+    run = _Run(start, refined.W_U, refined.W_E, refined.kl, iterations, slope)
     return _polished(rows, run) if W_U.size <= POLISH_ALL_SIZE else run
 
 
@@ -164,11 +164,7 @@ def _finish(
     if checked.has_zeros:
         evidence += "; the table has zeros, so the optimum may be an infimum that no finite map attains"
     return RankDOptimum(
-        W_U=found.W_U,
-        W_E=found.W_E,
-        kl=found.kl,
-        kl_by_row=found.kl_by_row,
-        method=method,
+        **vars(found),
         restarts=restarts,
         gradient_norm=winner.gradient_norm,
         curvature=curvature,
@@ -202,11 +198,7 @@ def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> Rank
     if not attained:
         evidence += "; the table has zeros, so zero is the infimum and these logits put 1e-30 in their place"
     return RankDOptimum(
-        W_U=W_U,
-        W_E=W_E,
-        kl=0.0,
-        kl_by_row=found.kl_by_row,
-        method="rank condition",
+        **{**vars(found), "kl": 0.0},
         restarts=pd.DataFrame(columns=["start", "kl", "iterations", "gradient_norm", "best"]),
         gradient_norm=0.0,
         curvature=float("nan"),
