@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.errors import UnsupportedError, quoted
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
-from interp.tasks.roles import AUTOMATA, lacks
+from interp.tasks.roles import lacks
 from interp.tasks.structure import Structure
 
 SAMPLED = 4096
@@ -182,7 +182,7 @@ class Paths(Structure):
 
 def undeclared(task: Task) -> str | None:
     """Return a sentence that names the missing method `automata`, or None if the task defines it."""
-    return lacks(task, AUTOMATA)
+    return lacks(task, ("automata",))
 
 
 def tabulated(task: Task, automaton: Automaton) -> Paths:

@@ -19,7 +19,7 @@ from interp.budget import check_size
 from interp.errors import InterpError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
-from interp.tasks.counted import CountBox
+from interp.tasks.counted import CountBox, mixed
 from interp.tasks.registry import register_task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
@@ -96,18 +96,12 @@ class Count01(Task):
         if counts.ndim != 2 or counts.shape[1] != 3 or (counts < 0).any():
             raise InterpError(f"counts of shape {tuple(counts.shape)} must be rows of three numbers >= 0: (n0, n1, n2)")
         lengths = counts.sum(1)
-        width = int(lengths.max()) if len(counts) else 0
-        ends = counts.cumsum(1)
-        place = torch.arange(width)
-        body = ZERO + (place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()
-        inside = place < lengths[:, None]
-        # Sorting random keys shuffles each row; a key of 2 keeps padding at the end.
-        keys = torch.rand(body.shape, generator=_generator(seed, 10)).masked_fill(~inside, 2.0)
-        body = body.gather(1, keys.argsort(1))
+        body = mixed(counts, torch.tensor([ZERO, ONE, TWO]), EOS, _generator(seed, 10))
+        width = body.shape[1]
         labels = self.label_counts(counts)
         tokens = torch.full((len(counts), width + 4), EOS)
         tokens[:, 0] = BOS
-        tokens[:, 1 : width + 1] = torch.where(inside, body, EOS)
+        tokens[:, 1 : width + 1] = body
         rows = torch.arange(len(counts))
         tokens[rows, lengths + 1] = EQUALS
         tokens[rows, lengths + 2] = labels

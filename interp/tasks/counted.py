@@ -126,20 +126,29 @@ def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch
         return task.sentences(counts, seed)
     before, after = _around(task)
     lengths = counts.sum(1)
-    width = int(lengths.max()) if len(counts) else 0
+    ids = torch.tensor([task.token_id(token) for token in task.counted])
+    body = mixed(counts, ids, task.pad_id or 0, torch.Generator().manual_seed(seed))
+    width = body.shape[1]
     if len(counts) and int(lengths.min()) < width and task.pad_id is None:
         raise UnsupportedError(f"task {task.name} has inputs of several lengths and no pad token")
-    place, ends = torch.arange(width), counts.cumsum(1)
-    ids = torch.tensor([task.token_id(token) for token in task.counted])
-    body = ids[(place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()]
-    # Sorting random keys shuffles each row; keys of 2 keep padding at the end.
-    keys = torch.rand(body.shape, generator=torch.Generator().manual_seed(seed))
-    body = body.gather(1, keys.masked_fill(place >= lengths[:, None], 2.0).argsort(1))
     tokens = torch.full((len(counts), len(before) + width + len(after)), task.pad_id or 0)
     tokens[:, : len(before)] = before
-    tokens[:, len(before) : len(before) + width] = torch.where(place < lengths[:, None], body, task.pad_id or 0)
+    tokens[:, len(before) : len(before) + width] = body
     tokens.scatter_(1, len(before) + lengths[:, None] + torch.arange(len(after)), after.expand(len(counts), -1))
     return task.batch(tokens)
+
+
+def mixed(
+    counts: Int[Tensor, "rows 3"], ids: Int[Tensor, "3"], pad: int, generator: torch.Generator
+) -> Int[Tensor, "rows longest"]:
+    """Make rows of three tokens with these counts, in random order, padded on the right."""
+    lengths, ends = counts.sum(1), counts.cumsum(1)
+    place = torch.arange(int(lengths.max()) if len(counts) else 0)
+    body = ids[(place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()]
+    outside = place >= lengths[:, None]
+    # Sorting random keys shuffles each row; keys of 2 keep padding at the end.
+    keys = torch.rand(body.shape, generator=generator).masked_fill(outside, 2.0)
+    return body.gather(1, keys.argsort(1)).masked_fill(outside, pad)
 
 
 def _around(task: Task) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, short
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
@@ -158,20 +158,18 @@ class Language(Task):
 
         Raises InterpError for an empty string or a symbol outside the alphabet.
         """
-        rows = [[self._place(string, at) for at in range(len(string))] for string in strings]
+        for string in strings:
+            if odd := [at for at, letter in enumerate(string) if letter not in self.alphabet]:
+                raise InterpError(
+                    f"{string[odd[0]]!r} at position {odd[0]} of a string of {self.name} is outside its alphabet "
+                    f"{', '.join(self.alphabet)}"
+                )
+        rows = [[*map(self.alphabet.index, string)] for string in strings]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
         symbols = torch.zeros(len(rows), max((len(row) for row in rows), default=0), dtype=torch.long)
         for row, values in zip(symbols, rows):
             row[: len(values)] = torch.tensor(values, dtype=torch.long)
         return self.of_symbols(symbols, lengths)
-
-    def _place(self, string: str, at: int) -> int:
-        if string[at] not in self.alphabet:
-            raise InterpError(
-                f"{string[at]!r} at position {at} of a string of {self.name} is outside its alphabet "
-                f"{', '.join(self.alphabet)}"
-            )
-        return self.alphabet.index(string[at])
 
     def symbols(self, tokens: Int[Tensor, "rows width"]) -> tuple[Int[Tensor, "rows symbols"], Int[Tensor, "rows"]]:
         """Return the symbols (0 after the string) and lengths of rows of tokens; the inverse of of_symbols.
@@ -198,14 +196,11 @@ class Language(Task):
         good = right.all(1) & (lengths >= 1) & (lengths + self.n_marks <= tokens.shape[1])
         if not good.all():
             row = int((~good).int().argmax())
-            form = "[CLS], at least one symbol" + (", [EOS]" if self.ends else "") + ", then only [PAD]"
+            text, end = short(self.format(tokens[row])), ", [EOS]" if self.ends else ""
             raise InterpError(
-                f"row {row}, {self._short(tokens[row])}, is not an input of task {self.name}: it must be {form}"
+                f"row {row}, {text!r}, is not an input of task {self.name}: it must be [CLS], at least one "
+                f"symbol{end}, then only [PAD]"
             )
-
-    def _short(self, row: Int[Tensor, "width"]) -> str:
-        text = self.format(row)
-        return repr(text if len(text) <= 60 else text[:57] + "...")
 
     def parse(self, text: str) -> list[int]:
         """Return the token ids of a string, such as "0110", or of a row, such as "[CLS]0110", with any [EOS].

@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.errors import UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_positions
-from interp.tasks.roles import PRODUCTS, lacks
+from interp.tasks.roles import lacks
 from interp.tasks.structure import Structure, compare
 
 SAMPLED = 16
@@ -74,7 +74,7 @@ class Product(Structure):
 
 def undeclared(task: Task) -> str | None:
     """Return a sentence that names the missing method `products`, or None if the task defines it."""
-    return lacks(task, PRODUCTS)
+    return lacks(task, ("products",))
 
 
 def declared(task: Task) -> list[Product]:

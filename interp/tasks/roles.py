@@ -13,29 +13,6 @@ LISTED_STRINGS = (*STRINGS, "enumerate")
 CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
 """Tasks that are a table of next-token probabilities for each context; see tasks.TableTask."""
 
-AUTOMATA = ("automata",)
-"""Tasks whose labels an automaton computes; see tasks.automata."""
-PRODUCTS = ("products",)
-"""Tasks whose inputs are products of token sets, with one answer each; see tasks.products."""
-
-
-FREE_TO_CHANGE = ("sample", "dataset", "features", "corrupt", "example", "describe", "weights", "check_input")
-"""Members of a task that do not affect the right answers."""
-
-
-def defines_labels(task: Task) -> bool:
-    """Test whether label_counts defines the labels: no subclass of its class overrides members that affect them."""
-    for kind in type(task).__mro__:
-        if "label_counts" in vars(kind):
-            return True
-        if any(
-            callable(member) or isinstance(member, property | staticmethod | classmethod)
-            for name, member in vars(kind).items()
-            if not name.startswith("__") and name not in FREE_TO_CHANGE
-        ):
-            return False  # fmt: skip
-    return False
-
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
     """Return a sentence about the members that a task lacks, or None if it has all of them."""

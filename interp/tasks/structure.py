@@ -21,7 +21,6 @@ from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.domain import Drawn
-from interp.tasks.roles import defines_labels
 
 
 class Structure(ABC):
@@ -81,6 +80,13 @@ def compare(task: Task, parts: Sequence[Structure]) -> tuple[str, ...]:
     if (total <= first.listed and not first.orders) or defines_labels(task):
         return ()
     return (f"labels: compared on {compared:,} inputs; unchecked assumption: {first.assumption(task)}",)
+
+
+def defines_labels(task: Task) -> bool:
+    """Test whether label_counts defines the labels: no subclass of its class labels otherwise."""
+    owner = {name: next((kind for kind in type(task).__mro__ if name in vars(kind)), Task)
+             for name in ("label_counts", "batch", "classes", "answers")}  # fmt: skip
+    return hasattr(task, "label_counts") and all(issubclass(owner["label_counts"], kind) for kind in owner.values())
 
 
 def difference(task: Task, part: Structure, rows: Int[Tensor, "rows length"]) -> str | None:

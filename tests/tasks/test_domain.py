@@ -78,7 +78,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "fewer": ({"listed": WORDS[:31]}, "lists 31 inputs, but its n_inputs is 32"),
     "more": ({"promised": 31}, "lists 32 inputs, but its n_inputs is 31"),
     "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', but does not list it"),
-    "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
+    "none": ({"promised": 0}, "lists 7 inputs, but its n_inputs is 0"),
     "outside": ({"listed": WORDS + 1}, "has token ids outside 0 to 2"),
     "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
     "random": ({"label": staticmethod(random)}, "in two ways|gives another batch each time"),
