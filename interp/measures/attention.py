@@ -75,7 +75,7 @@ class AttentionPatterns(Result):
             head=found["layer"].astype(str) + "." + found["head"].astype(str),
             query=found["query"].map(labels), key=found["key"].map(labels), value=found["weight"],
         )  # fmt: skip
-        return draw.circuit(named, color_title="weight")
+        return draw.circuit(named, color_title="weight", n_across=4 if len(labels) <= 12 else 2)
 
 
 @torch.no_grad()
