@@ -34,11 +34,13 @@ import torch
 from short_count01 import Short
 
 import interp
+import interp.programs.compile  # registers programs/compiled
 from interp.certificates import certify_model, check, histogram
 from interp.certificates.known import known
 from interp.constructions import registered_constructions
 from interp.explanations.shipped import shipped
 from interp.measures.subject import Subject
+from interp.programs.task import ENDS
 from interp.report.items import Heading
 
 FOLDER = Path(__file__).parent / "golden"
@@ -62,6 +64,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "memorization/capacity": (LOOKUP | {"d_model": 6, "n_heads": 8}, KGRAM | {"d_model": 2, "n_heads": 3}),
     "memorization/corollary2": (LOOKUP | {"length": 3, "rank": 4}, KGRAM | {"length": 3, "rank": 2}),
     "memorization/theorem1": (BIGRAM | {"d_model": 8}, KGRAM | {"d_model": 3}),
+    "programs/compiled": ({"program": ENDS}, {"program": ENDS, "decoys": 2, "rotate": 2}),
 }  # fmt: skip
 """The two sizes of each construction but those of histograms; table: that of a model."""
 ENGINES = {
@@ -175,15 +178,14 @@ def explanation(name: str, model: interp.TaskModel) -> Any:
 
 def head_metrics(name: str, model: interp.TaskModel) -> Any:
     split = model.task.splits[-1]
-    return interp.head_metrics(
-        model, train=model.task.sample(2 * INPUTS, split, seed=1), test=model.task.sample(INPUTS, split, seed=2)
-    )
+    train, test = (model.task.sample(n, split, seed=seed) for seed, n in ((1, 2 * INPUTS), (2, INPUTS)))
+    return interp.head_metrics(model, train=train, test=test).table
 
 
 def ablation(name: str, model: interp.TaskModel) -> Any:
     split = model.task.splits[-1]
     test, reference = (model.task.sample(INPUTS, split, seed=seed) for seed in (1, 2))
-    return {mode: interp.ablate_heads(model, mode=mode, test=test, reference=reference)
+    return {mode: interp.ablate_heads(model, mode=mode, test=test, reference=reference).table
             for mode in ("zero", "mean", "pooled_mean", "resample")}  # fmt: skip
 
 

@@ -8,11 +8,12 @@ import golden
 import pytest
 
 CASES = sorted(str(path.relative_to(golden.FOLDER).with_suffix("")) for path in golden.FOLDER.rglob("*.json"))
+# Reports and the costly ones are slow.
 MEASURED = ("certificate", "head_metrics", "ablation", "explanation")
-COSTLY = ("count01", "algorithmic/addition")
+COSTLY = ("count01", "algorithmic/addition", "algorithmic/induction", "languages/parity", "memorization/corollary2")
 QUICK = {
     **{case: MEASURED for case in CASES if case.endswith("@small") and not case.startswith(COSTLY)},
-    **dict.fromkeys(("memorization/lookup", "histogram/dot", "languages/parity-learned"), MEASURED),
+    **dict.fromkeys(("memorization/lookup", "histogram/bos-softmax-p2-d45"), MEASURED),
     **{f"training/{engine}": () for engine in golden.ENGINES if not engine.endswith("fused")},
     "evidence": [
         f"{name}.json.gz"
