@@ -6,6 +6,7 @@ The content of a report comes from interp/sections.
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -329,22 +330,25 @@ def explain(
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
-    seconds: float = 300.0,
+    seconds: float | None = None,
     share: float = 0.99,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> Explanation:
-    """Search for a short program with the model's answers, and measure the share of answers that it reproduces.
+    """Read the algorithm out of a model: a program of its parts that runs by itself.
 
-    source, task, config, tokens, outputs, padding: as in analyze. seconds: approximate time limit of the search. share:
-    the share of the model's answers that the program must reproduce, and that must not change if a part is removed or
-    idealized.
+    Each part's description takes its place in the running model, and must keep the model's answers. Where the parts do
+    not add up to a program, a rule for the answers is searched for, and the level says so; see Explanation.
+
+    source, task, config, tokens, outputs, padding: as in analyze. seconds: stop after this time (default: never); what
+    is found before does not depend on it. share: the share of the model's answers, and of each frequent answer, that
+    the program must give.
 
     Example:
 
         >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
-        >>> found.program.words
-        'The answer is the largest number.'
+        >>> found.level, found.answer(["3", "1", "4", "="])
+        ('explained', '4')
     """
     _check_source(source)
     if not 0.5 <= share <= 1:
@@ -354,4 +358,4 @@ def explain(
     )
     check_finite(subject)
     with threads_for(subject.model):
-        return explain_subject(subject, name, Asked.of(None, seconds).seconds or 300.0, share)
+        return explain_subject(subject, name, Asked.of(None, seconds).seconds or math.inf, share)

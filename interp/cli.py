@@ -307,8 +307,8 @@ def sections(
 @app.command()
 def explain(
     checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
-    seconds: Annotated[float, typer.Option(help="Approximate time limit of the search, in seconds.")] = 300.0,
-    share: Annotated[float, typer.Option(help="Share of the model's answers that the program must reproduce.")] = 0.99,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this many seconds (default: never).")] = None,
+    share: Annotated[float, typer.Option(help="Share of the model's answers that the program must give.")] = 0.99,
     out: Annotated[Path | None, typer.Option(help="Write the explanation to this JSON file.")] = None,
     task: TaskOption = "",
     config: ConfigOption = None,
@@ -316,7 +316,7 @@ def explain(
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
 ) -> None:
-    """Search for a short Python program that reproduces the model's answers. Exit code 3: no program was found."""
+    """Read the program of a model's parts, as Python. Exit code 3: neither a program nor a rule was found."""
     import interp
     from interp.errors import InterpError
 

@@ -1,153 +1,218 @@
-"""explain: find a readable program that gives a model's answers, and measure how often they agree."""
+"""explain: read the program of a model's parts; where there is none, search for a rule that gives its answers."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from interp import words
-from interp.errors import InterpError, UnsupportedError
-from interp.explanations.explanation import Explanation
+from interp.errors import UnsupportedError
+from interp.explanations.explanation import Explanation, Level
 from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.inputs import to_search, to_test, widened
+from interp.explanations.inputs import to_search, widened
 from interp.explanations.machines import by_automaton, whole_table
-from interp.explanations.parts import Role, Roles, roles
-from interp.explanations.program import Program
-from interp.explanations.search import Data, Scored, declared, nearest, search
+from interp.explanations.program import Program as Rule
+from interp.explanations.search import Data, Scored, nearest, search
 from interp.measures.subject import Subject
-from interp.measures.waves import waves
 from interp.mechanisms.bench import Bench, Clock, OutOfTime
-from interp.populations import Asked, Population, choose, sample, wilson
+from interp.mechanisms.quantities import candidates
+from interp.populations import Population, everything, sample, wilson
+from interp.programs.decompile import Decompiler
+from interp.programs.language import Program
+from interp.programs.running import Kept, Running
+from interp.programs.words import step_words
 
 SHARE = 0.99
-"""Share of the model's answers that a replacement must keep."""
-SECONDS = 300.0
+"""Share of the model's answers, and of each frequent answer, that a program must give."""
 LEARNED = 0.5
 """A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
 NEAR = 0.9
 """Smallest share of the answers for which the closest rule is named if no rule is good enough."""
-MOST = 5_000
-"""Number of inputs in a sample."""
+MOST, FEWEST = 5_000, 200
+"""Most inputs, and fewest where one input is long."""
+WORK = 2 * 10**10
+"""Multiplications for one run of the model on the inputs: it decides how many there are."""
+POSITIONS, READS = 6_000, 1_000
+"""Positions, or else reads, on which parts are described; the program is judged on all inputs."""
 JUDGED = 500
 """Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
 JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
 TENTH = 10
-"""A program may have one constant per this many parameters of the model."""
+"""A rule may have one constant per this many parameters of the model."""
 LEAST = 12
-"""Number of constants that any program may have, however small the model."""
-SEARCH, PLACED = 0.6, 0.9
-"""Shares of the time limit at which the search for a program and the search for parts end. The rest is for tests."""
+"""Number of constants that any rule may have, however small the model."""
 
 
-def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share: float = SHARE) -> Explanation:
-    """Explain a model under study; see interp.explain."""
-    started = time.monotonic()
-    clock = Clock(started + SEARCH * seconds)
-    population = inputs_of(subject, seconds)
-    bench = Bench(subject, population, clock=clock)
+def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
+    """Explain a model under study; see interp.explain. seconds only stops: it never changes what is found before."""
+    clock = Clock(time.monotonic() + seconds)
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
-    empty = Explanation(name, subject.task.name, n_parameters, 0.0)
-
-    def ended(found: Explanation) -> Explanation:
-        return replace(found, seconds=round(time.monotonic() - started, 1))
-
+    empty = Explanation(name, subject.task.name, n_parameters)
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
-        return ended(replace(empty, reason=reason))
-    wider = widened(population, subject)
-    wide = bench if wider is population else replace(bench, population=wider)
-    most = max(LEAST, n_parameters // TENTH)
+        return replace(empty, reason=reason)
+    population = inputs_of(subject)
+    found = empty
     try:
-        program, agreement, reason = find(bench, wide, share, most)
+        found = by_parts(empty, subject, population, clock, share)
+        if found.level == "explained":
+            return found
+        return by_rule(found, Bench(subject, population, clock=clock), share)
     except OutOfTime:
-        return ended(replace(empty, reason=f"the search for a rule did not end in {SEARCH * seconds:.0f} seconds"))
+        return replace(found, reason=f"the search was stopped after {seconds:g} seconds")
     except UnsupportedError as error:
-        return ended(replace(empty, reason=str(error)))
-    if program is None:
-        return ended(replace(empty, reason=reason))
-    clock.until = started + PLACED * seconds
-    try:
-        found = replace(empty, program=program, agreement=agreement, notes=notes(bench, program))
-        return ended(placed(found, wide, program, share))
-    except OutOfTime:
-        return ended(replace(empty, program=program, agreement=agreement, complete=False))
+        return replace(found, reason=str(error))
 
 
-def notes(bench: Bench, program: Program) -> tuple[str, ...]:
-    """Return further facts about a program. For a sum modulo p: the waves that make up the logits."""
-    of = program.rule.quantities
-    modular = (
-        program.rule.form == "number" and of[0].kind == "sum modulo" and of[0].arguments[0] == bench.logits.shape[1]
-    )
-    if not modular:
-        return ()
-    try:
-        found = waves(bench.logits, bench.where.classes)
-    except InterpError:  # the sample lacks some of the sums
-        return ()
-    return (f"{found} Measured {bench.population.on}.",) if found.kept >= SHARE else ()
+def inputs_of(subject: Subject) -> Population:
+    """Return all inputs if they are few enough for WORK, otherwise a sample; see populations."""
+    task = subject.task
+    if task.n_inputs is not None and task.n_inputs <= MOST:
+        return everything(task)
+    for split in reversed(task.splits):  # where rows are too long, the split with shorter ones
+        few = sample(task, FEWEST, split)
+        if work(subject, few.batch.tokens.shape[1]) * FEWEST <= WORK:
+            break
+    n = min(MOST, max(FEWEST, WORK // work(subject, few.batch.tokens.shape[1])))
+    return sample(task, n, few.split)
 
 
-def placed(found: Explanation, wide: Bench, program: Program, share: float) -> Explanation:
-    """Return the explanation together with the result for each part of the model."""
-    small = to_test(wide)
-    if small is None:
-        return replace(found, complete=False)
-    used = program.rule.quantities
-    inner = [part for one in used for part in one.inner]
-    small = replace(small, hints=tuple(dict.fromkeys([*used, *inner, *declared(small)])))
-    made = roles(small, share)
+def work(subject: Subject, length: int) -> int:
+    """Multiplications for a run on one row, roughly."""
+    cfg = subject.model.cfg
+    if subject.count_space:
+        length = min(length, len(subject.task.vocabulary))
+    heads = cfg.n_heads * (4 * cfg.d_model * cfg.d_head + 2 * length * cfg.d_head)
+    return length * cfg.n_layers * (heads + 2 * cfg.d_model * (cfg.d_mlp or 0)) + 1
+
+
+# ---------------------------------------------------------------- the program of the parts
+
+
+def by_parts(empty: Explanation, subject: Subject, population: Population, clock: Clock, share: float) -> Explanation:
+    """Describe the parts, and run the program of them alone on all inputs of the population."""
+    batch = population.batch
+    reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
+    n = int(min(len(batch), max(READS / reads, POSITIONS / batch.tokens.shape[1])))
+    n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
+    some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
+    reader = Decompiler(Running.of(subject, batch[some]), clock.check)
+    reader.run()
+    program = reader.program()
+    agreement: Agreement | None = None
+    level: Level = "in part"
+    if program is not None:
+        program = replace(program, words=named(reader, program))
+        whole = Running.of(subject, batch)
+        counts = whole.mask.double() if whole.counts is None else whole.counts
+        given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
+        agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
+        level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
+    explained = any(role.status == "explained" for role in reader.roles.values())
+    parts = tuple(part_role(reader, program, part) for part in reader.running.parts)
     return replace(
-        found, parts=tuple(map(part_role, made.roles)), cut=made.cut.share, joint=made.joint.share,
-        empty=made.empty.share, recovered=recovered(small, made), tested_on=on(small), complete=made.complete,
+        empty, level=level if explained or program is not None else "none", parts=parts,
+        program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
+        without=None if reader.without is None else reader.without.share,
+        joint=reader.running.kept(reader.edits).share, tested_on=tested(population, n),
     )  # fmt: skip
 
 
-def inputs_of(subject: Subject, seconds: float) -> Population:
-    """Return all inputs if running them takes at most an eighth of the time, otherwise a sample.
+def tested(population: Population, n: int) -> str:
+    return population.on if n == population.n else f"on {n:,} of {population.n:,} inputs"
 
-    Running the sample takes a twenty-fourth of the time at most, because it is widened and run again.
+
+def agreed(kept: Kept, changed: int, population: Population) -> Agreement:
+    low, high = (kept.share, kept.share) if population.exact else wilson(kept.share, population.n)
+    return Agreement(kept.n, changed, kept.share, kept.least, low, high, population.on)
+
+
+def part_role(reader: Decompiler, program: Program | None, part: object) -> PartRole:
+    """What was found about a part, in words."""
+    role = reader.roles[part]  # type: ignore[index]
+    step = next((one for one in reader.steps if one.name == role.part), None)
+    does = brief = ""
+    if step is not None and role.status == "explained":
+        sketch = reader.sketch(program)
+        does, brief = step_words(sketch, step), step_words(sketch, step, brief=True)
+    makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
+    return PartRole(role.part, role.status, does, brief, makes, role.kept, role.note)
+
+
+def named(reader: Decompiler, program: Program) -> dict[str, str]:
+    """The simplest quantity of the library that divides the positions as a variable does, by variable.
+
+    Nothing is named where rows hold equal tokens once, because positions are lost there.
     """
-    whole, few = Asked(seconds=seconds / 8), Asked(seconds=seconds / 24)
-    found = choose(subject.task, lambda batch: subject.logits(batch), whole, fixed=False, most=MOST)
-    if found.exact:
-        return found
-    return choose(subject.task, lambda batch: subject.logits(batch), few, fixed=False, exact=False, most=MOST)
+    running = reader.running
+    if running.counts is not None:
+        return {}
+    bench = Bench(running.subject, Population("given", running.batch))
+    found: dict[str, str] = {}
+    known = reader.codes()
+    codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
+    needed = {name: reader.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
+    for quantity in candidates(bench.setting) if codes else ():
+        values = quantity.values(bench.view)
+        for name, code in codes.items():
+            if name not in found and same_partition(code[needed[name]], values[needed[name]]):
+                found[name] = quantity.words
+    return found
 
 
-def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | None, Agreement | None, str]:
-    """Return the cheapest program that gives the model's answers, with its agreement; or None and the reason.
+def same_partition(one: Tensor, other: Tensor) -> bool:
+    """Whether two variables divide points alike."""
+    _, a = one.unique(return_inverse=True)
+    _, b = other.unique(return_inverse=True)
+    n, m = int(a.max()) + 1, int(b.max()) + 1
+    return n == m and len((a * m + b).unique()) == n
+
+
+# ---------------------------------------------------------------- a rule for the answers
+
+
+def by_rule(found: Explanation, bench: Bench, share: float) -> Explanation:
+    """Add the cheapest rule that gives the model's answers, or the reason why there is none."""
+    wider = widened(bench.population, bench.subject)
+    wide = bench if wider is bench.population else replace(bench, population=wider)
+    rule, agreement, reason = find(bench, wide, share, max(LEAST, found.parameters // TENTH))
+    level: Level = found.level if rule is None or found.level == "in part" else "answers only"
+    return replace(found, level=level, rule=rule, agreement=agreement or found.agreement, reason=reason)
+
+
+def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | None, Agreement | None, str]:
+    """Return the cheapest rule that gives the model's answers, with its agreement; or None and the reason.
 
     Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on the population of `bench`.
     """
     data = Data.of(to_search(wide))
-    good, in_time = within_half(bench.clock, data, share, most)
-    tried: list[tuple[Program, Agreement]] = []
-    for scored in [*good, by_automaton(bench, wide, share, most) if not good else None, whole_table(bench, share)]:
-        if scored is None:
+    good = search(data, share, most)[:JUDGED_RULES]
+    machine = by_automaton(bench, wide, share, most)
+    scored = sorted([one for one in (*good, machine) if one is not None], key=lambda one: one.cost)
+    tried: list[tuple[Rule, Agreement]] = []
+    for one in [*scored, whole_table(bench, share)]:
+        if one is None:
             continue
-        program = Program(scored.rule)
-        tried.append((program, agreement := judged(bench, program)))
+        rule = Rule(one.rule)
+        tried.append((rule, agreement := judged(bench, rule)))
         if agreement.share >= share:
-            return program, agreement, ""
+            return rule, agreement, ""
     if tried:
-        program, agreement = max(tried, key=lambda pair: pair[1].share)
-        return None, None, f'the best program, "{program.words}", gives {agreement}'
-    reason = (
-        f"no rule over up to three of the quantities tried gives {share:.0%} of the model's answers "
-        f"{bench.population.on} with at most a tenth as many constants as the model has "
-        f"parameters{closest(nearest(data, most))}"
+        rule, agreement = max(tried, key=lambda pair: pair[1].share)
+        return None, None, f'the best rule, "{rule.words}", gives {agreement}'
+    return (
+        None,
+        None,
+        (
+            f"no rule over up to three of the quantities that were tried gives {share:.0%} of the model's answers "
+            f"{bench.population.on} with at most a tenth as many constants as the model has "
+            f"parameters{closest(nearest(data, most))}"
+        ),
     )
-    return None, None, reason if in_time else "the search for a rule did not end in time"
-
-
-def within_half(clock: Clock, data: Data, share: float, most: int) -> tuple[list[Scored], bool]:
-    """Search for rules in half of the remaining time; also return whether the search finished."""
-    try:
-        hurried = replace(data, clock=Clock(time.monotonic() + clock.left / 2))
-        return search(hurried, share, most)[:JUDGED_RULES], True
-    except OutOfTime:
-        return [], False
 
 
 def not_learned(bench: Bench) -> str | None:
@@ -165,55 +230,15 @@ def not_learned(bench: Bench) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- the program
-
-
 def closest(scored: Scored | None) -> str:
     """Describe the best rule, which was not good enough."""
     if scored is None or scored.share < NEAR:
         return ""
-    return f'; the closest rule, "{Program(scored.rule).words}", gives {words.share(scored.share)}'
+    return f'; the closest rule, "{Rule(scored.rule).words}", gives {words.share(scored.share)}'
 
 
-def judged(bench: Bench, program: Program) -> Agreement:
-    """Measure how many of the model's answers a program gives on a population."""
-    given = program.answers(bench.view, bench.where.rows, bench.where.positions)
-    kept = bench.agreement(given == bench.answers)
-    low, high = (kept.share, kept.share) if bench.population.exact else wilson(kept.share, bench.population.n)
-    return Agreement(
-        kept.n, kept.changed, kept.share, low, high, None if kept.right != kept.right else kept.right,
-        None if kept.wrong != kept.wrong else kept.wrong, bench.population.on,
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------- parts
-
-
-def on(bench: Bench) -> str:
-    """Describe the inputs on the bench."""
-    lengths = bench.population.batch.lengths
-    low, high = int(lengths.min()), int(lengths.max())
-    split = f" (split {bench.population.split})" if bench.population.split else ""
-    tokens = words.counted(low, "token") if low == high else f"{low} to {high} tokens"
-    return f"{words.counted(bench.population.n, 'input')} of {tokens}{split}"
-
-
-def part_role(role: Role) -> PartRole:
-    """Return a role as text and plain numbers."""
-    looks, inside, carries = role.looks, role.inside, role.carries
-    return PartRole(
-        str(role.part), role.status,
-        None if looks is None else looks.proposal.words, None if looks is None else looks.kept.share,
-        None if inside is None else inside.proposal.words, None if inside is None else inside.kept.share,
-        None if carries is None else carries.proposal.words, None if carries is None else carries.kept.share,
-        () if carries is None else tuple(map(tuple, carries.proposal.facts["quantities"])),
-    )  # fmt: skip
-
-
-def recovered(bench: Bench, made: Roles) -> float | None:
-    """Return the share of the loss recovered: 0 with every part at its mean, 1 for the original model."""
-    whole = bench.compare(bench.logits).loss
-    gap = made.empty.loss - whole
-    if not gap > 1e-9:
-        return None
-    return (made.empty.loss - made.joint.loss) / gap
+def judged(bench: Bench, rule: Rule) -> Agreement:
+    """Measure how many of the model's answers a rule gives on a population."""
+    given = rule.answers(bench.view, bench.where.rows, bench.where.positions)
+    kept = Kept.of(given, bench.answers)
+    return agreed(kept, int((given != bench.answers).sum()), bench.population)

@@ -1,4 +1,4 @@
-"""The result of explain: a program, where the model computes it, and how often they agree."""
+"""The result of explain: the program of a model's parts, or a rule for its answers, and how often they agree."""
 
 from __future__ import annotations
 
@@ -6,106 +6,118 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
 from interp import words
 from interp.errors import InterpError
-from interp.explanations.as_hypothesis import as_hypothesis
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.picture import svg
-from interp.explanations.program import Program
-from interp.explanations.sentences import how, nothing_found
+from interp.explanations.program import Program as Rule
+from interp.explanations.sentences import how, summary
 from interp.measures.hypothesis import Hypothesis
+from interp.programs.as_hypothesis import as_hypothesis
+from interp.programs.language import Program
+from interp.programs.source import function, source
 from interp.views import view
 
-SCHEMA = 1
+SCHEMA = 2
+
+Level: TypeAlias = Literal["explained", "in part", "answers only", "none"]
+LEVELS: tuple[Level, ...] = ("explained", "in part", "answers only", "none")
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The algorithm that `interp.explain` found in a model.
+    """What `interp.explain` found in a model.
 
-    program: None if none was found, for the given `reason`. agreement: the share of the model's answers that it gives.
-    parts: the result for each head and MLP. cut, joint, empty: the share of the model's answers that stay the same
-    with the unneeded parts at their mean, with the explained parts also replaced by their ideal forms, and with every
-    part at its mean. recovered: the share of the loss between `empty` and the model that `joint` recovers. complete:
-    False if time ran out before every mechanism was tried on every part. notes: further measurements in words; the
-    summary contains the first sentence of each.
+    level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer. "in
+    part": some parts have a description that takes their place. "answers only": a rule gives the answers, but nothing
+    is said about how the model does it. "none": neither.
+    program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
+    such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
+    and MLP. without: the share of the model's answers that stay with all parts that are not used at their means. joint:
+    the share that stays with all descriptions in place, too. tested_on: the inputs of these numbers, in words. reason:
+    why nothing more was found.
 
     Example:
 
         >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
-        >>> found.answer(["3", "1", "4", "="])
-        '4'
+        >>> found.level, found.answer(["3", "1", "4", "="])
+        ('explained', '4')
     """
 
     model: str
     task: str
     parameters: int
-    seconds: float
+    level: Level = "none"
     program: Program | None = None
+    rule: Rule | None = None
     agreement: Agreement | None = None
     parts: tuple[PartRole, ...] = ()
-    cut: float | None = None
+    without: float | None = None
     joint: float | None = None
-    empty: float | None = None
-    recovered: float | None = None
     tested_on: str = ""
-    complete: bool = True
-    notes: tuple[str, ...] = ()
     reason: str = ""
 
     # ------------------------------------------------------------ the program
 
     @property
     def found(self) -> bool:
-        """Whether a program was found."""
-        return self.program is not None
+        """Whether there is a program or a rule."""
+        return self.program is not None or self.rule is not None
 
     @property
     def source(self) -> str:
-        """The program as Python source. Raises InterpError if there is none."""
-        return self._program.source
+        """The program, or else the rule, as Python source. Raises InterpError if there is neither."""
+        if self.program is not None:
+            return source(self.program)
+        return self._rule.source
 
     @property
     def constants(self) -> int:
-        """Numbers, tokens and table entries of the program."""
-        return self._program.constants
+        """Numbers, tokens and table entries of the program or rule."""
+        return self.program.constants if self.program is not None else self._rule.constants
 
     def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
-        """Return the program's answer at a position of a row of tokens (words, without padding).
+        """Return the answer of the program or rule at a position of a row of tokens (words, without padding).
 
-        Raises InterpError if no program was found.
+        Raises InterpError if there is neither.
         """
         row = list(tokens)
-        return self._program(row, position % len(row))
+        if self.program is None:
+            return self._rule(row, position % len(row))
+        given = function(self.program)(row)
+        return given[position] if self.program.read == "all" else given
 
     @property
-    def _program(self) -> Program:
-        if self.program is None:
+    def _rule(self) -> Rule:
+        if self.rule is None:
             raise InterpError(f"no explanation was found for {self.model}: {self.reason}")
-        return self.program
+        return self.rule
 
     @property
     def hypothesis(self) -> Hypothesis:
-        """The explained parts as variables with their places: interp.evaluate_hypothesis(model, found.hypothesis).
+        """The program's variables with their places: interp.evaluate_hypothesis(model, found.hypothesis).
 
-        Raises InterpError if no part was explained.
+        Raises InterpError without a program of the parts.
         """
         if self.program is None:
-            raise InterpError(f"no part of {self.model} was explained, so there is no hypothesis to test")
-        return as_hypothesis(self.program.setting, self.parts, self.model)
+            raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
+        return as_hypothesis(self.program)
 
     # ------------------------------------------------------------ in words
 
     @property
     def sentence(self) -> str:
         """A summary in a few sentences."""
-        if self.program is None or self.agreement is None:
-            return nothing_found(self.reason)
-        return how(self.program.words, self.parts, self.agreement, self.notes)
+        return summary(self)
+
+    @property
+    def how(self) -> str:
+        """How the parts give the answers, in at most three sentences; empty if no part has a description."""
+        return how(self)
 
     @property
     def size(self) -> str:
@@ -114,35 +126,32 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part."""
-        rows = [{k: v for k, v in asdict(one).items() if k != "quantities"} for one in self.parts]
-        return pd.DataFrame(
-            rows, columns=["part", "status", "looks", "looks_kept", "inside", "inside_kept", "carries", "carries_kept"]
-        )
+        columns = ["part", "status", "does", "variable", "kept", "note"]
+        return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
 
     def count(self, status: str) -> int:
-        """Count the parts with a status: "explained", "kept" (as they are) or "cut"."""
+        """Count the parts with a status: "explained", "kept", "minor" or "not used"."""
         return sum(one.status == status for one in self.parts)
 
     def __str__(self) -> str:
         if not self.found:
             return self.sentence
-        kinds = ", ".join(f"{self.count(status)} {status}" for status in ("explained", "kept", "cut"))
-        return f"{self.sentence}\n\nParts: {kinds}. {self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
+        return f"{self.sentence}\n\n{self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
 
     def _repr_html_(self) -> str:
         said = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
-        if not self.found:
-            return said
-        rows = [(one.part, one.status, one.looks or "", one.inside or "", one.carries or "") for one in self.parts]
-        parts = view(f"{self.size[0].upper()}{self.size[1:]}", rows, ("part", "status", "looks", "inside", "carries"))
-        return f"{said}{svg(self.program, self.parts)}<pre>{escape(self.source)}</pre>{parts}"
+        rows = [(one.part, one.status, one.does, one.variable) for one in self.parts]
+        parts = view("Parts", rows, ("part", "status", "does", "makes"))
+        code = f"<details><summary>{escape(self.size)}</summary><pre>{escape(self.source)}</pre></details>"
+        return f"{said}{svg(self.parts)}{code if self.found else ''}{parts}"
 
     # ------------------------------------------------------------ plain data
 
     def to_json(self) -> str:
         """Return plain data without code, so that a file from a stranger is safe to read."""
         data = {**self.__dict__, "schema": SCHEMA}
-        data["program"] = None if self.program is None else self.program.to_json()
+        data["program"] = None if self.program is None else json.loads(self.program.to_json())
+        data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
         return json.dumps(data, indent=1)
@@ -152,16 +161,14 @@ class Explanation:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
             data = json.loads(text)
-            if data.pop("schema") != SCHEMA:
-                raise InterpError(
-                    f"an explanation of schema {data.get('schema')} is not known; this version knows {SCHEMA}"
-                )
-            program = None if data["program"] is None else Program.from_json(data["program"])
+            if (schema := data.pop("schema")) != SCHEMA:
+                raise InterpError(f"an explanation of schema {schema} is not known; this version knows {SCHEMA}")
+            if data["level"] not in LEVELS:
+                raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
+            program = None if data["program"] is None else Program.from_json(json.dumps(data["program"]))
+            rule = None if data["rule"] is None else Rule.from_json(data["rule"])
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
-            parts = tuple(
-                PartRole(**{**one, "quantities": tuple(map(tuple, one["quantities"]))}) for one in data["parts"]
-            )
-            return cls(**{**data, "program": program, "agreement": agreement, "parts": parts,
-                          "notes": tuple(data.get("notes", ()))})  # fmt: skip
+            parts = tuple(PartRole(**one) for one in data["parts"])
+            return cls(**{**data, "program": program, "rule": rule, "agreement": agreement, "parts": parts})
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InterpError(f"this is not an explanation: {error}") from None

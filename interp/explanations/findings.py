@@ -1,9 +1,8 @@
-"""Findings of an explanation: the program's agreement with the model, and the result for each part."""
+"""Findings of an explanation: how often a program and a model agree, and what was found about each part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from interp import words
 
@@ -12,18 +11,17 @@ from interp import words
 class Agreement:
     """The agreement of a program with a model.
 
-    n: number of answers compared. changed: number of answers that differ from the model's. on: the inputs in words ("on
-    all 12,769 inputs"). right, wrong: agreement where the model is right and where it is wrong (None without such
-    answers). low, high: 95% interval of the share (both equal the share if all inputs were compared).
+    n: number of answers compared. changed: number of answers that differ from the model's. least: the share for the
+    frequent answer (at least 1% of all) for which it is smallest. on: the inputs in words ("on all 12,769 inputs").
+    low, high: 95% interval of the share (both equal the share if all inputs were compared).
     """
 
     n: int
     changed: int
     share: float
+    least: float
     low: float
     high: float
-    right: float | None
-    wrong: float | None
     on: str
 
     @property
@@ -39,18 +37,20 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PartRole:
-    """One part of a model, in words: its status ("cut", "explained" or "kept"), where a head attends, what it moves
-    (for an MLP: what its neurons respond to), and the quantity that it carries.
+    """What was found about one part.
 
-    looks_kept, inside_kept, carries_kept: the share of the model's answers that stay the same with the ideal form.
+    status: "explained" (its description takes its place in the running model), "kept" (it matters, and no description
+    takes its place), "minor" (it matters, but for fewer answers than a description may change) or "not used" (with its
+    mean over positions of the same kind in its place, together with that of all parts not used, the answers stay).
+    does: the description in words; brief: without numbers. variable: what it makes, in words, if that is known. kept:
+    the share of the model's answers that stay with the description in the part's place, and with those of earlier
+    parts.
     """
 
     part: str
     status: str
-    looks: str | None = None
-    looks_kept: float | None = None
-    inside: str | None = None
-    inside_kept: float | None = None
-    carries: str | None = None
-    carries_kept: float | None = None
-    quantities: tuple[Any, ...] = ()
+    does: str = ""
+    brief: str = ""
+    variable: str = ""
+    kept: float | None = None
+    note: str = ""

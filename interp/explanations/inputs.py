@@ -1,8 +1,7 @@
-"""The inputs on which an explanation is searched and tested: a widened sample, and parts of it that fit the time."""
+"""The inputs on which rules are searched: a widened sample, and parts of it."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import torch
@@ -13,18 +12,12 @@ from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench
 from interp.mechanisms.setting import Setting
-from interp.populations import Population, sample
+from interp.populations import Population
 from interp.tasks import Batch
 
 SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
 """Largest number of answers, and of input tokens, for fitting rules."""
 FEWEST_SEARCHED = 1_000
-BENCH_ROWS, BENCH_CELLS, ENOUGH = 1_500, 30_000_000, 200
-"""Largest number of inputs for tests, largest number of cells of one head's patterns, and smallest number of inputs."""
-RUNS_A_HEAD, RUNS_AN_MLP, RUNS = 40, 15, 20
-"""Approximate number of runs for trying every mechanism: per head, per MLP, and in addition."""
-OVERHEAD = 2.0
-"""Cost of a run with ideal forms, relative to a plain run."""
 
 
 def widened(population: Population, subject: Subject) -> Population:
@@ -70,34 +63,6 @@ def to_search(bench: Bench) -> Bench:
     batch = bench.population.batch
     answers = max(1.0, len(bench.answers) / len(batch))
     return part_of(bench, int(min(SEARCHED / answers, max(FEWEST_SEARCHED, SEARCHED_CELLS // batch.tokens.shape[1]))))
-
-
-def to_test(wide: Bench) -> Bench | None:
-    """Return a bench with the inputs for testing mechanisms, limited by the memory for patterns and the remaining time.
-
-    If fewer than ENOUGH inputs fit, uses the split with the shortest inputs; returns None if these are too few as well.
-    """
-    if (n := _affordable(wide)) < ENOUGH and wide.population.n > n and wide.population.kind == "sample":
-        task = wide.subject.task
-        splits = [sample(task, ENOUGH, split) for split in task.splits]
-        shortest = min(splits, key=lambda one: one.batch.tokens.shape[1])
-        if shortest.batch.tokens.shape[1] < wide.population.batch.tokens.shape[1]:
-            drawn = sample(task, BENCH_ROWS, shortest.split)
-            wide = replace(wide, population=widened(drawn, wide.subject))
-            n = _affordable(wide)
-    return part_of(wide, n) if n >= min(ENOUGH, wide.population.n) else None
-
-
-def _affordable(bench: Bench) -> int:
-    """Return the number of inputs on which every mechanism can be tried in the remaining time."""
-    batch, cfg = bench.population.batch, bench.subject.model.cfg
-    few = batch[slice(0, ENOUGH)]
-    bench.subject.logits(few)
-    started = time.monotonic()
-    bench.subject.logits(few)
-    each = (time.monotonic() - started) / len(few)
-    runs = RUNS + cfg.n_layers * (RUNS_A_HEAD * cfg.n_heads + (0 if cfg.attn_only else RUNS_AN_MLP))
-    return int(min(BENCH_ROWS, BENCH_CELLS // batch.tokens.shape[1] ** 2, bench.clock.left / (OVERHEAD * runs * each)))
 
 
 def part_of(bench: Bench, n: int) -> Bench:

@@ -1,6 +1,6 @@
 """Draw the parts of an explanation: the flow from the tokens to the answer, and what each part contributes.
 
-A vertical line is the residual stream. Each part that was not cut reads from it and writes to it, layer by layer. The
+A vertical line is the residual stream. Each part that is used reads from it and writes to it, layer by layer. The
 box of a part describes where it attends and what it carries. Text is wrapped for the width of a phone; colors are those
 of the surrounding page.
 """
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from html import escape
 
 from interp.explanations.findings import PartRole
-from interp.explanations.program import Program
-from interp.words import joined
+from interp.programs.words import parts_words
 
 WIDTH, LEFT, BOX = 400, 26, 56
 """Width of the drawing, x of the stream, and x of the boxes (pixels at full size)."""
@@ -23,10 +22,10 @@ LETTERS, TITLE = 48, 38
 ARROW = "M0 0 L8 4 L0 8 z"
 
 
-def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
-    """Return the drawing as SVG; "" if no program was found or no part was tested."""
-    shown = sorted((one for one in parts if one.status != "cut"), key=in_order)
-    if program is None or not shown:
+def svg(parts: Sequence[PartRole], answer: str = "") -> str:
+    """Return the drawing as SVG; "" if no part is described."""
+    shown = sorted((one for one in parts if one.status not in ("not used", "minor")), key=in_order)
+    if not any(one.does for one in shown):
         return ""
     body, y = [], 12
     text, height = box(["the tokens"], [], y, LEFT - 14, plain=True)
@@ -35,12 +34,12 @@ def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
     y = top + GAP
     for alike in grouped(shown):
         one = alike[0]
-        title = textwrap.wrap(named([each.part for each in alike]), TITLE)
+        title = textwrap.wrap(parts_words([each.part for each in alike]), TITLE)
         text, height = box(title, lines(one), y, BOX, dashed=one.status == "kept")
         body += [text, arrow(LEFT, y + 12, BOX - 2, y + 12), arrow(BOX, y + height - 12, LEFT + 2, y + height - 12)]
         y += height + GAP
     bottom = y
-    said = textwrap.wrap(program.words, LETTERS)
+    said = textwrap.wrap(answer, LETTERS)
     text, height = box(["the answer"], said, bottom, LEFT - 14, plain=True)
     body.append(text)
     stream = arrow(LEFT, top, LEFT, bottom - 2, wide=True)
@@ -69,17 +68,9 @@ def grouped(shown: Sequence[PartRole]) -> list[list[PartRole]]:
     return sorted(groups.values(), key=lambda group: in_order(group[0]))
 
 
-def named(parts: Sequence[str]) -> str:
-    """Name parts: "head 0.3", "heads 0.3 and 0.4"."""
-    return parts[0] if len(parts) == 1 else f"heads {joined(part.removeprefix('head ') for part in parts)}"
-
-
 def lines(one: PartRole) -> list[str]:
     """Describe a part in wrapped lines."""
-    does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
-    if one.status == "kept":
-        does.append("its output is not explained")
-    return [line for text in does for line in textwrap.wrap(text, LETTERS)]
+    return textwrap.wrap("what it does is not described" if one.status == "kept" else one.brief, LETTERS)
 
 
 def box(

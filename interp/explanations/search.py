@@ -19,8 +19,8 @@ from interp.mechanisms.bench import Bench, Clock, least_share
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
 
-PAIRED, EXTENDED = 40, 12
-"""Number of quantities tried in pairs, and number of pairs tried with a third quantity."""
+EXTENDED, THIRDS = 12, 60
+"""Number of pairs tried with a third quantity, and number of these; all pairs are tried."""
 STRANGE = 2
 """Cost, in constants, of a quantity that the task does not declare."""
 PER_CELL = 3
@@ -156,15 +156,15 @@ def search(data: Data, share: float, most: int) -> list[Scored]:
                  share)  # fmt: skip
     if good and good[0].share == 1.0:
         return good
-    # Single quantities with the most information come first. If there are few, all pairs are tried.
-    ranked = [number for _, number in sorted(single, key=lambda one: -one[0])][:PAIRED]
+    # All pairs: an equality or an XOR says nothing in its single quantities.
+    ranked = [number for _, number in sorted(single, key=lambda one: -one[0])]
     pairs = [(data.potential(pair), pair) for pair in combinations(sorted(ranked), 2)]
     paired = [data.fitted(pair, most) for potential, pair in pairs if potential >= share]
     good = _good([*good, *paired, *_sums(data, most)], share)
     if good:
         return good
     best = [pair for _, pair in sorted(pairs, key=lambda one: -one[0])][:EXTENDED]
-    triples = {tuple(sorted({*pair, third})) for pair in best for third in ranked if third not in pair}
+    triples = {tuple(sorted({*pair, third})) for pair in best for third in ranked[:THIRDS] if third not in pair}
     return _good([data.fitted(three, most) for three in sorted(triples) if data.potential(three) >= share], share)
 
 

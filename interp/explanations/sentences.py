@@ -1,76 +1,75 @@
-"""Sentences about an explanation, as functions of plain facts."""
+"""Sentences about an explanation. What is said of a part is what its replacement in the running model bears out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from interp import words
-from interp.explanations.findings import Agreement, PartRole
+from interp.programs.words import answer_words, grouped, parts_words, plural
 
-NAMED = 4
-"""Largest number of parts of a kind, and of groups of parts, that the summary names."""
+if TYPE_CHECKING:
+    from interp.explanations.explanation import Explanation
 
-
-def nothing_found(reason: str) -> str:
-    """Return the only sentence for a model without a program."""
-    return f"No explanation found{f': {reason}' if reason else ''}."
+NAMED = 3
+"""Most groups of parts whose description the summary repeats."""
 
 
-def how(program: str, parts: Sequence[PartRole], agreement: Agreement, notes: Sequence[str] = ()) -> str:
-    """Return the summary: the program in words, the method (first sentence of each note), the parts, the agreement."""
-    methods = [f"{note.split('. ')[0].removesuffix('.')}." for note in notes]
-    return " ".join(one for one in (program, *methods, parts_sentence(parts), truth(agreement)) if one)
+def summary(found: Explanation) -> str:
+    """What was found, level first."""
+    if found.level == "explained":
+        return f"Explained. {how(found)}"
+    rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
+    if found.level == "in part":
+        what = f" A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
+        return f"Explained in part. {how(found)}{what}"
+    if found.level == "answers only":
+        return f"{rule}. How the model computes it is not explained."
+    return f"No explanation found{f': {found.reason}' if found.reason else ''}."
 
 
-def truth(agreement: Agreement) -> str:
-    """Say how many of the model's answers the program gives."""
-    text = f"This program gives {agreement}"
-    if agreement.wrong is not None and agreement.right is not None and agreement.changed:
-        right, wrong = words.portion(agreement.right), words.portion(agreement.wrong)
-        text += f": {right} where the model is right and {wrong} where it is wrong"
-    return f"{text}."
-
-
-def parts_sentence(parts: Sequence[PartRole]) -> str:
-    """Say what each part does, if a replacement confirmed it, and which parts were not explained.
-
-    Parts that do the same share a sentence. Explained parts come first, layer by layer.
-    """
-    if not parts:
-        return "The parts of the model were not tested: time ran out."
-    groups: dict[tuple[bool, str], list[str]] = {}
-    for one in sorted(parts, key=_layer):
-        explained = one.status == "explained"
-        does = [text for text in (one.looks, one.inside, one.carries if explained else None) if text]
-        if one.status != "cut" and (does or explained):
-            groups.setdefault((not explained, words.joined(does)), []).append(one.part)
-    ordered = sorted(groups.items(), key=lambda item: item[0][0])
-    said = [f"{named(group)}{': each ' if len(group) > 1 else ' '}{does}" for (_, does), group in ordered]
-    text = []
+def how(found: Explanation) -> str:
+    """How the parts give the answers: which are used, what each does, and what the program of them gives."""
+    if not found.parts:
+        return ""
+    used = [one for one in found.parts if one.status != "not used"]
+    if not used:
+        return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
+    text = [_used(found, [one.part for one in used])]
+    groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
+    said = [f"{parts_words(parts)} {plural(does) if len(parts) > 1 else does}" for parts, does in groups]
+    if len(said) > NAMED:
+        said = [*said[:NAMED], f"the other {len(said) - NAMED} descriptions are in the table of parts"]
     if said:
-        left = [part for _, group in ordered[NAMED:] for part in group]
-        more = f"; for {named(left)} see the table of parts" if left else ""
-        text.append(f"In the model: {'; '.join(said[:NAMED])}{more}.")
-    kept = [one.part for one in parts if one.status == "kept"]
-    if kept:
-        outputs, are = ("output", "is") if len(kept) == 1 else ("outputs", "are")
-        text.append(f"The {outputs} of {named(kept)} {are} not explained.")
+        text.append(f"{_capital('; '.join(said))}.")
+    kept = [one.part for one in used if one.status == "kept"]
+    if found.program is not None and found.level == "explained":
+        text.append(
+            f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
+        )
+    elif kept:
+        text.append(
+            f"Not described: {parts_words(kept)}; with the descriptions of the others in place, {_stay(found.joint)}."
+        )
+    else:
+        text.append(
+            f"With these descriptions in place, {_stay(found.joint)}, but the parts do not add up to a program."
+        )
     return " ".join(text)
 
 
-def _layer(one: PartRole) -> int:
-    return int(one.part.split(" ")[1].split(".")[0])
+def _used(found: Explanation, used: list[str]) -> str:
+    left = len(found.parts) - len(used)
+    n = f"{len(used)} of {words.counted(len(found.parts), 'part')} {'is' if len(used) == 1 else 'are'} used"
+    if not left:
+        return f"All {words.counted(len(used), 'part')} are used." if len(used) > 1 else "The only part is used."
+    which = f" ({parts_words(used)})" if len(used) <= 8 else ""
+    others = "the others at their means" if left > 1 else "the other at its mean"
+    return f"{n}{which}: with {others}, {_stay(found.without)} {found.tested_on}."
 
 
-def named(parts: Sequence[str]) -> str:
-    """Name parts: "heads 0.0 and 0.1", "head 0.0 and MLP 1". Only the first NAMED of each kind are named.
+def _stay(share: float | None) -> str:
+    return f"{words.portion(share or 0.0)} of the answers stay"
 
-    >>> named(["head 0.0", "head 0.1", "MLP 0"])
-    'heads 0.0 and 0.1 and MLP 0'
-    """
-    said = []
-    for kind in dict.fromkeys(part.split(" ")[0] for part in parts):
-        which = [part.split(" ")[1] for part in parts if part.startswith(f"{kind} ")]
-        others = [f"{len(which) - NAMED} more"] if len(which) > NAMED else []
-        said.append(f"{kind}{'s' if len(which) > 1 else ''} {words.joined([*which[:NAMED], *others])}")
-    return words.joined(said)
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -72,6 +72,8 @@ class Decompiler:
     """The parts that matter, in order of running."""
     without: Kept | None = None
     """What stays without all other parts."""
+    needed: dict[str, Tensor] = field(default_factory=dict)
+    """The positions at which each part's output matters."""
 
     # ------------------------------------------------------------ the batch
 
@@ -96,11 +98,23 @@ class Decompiler:
     def task(self) -> Task:
         return self.running.subject.task
 
-    def codes(self, mask: Tensor | None = None) -> dict[str, tuple[Tensor, int]]:
-        """The variables that have one value at each position: the value, and the number of values."""
+    def before(self, name: str, part: Part | None) -> bool:
+        """Whether a variable exists when a part runs (None: the readout)."""
+        if name in ("token", "position"):
+            return name == "token" or self.running.counts is None
+        step = next((one for one in self.steps if one.name == name), None)
+        if step is not None and not step.part:
+            return all(self.before(one, part) for one in step.of)
+        own = next(one for one in self.running.parts if str(one) == (name if step is None else step.part))
+        if part is None or own.layer < part.layer:
+            return True
+        return own.layer == part.layer and own.head is not None and part.head is None
+
+    def codes(self, mask: Tensor | None = None, part: Part | None = None) -> dict[str, tuple[Tensor, int]]:
+        """The variables that have one value at each position when a part runs: the value, and how many there are."""
         found = {}
         for name, weights in self.made.items():
-            if name == "position" and self.running.counts is not None:
+            if not self.before(name, part):
                 continue
             where = self.running.mask if mask is None else mask
             if float((weights[where].amax(-1) > HARD).double().mean()) > 0.999:
@@ -133,7 +147,9 @@ class Decompiler:
         return metric(self.running, part, self.matter)
 
     def quantized(self, part: Part) -> Quantized:
-        return quantize(self.running, self.kinds, part, self.edits, self.low(part))
+        found = quantize(self.running, self.kinds, part, self.edits, self.low(part))
+        self.needed[str(part)] = found.needed
+        return found
 
     def stays(self, part: Part, value: Tensor) -> float:
         self.check()
@@ -156,10 +172,16 @@ class Decompiler:
             return None
         added = self.sources(layer)
         change = {name: self.kinds.mean(one) - one for name, one in added.items()}
+        out_of_use = {  # the parts that are not used stay at their means
+            str(part): self.kinds.mean(one) - one
+            for part in running.parts
+            if part not in self.matter
+            for one in [running.written(part)]
+        }
 
         def kept(out: Sequence[str]) -> Kept:
             self.check()
-            some = {name: change[name] for name in out}
+            some = {**out_of_use, **{name: change[name] for name in out}}
             if layer is None:
                 return Kept.of(running.read_out(some), running.answers)
             return running.kept({Part(layer): running.mlp_on(layer, some)})
@@ -228,7 +250,7 @@ class Decompiler:
             return None, None
         hard = hardened(pattern)
         graded = soft(pattern)
-        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes()}
+        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes(part=part)}
         query, key = codes_[pattern.query][0], codes_[pattern.key][0]
 
         def weights(scores: Tensor) -> Tensor:
@@ -240,7 +262,7 @@ class Decompiler:
             scores = hard
         received = torch.zeros(self.counts.shape).index_add_(0, asked.rows, weights(scores))
         tried = []
-        for name, (code, n) in self.codes().items():
+        for name, (code, n) in self.codes(part=part).items():
             mean, left = values_by(v, received, code, n, low)
             tried.append((n, left, name, mean))
         near = nearby([left for _, left, _, _ in tried])
@@ -255,20 +277,20 @@ class Decompiler:
     def pattern(self, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float) -> Pattern | None:
         """The cheapest pattern by two variables that takes the place of the head's; pairs only where none does."""
         some = asked.some()
-        singles = {n: c for n, c in self.codes().items() if " and " not in n}
+        singles = {n: c for n, c in self.codes(part=part).items() if " and " not in n}
         fitted = list(patterns(some, singles))
         if (one := self.first(part, found, asked, v, enough, fitted)) is not None:
             return one
         near = sorted(fitted, key=lambda one: one.distance)
         self.pair([*dict.fromkeys(one.query for one in near if one.query)][:PAIRED])
         self.pair([*dict.fromkeys(one.key for one in near if one.key)][:PAIRED])
-        return self.first(part, found, asked, v, enough, list(patterns(some, self.codes())))
+        return self.first(part, found, asked, v, enough, list(patterns(some, self.codes(part=part))))
 
     def first(
         self, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
     ) -> Pattern | None:
         """The first of these patterns, cheapest first, that takes the place of the head's in the running model."""
-        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes()}
+        codes_ = {"": (torch.zeros_like(self.running.batch.tokens), 1), **self.codes(part=part)}
         limit = nearby([one.distance for one in fitted])
         near = [one for one in fitted if one.distance <= limit]
         for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
@@ -327,7 +349,7 @@ class Decompiler:
         best = None
         if found.share >= enough:
             sources = self.edges(part.layer)
-            known = {n: c for n, c in self.codes(found.needed).items() if self.allowed(n, sources)}
+            known = {n: c for n, c in self.codes(found.needed, part).items() if self.allowed(n, sources)}
             fitting = list(islice(maps.tables(target, known), 200))
             for one in sorted(fitting, key=lambda one: (one.share < 1, not self.whole(one.of, sources)))[:TRIED]:
                 step: Step = Table(name, one.of, one.entries, values, name)
@@ -336,7 +358,8 @@ class Decompiler:
                     best = (step, share)
                     break
             if best is None and found.size <= MOST_VALUES:
-                features = {n: self.made[n][found.needed] for n in self.made if self.allowed(n, sources)}
+                features = {n: self.made[n][found.needed] for n in self.made
+                            if self.allowed(n, sources) and self.before(n, part)}  # fmt: skip
                 fit = maps.weighed(target, features, found.size, maps.DETERMINED)
                 step = Linear(name, fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), values, name)
                 code = applied(step, self.made, self.seen).argmax(-1)
@@ -377,11 +400,14 @@ class Decompiler:
         mask = torch.zeros_like(running.mask)
         mask[reads.rows, reads.positions] = True
         sources = self.edges(None)
+        minor = {str(part) for part, role in self.roles.items() if role.status == "minor"}
+        sources = None if sources is None else [name for name in sources if name not in minor]
         readable = [n for n in self.made if n not in self.given and self.allowed(n, sources)
                     and not (n == "position" and running.counts is not None)]  # fmt: skip
         known = {n: c for n, c in self.codes(mask).items() if n in readable}
 
-        for one in maps.tables(target, known, most=2, enough=ANSWER):
+        plain = {n: c for n, c in known.items() if not n.endswith(" level")}
+        for one in maps.tables(target, plain, most=2, enough=ANSWER):
             if self.whole(one.of, sources) and (len(one.of) == 1 or one.cells <= 16):
                 return self.looked_up(one, words)
         if (direct := self.direct(sources, mask, words)) is not None:
@@ -459,6 +485,18 @@ class Decompiler:
         return Program(
             tuple(self.task.vocabulary), self.made["position"].shape[-1], self.causal, tuple(reversed(kept)), answer,
             subject.read_at, self.task.pad,
+        )  # fmt: skip
+
+    def sketch(self, program: Program | None) -> Program:
+        """All steps so far as a program, with the words of `program`; its answer is constant."""
+        answer = Linear("answer", (), (), (0.0,), ("",))
+        given = [
+            Table(name, (), (0,), tuple(map(str, range(self.made[name].shape[-1])))) for name in sorted(self.given)
+        ]
+        words = {} if program is None else program.words
+        return Program(
+            tuple(self.task.vocabulary), self.made["position"].shape[-1], self.causal, (*given, *self.steps), answer,
+            words=words,
         )  # fmt: skip
 
     def alone(self, program: Program) -> Kept:

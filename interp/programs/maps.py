@@ -84,7 +84,8 @@ class Weights:
     """Weights of the values of variables, whose sums decide."""
 
     of: tuple[str, ...]
-    weights: tuple[Float[Tensor, "values classes"], ...]
+    weights: tuple[Tensor, ...]
+    """(values, classes) for each variable."""
     bias: Float[Tensor, "classes"]
     share: float
 

@@ -1,21 +1,22 @@
-"""The algorithm of a model: a sentence on the first screen, and a program with the role of each part."""
+"""The algorithm of a model: a sentence on the first screen, and the program with the role of each part."""
 
 from __future__ import annotations
+
+import math
 
 from interp import words
 from interp.explanations import Explanation, explain_subject
 from interp.explanations.picture import svg
 from interp.explanations.shipped import shipped
 from interp.populations import Asked
+from interp.programs.words import answer_words
 from interp.report import Report
 from interp.sections.base import Study, section
 
 NOT_SEARCHED = "No explanation has been searched for. interp.explain(model) searches for one."
-NAMED_SECONDS = 60.0
-"""Time limit of the search, in seconds, if the user names this section but gives no limit."""
 DRAWN = (
-    "From the tokens to the answer: the parts that are needed, and the role of each. Dashed: the output of this part "
-    "is not explained."
+    "From the tokens to the answer: the parts that are used, and what each does. Parts that do the same share a box. "
+    "Dashed: what this part does is not described."
 )
 
 
@@ -29,48 +30,42 @@ def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
     found = study.once(shipped_one)
     seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
-    if seconds is None and "explanation" in study.wanted:
-        seconds = NAMED_SECONDS
-    if found is None and seconds is not None:
-        found = explain_subject(study.subject, report.title, seconds)
+    if found is None and (seconds is not None or "explanation" in study.wanted):
+        found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
     report.say(NOT_SEARCHED if found is None else found.sentence, "how")
     if found is None:
         return
-    report.add_fact("explained", found.found)
-    if not found.found or found.agreement is None:
-        report.section("The algorithm", found.sentence)
-        return
-    measured = [rest for note in found.notes if (rest := note.partition(". ")[2])]
-    report.section("The algorithm", "\n\n".join([found.sentence, evidence(found), *measured]))
-    report.add_code(found.source)
-    report.add_drawing(svg(found.program, found.parts), DRAWN)
-    report.add_table(
-        "explanation_parts",
-        found.to_frame(),
-        "The role of each head and MLP. cut: not needed; it can be replaced by its mean at each position. explained: "
-        "it can be replaced by its mean over all positions with the same value of the quantity that it carries. "
-        "kept: neither works. The numbers are shares of the model's answers that stay the same when this part is "
-        "replaced (with all cut parts cut).",
-    )
-    report.add_fact("explanation_constants", found.constants)
-    report.add_fact("explanation_share", found.agreement.share)
+    report.add_fact("explanation_level", found.level)
+    report.section("The algorithm", "\n\n".join(text for text in (found.sentence, evidence(found)) if text))
+    if found.found:
+        report.add_code(found.source)
+        report.add_fact("explanation_constants", found.constants)
+    if found.agreement is not None:
+        report.add_fact("explanation_share", found.agreement.share)
+    drawing = svg(found.parts, answer_words(found.program) if found.program is not None else "")
+    if drawing:
+        report.add_drawing(drawing, DRAWN)
+    if found.parts:
+        report.add_table(
+            "explanation_parts",
+            found.to_frame(),
+            "What was found about each head and MLP. explained: its description takes its place in the running model. "
+            "kept: it matters, and no description takes its place. minor: it matters, but for fewer answers than a "
+            "description may change. not used: its mean over positions of the same kind (the read position, marks, "
+            "content) takes its place, together with all others not used. Column kept: the share of the model's "
+            "answers that stay with this description and those of earlier parts in place.",
+        )
 
 
 def evidence(found: Explanation) -> str:
-    """Return sentences on the parts that were replaced in the running model, and on how many answers stayed equal."""
-    if found.cut is None or found.joint is None or found.empty is None:
+    """Return sentences on the parts that were replaced in the running model, and on how many answers stayed."""
+    if not found.parts or found.without is None or found.joint is None:
         return ""
-    parts = words.joined(
-        f"{found.count(status)} {said}"
-        for status, said in (("cut", "cut"), ("explained", "explained"), ("kept", "not explained"))
-    )
-    loss = ""
-    if found.recovered is not None:
-        loss = f" and {words.portion(min(1.0, found.recovered))} of the loss is recovered"
+    names = {"explained": "explained", "kept": "not described", "minor": "minor", "not used": "not used"}
+    parts = words.joined(f"{n} {said}" for status, said in names.items() if (n := found.count(status)))
+    size = f"The program has {found.size}. " if found.found else ""
     return (
-        f"The program needs {found.size}. Parts of the model: {parts}. Tested on {found.tested_on}; a "
-        "quarter of them have rare answers, if there are any. "
-        f"With the parts cut that are not needed, {words.portion(found.cut)} of the model's answers stay the same. "
-        f"With the explained parts replaced, too, {words.portion(found.joint)} stay the same{loss}. With every part "
-        f"cut, {words.portion(found.empty)} stay the same."
+        f"{size}Parts of the model: {parts}. With the parts that are not used at their means, "
+        f"{words.portion(found.without)} of the model's answers stay {found.tested_on}; with the descriptions in "
+        f"place, too, {words.portion(found.joint)}."
     )

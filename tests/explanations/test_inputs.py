@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import interp
-from interp.explanations.inputs import part_of, to_search, to_test, widened
+from interp.explanations.inputs import part_of, to_search, widened
 from interp.measures.subject import Subject
-from interp.mechanisms.bench import Bench, Clock
+from interp.mechanisms.bench import Bench
 from interp.populations import Population, everything, sample
 
 
@@ -72,22 +72,3 @@ def test_a_part_as_large_as_the_whole_is_the_whole() -> None:
     bench = Bench(one, everything(one.task))
     assert part_of(bench, 216) is bench
     assert to_search(bench) is bench
-
-
-def test_without_time_no_mechanism_is_tried() -> None:
-    one = subject("algorithmic/max-of-k-exact", K=3, v=8)
-    drawn = sample(one.task, 300)
-    assert to_test(Bench(one, drawn, clock=Clock(0.0))) is None
-    with_time = to_test(Bench(one, drawn))
-    assert with_time is not None
-    assert with_time.population.n == 300
-
-
-@pytest.mark.parametrize(("affordable", "tested"), [(199, None), (200, 200), (1_000, 300)])
-def test_parts_are_tested_on_enough_inputs_or_none(
-    monkeypatch: pytest.MonkeyPatch, affordable: int, tested: int | None
-) -> None:
-    monkeypatch.setattr("interp.explanations.inputs._affordable", lambda bench: affordable)
-    one = subject("algorithmic/max-of-k-exact", K=3, v=8)
-    small = to_test(Bench(one, sample(one.task, 300)))
-    assert (None if small is None else small.population.n) == tested

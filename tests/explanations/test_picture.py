@@ -5,47 +5,38 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-import pytest
-
 import interp
-from interp.explanations import Explanation, PartRole
+from interp.explanations import PartRole
 from interp.explanations.picture import WIDTH, in_order, svg
 
+LONG = "reads " + "a long quantity " * 20
 PARTS = (
-    PartRole("head 1.0", "explained", "looks at <its> own position", 1.0, None, None, "carries the number of 1s", 1.0),
+    PartRole("head 1.0", "explained", "attends to <its> own", "attends to <its> own"),
     PartRole("MLP 0", "kept"),
-    PartRole("head 0.0", "cut"),
-    PartRole("head 0.1", "explained", carries="carries " + "a long quantity " * 20),
+    PartRole("head 0.0", "not used"),
+    PartRole("head 0.1", "explained", LONG, LONG),
+    PartRole("head 0.2", "explained", LONG, LONG),
 )
+SVG = "{http://www.w3.org/2000/svg}text"
 
 
-@pytest.fixture(scope="module")
-def found() -> Explanation:
-    return replace(interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=5), seconds=20.0), parts=PARTS)
-
-
-def test_parts_stand_in_order_and_cut_ones_are_left_out(found: Explanation) -> None:
-    words = [
-        text.text or ""
-        for text in ElementTree.fromstring(svg(found.program, found.parts)).iter("{http://www.w3.org/2000/svg}text")
-    ]
+def test_parts_stand_in_order_and_those_that_do_the_same_share_a_box() -> None:
+    words = [text.text or "" for text in ElementTree.fromstring(svg(PARTS, "it follows")).iter(SVG)]
     titles = [word for word in words if word.startswith(("head", "MLP", "the "))]
-    assert titles[:4] == ["the tokens", "head 0.1", "MLP 0", "head 1.0"]
-    assert "head 0.0" not in words
-    assert "looks at <its> own position" in words
-    assert "its output is not explained" in words
+    assert titles == ["the tokens", "heads 0.1 and 0.2", "MLP 0", "head 1.0", "the answer"]
+    assert "attends to <its> own" in words
+    assert "what it does is not described" in words
 
 
-def test_no_text_leaves_its_box(found: Explanation) -> None:
+def test_no_text_leaves_its_box() -> None:
     """About 7 units a letter of 13 pixels, from where the box starts."""
-    root = ElementTree.fromstring(svg(found.program, found.parts))
-    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+    for text in ElementTree.fromstring(svg(PARTS)).iter(SVG):
         assert float(text.attrib["x"]) + 6.9 * len(text.text or "") < WIDTH
 
 
-def test_nothing_is_drawn_without_a_program(found: Explanation) -> None:
-    assert svg(None, found.parts) == ""
-    assert svg(found.program, ()) == ""
+def test_nothing_is_drawn_without_a_description() -> None:
+    assert svg(PARTS[1:3]) == ""
+    assert svg(()) == ""
 
 
 def test_layers_come_first() -> None:
@@ -55,7 +46,8 @@ def test_layers_come_first() -> None:
     ]  # fmt: skip
 
 
-def test_a_notebook_shows_sentence_drawing_and_source(found: Explanation) -> None:
-    page = found._repr_html_()
-    assert page.index("The answer is the largest number.") < page.index("<svg") < page.index("def answer(tokens, i)")
-    assert "looks at &lt;its&gt; own position" in page
+def test_a_notebook_shows_sentence_drawing_and_source() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=5))
+    page = replace(found, parts=(*found.parts, PARTS[0]))._repr_html_()
+    assert page.index("Explained.") < page.index("<svg") < page.index("def answer(tokens)")
+    assert "attends to &lt;its&gt; own" in page

@@ -1,0 +1,161 @@
+"""A program as plain Python: a module that needs nothing, made from checked data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
+from interp.programs.words import step_words
+
+HEADER = '''\
+from math import exp
+
+# A variable is a list with a table {value: weight} for each position; the weights sum to one.
+
+
+def select(query, key, scores, tokens):
+    """The share of attention of each position on each position that it sees."""
+    rows = []
+    for i, q in enumerate(query):
+        seen = [k for k in range(len(tokens)) if tokens[k] != PAD and (k <= i or not CAUSAL)]
+        score = [sum(a * b * scores.get((x, y), NEVER) for x, a in q.items() for y, b in key[k].items()) for k in seen]
+        weight = [exp(s - max(score)) for s in score]
+        rows.append({k: w / sum(weight) for k, w in zip(seen, weight)})
+    return rows
+
+
+def mix(shares, value):
+    """What is read: the share of attention on each value."""
+    rows = []
+    for row in shares:
+        mixed = {}
+        for k, share in row.items():
+            for v, weight in value[k].items():
+                mixed[v] = mixed.get(v, 0.0) + share * weight
+        rows.append(mixed)
+    return rows
+
+
+def most(weights):
+    """The value with the largest weight (the first of equal ones)."""
+    return max(weights, key=weights.get)
+
+
+def look_up(table, default, *variables):
+    """The entry for each position's values."""
+    return [{table.get(tuple(most(one) for one in each), default): 1.0} for each in zip(*variables)]
+
+
+def largest(values, bias, *weighed):
+    """The value with the largest sum of weights, at each position."""
+    rows = []
+    for each in zip(*(variable for variable, _ in weighed)):
+        total = dict(zip(values, bias))
+        for one, (_, weights) in zip(each, weighed):
+            for value, share in one.items():
+                for new, weight in zip(values, weights[value]):
+                    total[new] += share * weight
+        rows.append({most(total): 1.0})
+    return rows
+'''
+
+
+def source(program: Program) -> str:
+    """Return the program as the source of a Python module with one function, answer(tokens)."""
+    names = {"token": "token", "position": "position"}
+    constants, body = [], []
+    for step in program.steps:
+        name = names[step.name] = _name(step.name, set(names.values()))
+        what = f"{step.part}: {step_words(program, step)}" if step.part else step_words(program, step)
+        body.append(f"    # {what[0].upper()}{what[1:]}.")
+        constants += _constants(program, step, name)
+        body.append(f"    {name} = {_call(program, step, names)}")
+    constants += _constants(program, program.answer, "answer")
+    given = "    found = " + _call(program, program.answer, {**names, "answer": "answer"})
+    end = {
+        "all": "    return [most(one) for one in found]",
+        "first": "    return most(found[0])",
+        "last": "    return most(found[max(k for k in range(len(tokens)) if tokens[k] != PAD)])",
+    }.get(program.read, f"    return most(found[tokens.index({program.read!r})])")
+    head = [
+        "def answer(tokens):", '    """The answer to a row of tokens."""', "    token = [{t: 1.0} for t in tokens]",
+        "    position = [{i: 1.0} for i in range(len(tokens))]", *body, given, end,
+    ]  # fmt: skip
+    settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
+    return (
+        "\n\n".join([HEADER.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
+        + "\n"
+    )
+
+
+def _name(name: str, taken: set[str]) -> str:
+    """A variable's name in Python."""
+    made = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_") or "v"
+    made = f"v_{made}" if made[0].isdigit() or made in ("answer", "most", "mix", "select", "tokens") else made
+    while made in taken:
+        made += "_"
+    return made
+
+
+def _value(program: Program, name: str, at: int) -> Any:
+    """A value as it stands in the source: positions as numbers, others as words."""
+    return at if name == "position" else program.values[name][at]
+
+
+def _constants(program: Program, step: Step, name: str) -> list[str]:
+    upper = name.upper()
+    if isinstance(step, Head):
+        pairs = {
+            (_key(program, step.query, q), _key(program, step.key, k)): score
+            for q, row in enumerate(step.scores)
+            for k, score in enumerate(row)
+            if score > NEVER
+        }
+        return [f"{upper}_SCORES = {pairs!r}"]
+    if isinstance(step, Table):
+        sizes = [len(program.values[one]) for one in step.of]
+        counts = {entry: step.entries.count(entry) for entry in set(step.entries)}
+        default = max(counts, key=counts.__getitem__)
+        table = {}
+        for index, entry in enumerate(step.entries):
+            if entry != default:
+                table[_cell(program, step, sizes, index)] = step.values[entry]
+        return [f"{upper}_TABLE = {table!r}", f"{upper}_ELSE = {step.values[default]!r}"]
+    found = []
+    for at, (of, matrix) in enumerate(zip(step.of, step.weights)):
+        rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
+        found.append(f"{upper}_WEIGHTS_{at} = {rows!r}")
+    return [f"{upper}_VALUES = {tuple(step.values)!r}", f"{upper}_BIAS = {tuple(step.bias)!r}", *found]
+
+
+def _key(program: Program, name: str, at: int) -> Any:
+    return _value(program, name, at) if name else None
+
+
+def _cell(program: Program, step: Table, sizes: list[int], index: int) -> tuple[Any, ...]:
+    found = []
+    for name, size in zip(reversed(step.of), reversed(sizes)):
+        found.append(_value(program, name, index % size))
+        index //= size
+    return tuple(reversed(found))
+
+
+def _call(program: Program, step: Step, names: dict[str, str]) -> str:
+    upper = names[step.name].upper()
+    if isinstance(step, Head):
+        query, key = (names[one] if one else "[{None: 1.0}] * len(tokens)" for one in (step.query, step.key))
+        return f"mix(select({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
+    if isinstance(step, Table):
+        return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Linear) and not step.of:
+        return f"[{{most(dict(zip({upper}_VALUES, {upper}_BIAS))): 1.0}}] * len(tokens)"
+    weighed = ", ".join(f"({names[one]}, {upper}_WEIGHTS_{at})" for at, one in enumerate(step.of))
+    return f"largest({upper}_VALUES, {upper}_BIAS, {weighed})"
+
+
+def function(program: Program) -> Callable[[Sequence[str]], Any]:
+    """The program's own Python as a function of a row of words; it is made from checked data alone."""
+    names: dict[str, Any] = {}
+    exec(compile(source(program), "<program>", "exec"), names)
+    return names["answer"]

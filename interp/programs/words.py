@@ -1,0 +1,148 @@
+"""Steps of programs in words: where a head attends, what a map depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interp import words
+from interp.programs.language import NEVER, Head, Program, Step, Table, Values
+
+NAMED = 4
+"""Most values that are listed."""
+GRADED = 2.3
+"""A soft head mostly attends where its scores are at most this far (a tenth of the attention) below the largest."""
+
+
+def said(program: Program, name: str) -> str:
+    """A variable in words: "the token", "the position", what it is if that is known, or the part that makes it."""
+    if name in ("token", "position"):
+        return f"the {name}"
+    if name in program.words:
+        return program.words[name]
+    if name.endswith(" level"):
+        return f"the level of {name.removesuffix(' level')}"
+    if " and " in name:
+        return words.joined(said(program, one) for one in name.split(" and "))
+    return f"the value of {name}"
+
+
+def step_words(program: Program, step: Step, brief: bool = False) -> str:
+    """What a step does, without its subject: "attends to the position before and reads the token".
+
+    brief: without the weights of a soft head.
+    """
+    if isinstance(step, Head):
+        return f"attends {where(program, step, brief)} and reads {said(program, step.value)}"
+    of = words.joined(said(program, name) for name in step.of)
+    if isinstance(step, Table):
+        cells = words.counted(len(step.entries), "entry", "entries")
+        return f"looks up {of} in a table of {cells}"
+    return f"compares sums of weights of {of}"
+
+
+def where(program: Program, step: Head, brief: bool = False) -> str:
+    """Where a head attends: "to the position before", "evenly to all positions that it sees"."""
+    keys = program.values.get(step.key, ("",))
+    queries = program.values.get(step.query, ("",))
+    if not step.query and not step.key:
+        return "evenly to all positions that it sees"
+    if step.hard:
+        return _hard(program, step, queries, keys, 0.0) or _pairs(program, step)
+    if not step.query:
+        weights = "" if brief else f" ({_weights(step.scores[0], keys)})"
+        return f"by {said(program, step.key)} at the other end{weights}"
+    if most := _hard(program, step, queries, keys, GRADED):
+        return f"mostly {most}"
+    return (
+        f"by a table of scores over its own {_own(program, step.query)} and {said(program, step.key)} at the other end"
+    )
+
+
+def _own(program: Program, name: str) -> str:
+    return said(program, name).removeprefix("the ")
+
+
+def _weights(scores: Sequence[float], keys: Values) -> str:
+    """The weights of a soft head, largest first, relative to the largest."""
+    order = sorted(range(len(keys)), key=lambda at: -scores[at])
+    top = max(scores)
+    parts = []
+    for at in order[:NAMED]:
+        ratio = 2.718281828459045 ** (scores[at] - top) if scores[at] > NEVER else 0.0
+        parts.append(f"{keys[at]!r} {ratio:.2g}" if ratio else f"{keys[at]!r} 0")
+    more = f", {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return f"weights {', '.join(parts)}{more}"
+
+
+def _hard(program: Program, step: Head, queries: Values, keys: Values, least: float) -> str:
+    """Where a head attends if that has a name, else ""; scores within `least` of the largest count as selected."""
+    chosen = [[at for at, score in enumerate(row) if NEVER < score >= max(row) - least] for row in step.scores]
+    if not step.query:
+        listed = [keys[at] for at in chosen[0]]
+        return f"evenly to positions where {said(program, step.key)} is {_values(listed, len(keys))}"
+    if step.query == step.key == "position" or (queries == keys and step.query == "position"):
+        for shift, phrase in ((-1, "the position before"), (0, "its own position"), (1, "the next position"),
+                              (-2, "the position two before")):  # fmt: skip
+            inside = [(q, row) for q, row in enumerate(chosen) if 0 <= q + shift < len(keys) and len(row) < len(keys)]
+            if inside and all(row == [q + shift] for q, row in inside if row) and any(row for _, row in inside):
+                return f"to {phrase}"
+        firsts = {tuple(row) for row in chosen if row}
+        if firsts == {(0,)}:
+            return "to the first position"
+    own, other = _own(program, step.query), said(program, step.key)
+    if queries == keys:
+        if all(row == [q] for q, row in enumerate(chosen) if row):
+            return f"to positions where {other} equals its own {own}"
+        if all(q not in row and len(row) >= len(keys) - 1 for q, row in enumerate(chosen) if row):
+            return f"to positions where {other} differs from its own {own}"
+    return ""
+
+
+def _pairs(program: Program, step: Head) -> str:
+    pairs = sum(score > NEVER for row in step.scores for score in row)
+    own, other = _own(program, step.query), said(program, step.key)
+    return f"by a table of {words.counted(pairs, 'pair')} of its own {own} and {other} at the other end"
+
+
+def _values(listed: Sequence[str], n: int) -> str:
+    if len(listed) == n:
+        return "anything"
+    if len(listed) <= NAMED:
+        return words.either([repr(one) for one in listed]) if listed else "nothing"
+    return f"one of {len(listed)} values"
+
+
+def answer_words(program: Program) -> str:
+    """How the answer follows from the variables, as a sentence."""
+    of = [*dict.fromkeys(said(program, name) for name in program.answer.of)]
+    if len(of) == 1:
+        steps = {step.name: step for step in program.steps}
+        step = steps.get(program.answer.of[0])
+        if isinstance(step, Table) and not step.part:
+            inner = words.joined(said(program, name) for name in step.of)
+            return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
+        return f"The answer follows from {of[0]}."
+    return f"The answer is the one with the largest sum of weights of {words.joined(of)}."
+
+
+def grouped(phrases: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    """Parts with the same phrase together, in order: [(["head 0.3", "head 0.4"], "attends ..."), ...]."""
+    found: dict[str, list[str]] = {}
+    for part, phrase in phrases.items():
+        found.setdefault(phrase, []).append(part)
+    return [(parts, phrase) for phrase, parts in found.items()]
+
+
+def parts_words(parts: Sequence[str]) -> str:
+    """Names of parts in a sentence: "heads 0.3, 0.4 and 0.5", "MLP 0"."""
+    heads = [part.removeprefix("head ") for part in parts if part.startswith("head ")]
+    others = [part for part in parts if not part.startswith("head ")]
+    said_ = [f"head{'s' * (len(heads) > 1)} {words.joined(heads)}"] if heads else []
+    return words.joined([*said_, *others])
+
+
+def plural(phrase: str) -> str:
+    """A description of several parts: "attend ..." for "attends ..."."""
+    for one in ("attends", "reads", "looks up", "compares"):
+        phrase = phrase.replace(one, one.replace("looks", "look") if one == "looks up" else one[:-1])
+    return phrase

@@ -1,0 +1,49 @@
+"""The Python of a program gives its answers, and says what steps do."""
+
+from typing import Any
+
+import pytest
+
+from interp.programs.generate import random_program
+from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.source import source
+from interp.programs.words import answer_words, parts_words, step_words
+from interp.tasks import Batch
+
+
+def run(program: Program) -> Any:
+    names: dict[str, Any] = {}
+    exec(compile(source(program), "<program>", "exec"), names)
+    return names["answer"]
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5, 8])
+def test_python_gives_the_answers(seed: int) -> None:
+    task = random_program(seed)
+    function, batch = run(task.program), task.sample(40, seed=2)
+    assert isinstance(batch, Batch)
+    for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist()):
+        words = [task.vocabulary[token] for token in row[:length]]
+        assert function(words) == task.program(words)
+
+
+def test_words() -> None:
+    before = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(3)) for q in range(3))
+    equal = tuple(tuple(0.0 if k == q else NEVER for k in range(2)) for q in range(2))
+    steps = (
+        Head("p", "position", "position", before, "token", "head 0.0"),
+        Head("s", "token", "p", equal, "token", "head 1.0"),
+        Head("e", "", "", ((0.0,),), "token"), Head("w", "", "token", ((0.0, -0.6931471805599453),), "token"),
+        Table("t", ("token", "p"), (0, 1, 1, 0), ("x", "y"), "MLP 1"),
+    )  # fmt: skip
+    program = Program(("a", "b"), 3, True, steps, Linear("answer", ("t",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0),
+                                                          ("x", "y")), words={"p": "the token before"})  # fmt: skip
+    assert [step_words(program, step) for step in steps] == [
+        "attends to the position before and reads the token",
+        "attends to positions where the token before equals its own token and reads the token",
+        "attends evenly to all positions that it sees and reads the token",
+        "attends by the token at the other end (weights 'a' 1, 'b' 0.5) and reads the token",
+        "looks up the token and the token before in a table of 4 entries",
+    ]
+    assert answer_words(program) == "The answer follows from the value of t."
+    assert parts_words(["head 0.3", "head 0.12", "MLP 1"]) == "heads 0.3 and 0.12 and MLP 1"
