@@ -25,12 +25,8 @@ from shared.compiled_truth import STAYS, partition, removed
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.measures.subject import Subject
-from interp.populations import joined
-from interp.programs.decompile import Decompiler
 from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head, Program
-from interp.programs.running import Running
 from interp.programs.task import ProgramTask
 from interp.report import Report
 from interp.report.script import Arguments, run
@@ -55,16 +51,11 @@ class Reading:
 
 @torch.no_grad()
 def read(model: TaskModel) -> Reading:
-    """Read the program of the parts, on all inputs."""
-    found = Decompiler(Running.of(Subject.of(model), joined(model.task, list(model.task.inputs()))))
-    found.run()
-    program = found.program()
-    used = frozenset(role.part for role in found.roles.values() if role.status != "not used")
-    if program is None:
-        return Reading("in part", 0.0, used, None)
-    kept = found.alone(program)
-    level = "explained" if min(kept.share, kept.least) >= SHARE else "in part"
-    return Reading(level, kept.share, used, program)
+    """Explain a model."""
+    found = interp.explain(model)
+    used = frozenset(part.part for part in found.parts if part.status != "not used")
+    share = 0.0 if found.program is None or found.agreement is None else found.agreement.share
+    return Reading(found.level, share, used, found.program)
 
 
 def seeds(arguments: Arguments) -> range:
