@@ -34,6 +34,7 @@ SPOTS = """
 
 def draw(page: Page, plot: str) -> None:
     """Scrolls to a figure and waits until it is drawn."""
+    page.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
     page.run(f"{plot}.scrollIntoView({{block: 'center'}})")
     page.wait(f"{plot}.calcdata !== undefined && {plot}.classList.contains('js-plotly-plot')")
     page.settle()

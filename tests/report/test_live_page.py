@@ -252,6 +252,7 @@ def test_a_click_loads_an_input_and_the_proof_domain_is_shown(page: Page, tmp_pa
     report = interp.analyze("count01/paper", sections=["live", "accuracy"])
     opened(page, report, tmp_path)
     plot = "document.querySelector('figure .plot')"
+    page.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
     page.run(f"{plot}.scrollIntoView()")
     page.wait(f"{plot}._ev !== undefined && {plot}.data !== undefined")
     page.settle()

@@ -196,6 +196,7 @@ def test_hostile_names_stay_text_wherever_they_stand(page: Page, tmp_path: Path)
     hostile.add_live(payload(Subject.of(interp.build(spec)), f"model = {HOSTILE!r}"))
     page.open(hostile.save(tmp_path / "page.html"))
     for number in range(page.run("document.querySelectorAll('figure .plot').length")):
+        page.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
         page.run(f"document.querySelectorAll('figure .plot')[{number}].scrollIntoView()")
         page.wait(f"document.querySelectorAll('figure .plot')[{number}].data !== undefined")
     press(page, "Copy as Python")
