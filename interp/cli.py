@@ -316,7 +316,11 @@ def explain(
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
 ) -> None:
-    """Read the program of a model's parts, as Python. Exit code 3: neither a program nor a rule was found."""
+    """Read the program of a model's parts, as Python.
+
+    If the parts add up to no program, search for a rule that gives the answers, and say which of the two it is. Exit
+    code 3: neither was found.
+    """
     import interp
     from interp.errors import InterpError
 

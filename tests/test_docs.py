@@ -43,15 +43,17 @@ def blocks(path: Path, language: str) -> list[str]:
 @pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_python_of_a_page_prints_what_it_says(path: Path, monkeypatch, tmp_path, capsys) -> None:
-    """A comment behind print() that starts with a number, a list or a verdict is the result."""
+    """A comment behind print() that starts with a number, a list or a verdict is the result; a quote was printed."""
     (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
+    everything = ""
     for block in blocks(path, "python"):
         exec(compile(block, path.name, "exec"), names)
-        printed = capsys.readouterr().out
+        everything += (printed := capsys.readouterr().out)
         for said in re.findall(RESULT, block, re.MULTILINE):
             assert said in printed, f"{path.name} says {said!r}, printed is {printed!r}"
+    assert all(quote in everything for quote in re.findall(r"^> (.*)$", path.read_text("utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)

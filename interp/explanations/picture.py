@@ -1,7 +1,7 @@
 """Draw the parts of an explanation: the flow from the tokens to the answer, and what each part contributes.
 
 A vertical line is the residual stream. Each part that is used reads from it and writes to it, layer by layer. The
-box of a part describes where it attends and what it carries. Text is wrapped for the width of a phone; colors are those
+box of a part says what it does, without numbers. Text is wrapped for the width of a phone; colors are those
 of the surrounding page.
 """
 
