@@ -1,4 +1,4 @@
-"""Programs beyond the search over quantities: small automata, and lookup tables for tasks that are tables."""
+"""Rules beyond the search over quantities: small automata, and lookup tables for tasks that are tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 STRINGS, SHORTEST = 4_000, 3
 """Largest number of strings of one length for learning, and smallest maximal length of the strings."""
 STATES = 10
-"""Largest number of states of an automaton that counts as a short program."""
+"""Largest number of states of an automaton that counts as a short rule."""
 
 
 def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored | None:

@@ -1,6 +1,6 @@
-"""Programs: a rule over quantities as plain data, in words, as Python source code, and as a function on tokens.
+"""A rule for answers: plain data over quantities, in words, as Python source code, and as a function on tokens.
 
-The source is generated only from checked data, so a program that is read from a file cannot contain code: unknown kinds
+The source is generated only from checked data, so a rule that is read from a file cannot contain code: unknown kinds
 of quantities and arguments of other types are refused.
 """
 
@@ -26,7 +26,7 @@ FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 
 @dataclass(frozen=True)
 class Program:
-    """The program that an explanation found for a model."""
+    """A rule for a model's answers, found from the answers alone: it says nothing of how the model gives them."""
 
     rule: Rule
 

@@ -1,4 +1,4 @@
-"""Rules: the forms that the last step of a program can have, from quantities to the answer.
+"""Rules: the forms in which the answer can follow from quantities.
 
 A rule is plain data: a form, the quantities that it reads, and its constants. Its text, source code and answers are
 derived from these.

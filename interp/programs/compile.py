@@ -50,10 +50,10 @@ def compile_program(
     """Make the exact weights of a program, as a task model whose task is to give the program's answers.
 
     program: a Program, or its task with its inputs. shortest, first, last: which rows are inputs of a Program, as in
-    task "program". decoys: number of further heads and tables that
-    nothing reads, drawn from `seed`. rotate: seed of a random rotation of the residual stream. noise: standard
-    deviation of Gaussian noise on all weights, drawn from `seed`. sharp: see the module. Steps of
-    `model.task.program` name the parts that implement them; the other parts are not used.
+    task "program". decoys: number of further heads and tables that nothing reads, drawn from `seed`. rotate: seed of a
+    random rotation of the residual stream. noise: standard deviation of Gaussian noise on all weights, drawn from
+    `seed`. sharp: see the module. Steps of `model.task.program` name the parts that implement them; other parts are
+    not used.
 
     Raises InterpError for maps that have no exact weights, and for answers that are decided by rounding.
 
