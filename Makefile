@@ -38,7 +38,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Everything that is not slow: at most five minutes on two idle cores.
+# Everything that is not slow: at most two and a half minutes on two idle cores.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak"
 
@@ -55,9 +55,10 @@ test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/theory tests/architecture tests/measures \
 		tests/test_spec.py tests/test_files.py
 
-# The rest: whole studies, notebooks and documentation, long trainings, thousands of models at the edge.
+# The rest, with shapes and types checked: whole studies, notebooks and documentation, long trainings, thousands of
+# models at the edge.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not soak"
+	INTERP_CHECKED=all $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not soak"
 
 # What test-long checks on a sample, on hundreds of models: by hand.
 soak: $(STAMP)

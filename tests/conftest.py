@@ -1,9 +1,12 @@
-"""Switched on before anything of interp is imported: shapes and types of every annotated function are checked.
+"""Switched on before anything of interp is imported: shapes and types of annotated functions are checked, if asked.
+
+INTERP_CHECKED names the modules that are checked: "all" (make test-long), or one module. Without it nothing is checked:
+in `make test` the checks took a third of the time.
 
 The hook takes a list of modules, not the package: it would wrap compiled kernels as well, which numba then cannot
 compile, and a package's name would take all of its modules in. The checker of evidence runs on a bare Python, in
 millions of small steps: it is left as it is. tests/mutants.py, which starts over for every mutant, names the one module
-that it changed in INTERP_CHECKED: to check all of them takes longer than most of its tests.
+that it changed: to check all of them takes longer than most of its tests.
 
 A function is checked on its first calls in every test. What is called a hundred thousand times within one test, in a
 search or a sum over a domain, took five times as long when each call was checked, and shows nothing new.
@@ -80,9 +83,10 @@ def pytest_runtest_setup() -> None:
     calls.clear()
 
 
-jaxtyping.jaxtyped = first_calls
-only = os.environ.get("INTERP_CHECKED")
-jaxtyping.install_import_hook([module for module in checked_modules() if only in (None, module)], "beartype.beartype")
+if only := os.environ.get("INTERP_CHECKED"):
+    jaxtyping.jaxtyped = first_calls
+    chosen = [module for module in checked_modules() if only in ("all", module)]
+    jaxtyping.install_import_hook(chosen, "beartype.beartype")
 
 import torch  # noqa: E402
 

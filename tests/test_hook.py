@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import torch
 from interp.tasks import Batch, Count01
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get("INTERP_CHECKED") != "all", reason="checks are on in make test-long"),
+]
 
 
 def test_a_wrong_shape_fails_in_a_function() -> None:
