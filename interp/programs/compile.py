@@ -28,7 +28,7 @@ from interp.constructions import Construct, ConstructedWeights, construct, regis
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Program, Step, Table
 from interp.programs.neurons import Observed, neurons
-from interp.programs.task import ProgramTask
+from interp.programs.task import ENDS, ProgramTask
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ compile = compile_program
 
 @register_construction("programs/compiled")
 def compiled(
-    program: Any,
+    program: Any = None,
     decoys: int = 0,
     rotate: int | None = None,
     noise: float = 0.0,
@@ -89,9 +89,10 @@ def compiled(
 ) -> Construct:
     """A program of interp.programs in named one-hot directions: gives the program's answers.
 
-    program: a Program, its JSON, or task "program". Other arguments: see interp.compile.
+    program: a Program, its JSON, or task "program" (default: whether the first and last token agree). Other arguments:
+    see interp.compile.
     """
-    text = program.to_json() if isinstance(program, Program) else program
+    text = program.to_json() if isinstance(program, Program) else program or ENDS.to_json()
     task = text if isinstance(text, ProgramTask) else ProgramTask(program=text)
     if not (decoys >= 0 and noise >= 0 and sharp > 0):
         raise InterpError(f"decoys = {decoys}, noise = {noise} and sharp = {sharp} must not be negative")

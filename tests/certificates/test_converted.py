@@ -84,7 +84,7 @@ def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
         interp.certify(stranger(n_ctx=90), task="count01")
 
 
-def test_outputs_that_are_no_answers_compete_wherever_the_model_comes_from(tmp_path: Path) -> None:
+def test_outputs_that_are_no_answers_compete_in_any_model(tmp_path: Path) -> None:
     """A ninth output, which is never right, is never the largest (certified) or always (wrong everywhere)."""
     task = interp.build("count01/minimal").task
     outputs = {word: i for i, word in enumerate(task.answer_words)}
@@ -103,7 +103,7 @@ def test_outputs_that_are_no_answers_compete_wherever_the_model_comes_from(tmp_p
         assert bool((loaded.predict(batch.tokens) == (batch.labels if bias < 0 else -1)).all())
 
 
-def test_a_checkpoint_of_an_earlier_version_without_some_outputs_is_refused(tmp_path: Path) -> None:
+def test_an_older_checkpoint_without_some_outputs_is_refused(tmp_path: Path) -> None:
     path = interp.save(interp.build("count01/minimal"), tmp_path / "old.safetensors", {"outputs_left_out": 2})
     with pytest.raises(UnsupportedError, match="some of the original's outputs were left out of it"):
         interp.certify(path, box=BOX)

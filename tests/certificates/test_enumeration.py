@@ -155,7 +155,7 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
         interp.certify(model, task=majority, tokens=ids, outputs=outputs)
 
 
-def test_a_right_answer_that_ties_with_an_output_that_is_none_is_not_certified() -> None:
+def test_an_answer_tied_with_an_output_that_is_none_is_refused() -> None:
     """Outputs (right, wrong, no answer) = (1, 0, 1)."""
     with quiet_construction():
         model = HookedTransformer(HookedTransformerConfig(
@@ -294,7 +294,7 @@ def test_outputs_that_are_not_finite_are_no_answer_anywhere(majority: Task, valu
     assert "the answer at position 5 is none, for its outputs are not finite, right is 0" in str(found)
 
 
-def test_the_float64_copy_of_a_model_with_a_norm_has_no_bfloat16_left(majority: Task) -> None:
+def test_the_float64_copy_of_a_norm_has_no_bfloat16_left(majority: Task) -> None:
     """Its norms kept the format of their config, and margins seemed to differ by less than they do."""
     layer = Layer(n_heads=2, d_head=4, norm="pre", mlp=MLP(d_mlp=8))
     fields = {"task": majority.ref, "d_model": 8, "layers": (layer,), "readout_at": "last", "final_norm": "layer_norm"}

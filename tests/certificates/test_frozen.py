@@ -28,7 +28,7 @@ def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
-def test_a_model_that_runs_something_else_than_its_spec_is_refused(name: str) -> None:
+def test_a_model_that_runs_something_else_is_refused(name: str) -> None:
     model = interp.build(name)
     object.__setattr__(model.embed, "forward", lambda tokens: model.embed.W_E[tokens] * 2)
     with pytest.raises(InterpError, match=r"that its spec and its parameters give in a fresh model"):

@@ -128,7 +128,7 @@ def test_what_is_left_open_is_an_interval() -> None:
     assert "are undecided" in str(found)
 
 
-def test_inputs_that_repeat_a_few_states_hold_long_chains_of_carries() -> None:
+def test_inputs_of_few_states_hold_long_chains_of_carries() -> None:
     """Six places in a row that add up to nine and carry on: about 1 of 200,000 random sums."""
     task = Addition(digits=10)
     (paths,) = declared(task)

@@ -182,13 +182,12 @@ def test_replaced_parts_and_changed_constants_are_refused() -> None:
             interp.certify(model)
         return str(error.value)
 
+    other = "its outputs are not those that its spec and its parameters give in a fresh model"
     with torch.no_grad():
-        assert "constant b_Q was changed" in broken(lambda m: m.blocks[0].attn.b_Q.fill_(1.0))
-    assert "attn_scale is 3.0" in broken(lambda m: setattr(m.blocks[0].attn, "attn_scale", 3.0))
-    assert "forward was replaced" in broken(lambda m: setattr(m.unembed, "forward", lambda x: x))
+        assert other in broken(lambda m: m.blocks[0].attn.b_Q.fill_(1.0))
+    assert other in broken(lambda m: setattr(m.blocks[0].attn, "attn_scale", 3.0))
     assert "missing unembed.W_in" in broken(lambda m: setattr(m, "unembed", torch.nn.Linear(5, 3).double()))
-    assert "its class is Identity" in broken(lambda m: setattr(m, "hook_embed", torch.nn.Identity()))
-    assert "several number formats" in broken(lambda m: m.unembed.to(torch.float32))
+    assert "stored as torch.float32, torch.float64" in broken(lambda m: m.unembed.to(torch.float32))
 
 
 class Late(Language):

@@ -167,7 +167,7 @@ def test_addition_of_long_numbers_follows_all_carries(digits: int) -> None:
         ("addition-exact", {"beta": 1.0}, "too small for base 10"),
         ("addition-exact", {"beta": -3.0}, "too small for base 10"),
         ("addition-exact", {"plus": "7"}, "not a digit, or the digit '0'"),
-        ("addition-exact", {"equals": ""}, "needs a token there"),
+        ("addition-exact", {"equals": ""}, "needs one token there"),
     ],
 )
 def test_sizes_without_a_proof_are_refused(name: str, sizes: dict[str, object], words: str) -> None:

@@ -20,7 +20,7 @@ PARTS = (
 SVG = "{http://www.w3.org/2000/svg}text"
 
 
-def test_parts_stand_in_order_and_those_that_do_the_same_share_a_box() -> None:
+def test_parts_stand_in_order_and_share_boxes() -> None:
     words = [text.text or "" for text in ElementTree.fromstring(svg(PARTS, "it follows")).iter(SVG)]
     titles = [word for word in words if word.startswith(("head", "MLP", "the "))]
     assert titles == ["the tokens", "heads 0.1 and 0.2", "MLP 0", "head 1.0", "the answer"]

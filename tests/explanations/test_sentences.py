@@ -18,7 +18,7 @@ PARTS = (
 FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.995, tested_on="on all 8 inputs")
 
 
-def test_parts_that_do_the_same_are_said_once_and_what_is_left_is_named() -> None:
+def test_parts_that_do_the_same_are_said_once() -> None:
     assert how(FOUND) == (
         "3 of 4 parts are used (heads 0.0 and 0.1 and MLP 0): with the other at its mean, all of the answers stay on "
         "all 8 inputs. Heads 0.0 and 0.1 attend to the first position and read the token. Not described: MLP 0; with "

@@ -64,7 +64,7 @@ def test_the_logit_lens_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_patterns_are_those_of_the_model_without_padding(name: str) -> None:
+def test_attention_patterns_are_those_of_the_model(name: str) -> None:
     subject = standin(name)
     batch = subject.task.sample(6, seed=3)
     found = interp.attention_patterns(subject, batch)

@@ -299,7 +299,7 @@ def test_a_verdict_that_is_one_text_has_no_labels():
     assert '<p class="label">' not in report.html()
 
 
-def test_blocks_in_their_order_with_tables_folded_below_their_figure(frames):
+def test_blocks_in_order_with_tables_folded_below_figures(frames):
     report = Report("t")
     report.block = "proof"
     report.section("Certificate", "It is said.")

@@ -12,6 +12,7 @@ from standins import NAMES
 import interp
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
+from interp.populations import everything
 from interp.report import Report
 from interp.sections.base import Study, fill
 from interp.sections.neurons import most_needed
@@ -73,7 +74,7 @@ def test_frequencies_of_neurons_where_addition_acts() -> None:
     study, report = Study(Subject.of(interp.build(spec, seed=0))), Report("waves")
     fill(study, report, ["neurons"])
     table = report.tables["neurons_waves_residues"].set_index("neuron")
-    batch = task.dataset("test")
+    batch = everything(task).batch
     _, cache = study.model.run_with_cache(batch.tokens)
     post = cache["blocks.0.mlp.hook_post"][:, -1]
     mean = np.array([post[batch.tokens[:, 0] == a].mean(0).numpy() for a in range(7)])

@@ -341,7 +341,7 @@ def test_rows_of_tokens_are_integers_that_the_task_knows(tokens: torch.Tensor, s
     check_tokens(task, torch.zeros(0, 3, dtype=torch.long))
 
 
-def test_rows_that_are_padded_on_the_left_are_refused_where_the_task_enters() -> None:
+def test_rows_padded_on_the_left_are_refused_at_the_door() -> None:
     class Left(Good):
         name, vocabulary, pad = "checks-left", ("0", "1", "_"), "_"
 
