@@ -34,7 +34,7 @@ NEAR = 0.9
 """Smallest share of the answers for which the closest rule is named if no rule is good enough."""
 MOST, FEWEST = 5_000, 200
 """Most inputs, and fewest where one input is long."""
-WORK = 2 * 10**9
+WORK = 10**10
 """Multiplications for one run of the model on the inputs: it decides how many there are."""
 POSITIONS, READS = 6_000, 1_000
 """Positions, or else reads, on which parts are described; the program is judged on all inputs."""
