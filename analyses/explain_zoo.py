@@ -96,7 +96,8 @@ def study(arguments: Arguments) -> Report:
 
 def save(file: Path, known: dict[str, dict[str, object]]) -> None:
     ordered = dict(sorted(known.items(), key=lambda item: str(item[1]["model"])))
-    write_atomically(file, (json.dumps(ordered, indent=1) + "\n").encode())
+    lines = [f"{json.dumps(key)}: {json.dumps(found, separators=(',', ':'))}" for key, found in ordered.items()]
+    write_atomically(file, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def verdict(table: pd.DataFrame) -> str:
