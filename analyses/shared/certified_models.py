@@ -19,7 +19,8 @@ from interp.report.script import Arguments
 def models(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskModel]]:
     """Name, variant or checkpoint, kind and model of everything that is asked for."""
     table, asked = interp.list_models().set_index("name"), arguments.checkpoints
-    names = list(table.index) if asked == ("all",) else list(asked)
+    # Compiled programs are made from a user's program: they are certified by name alone.
+    names = [name for name in table.index if not name.startswith("programs/")] if asked == ("all",) else list(asked)
     exact = registered_constructions()
     if asked == ("all",) and arguments.mode == "smoke":  # the first exact and the first trained one of each folder
         names = list({(name.split("/")[0], name in exact): name for name in reversed(names)}.values())
