@@ -22,3 +22,6 @@ from interp.certificates.certify import certify_model as certify_model
 from interp.certificates.certify import method_for as method_for
 from interp.certificates.certify import method_for_subject as method_for_subject
 from interp.certificates.enumeration import certify_subject as certify_subject
+from interp.tasks.plugins import load_families as _load_families
+
+_load_families("certificates")

@@ -46,15 +46,19 @@ class Finding:
     rounding: Callable[[check.Model], int]
 
 
-Writer = Callable[[TaskModel, Certificate, dict[str, Any]], Finding]
-_WRITERS: dict[str, Writer] = {}
+Writer = Callable[[TaskModel, Certificate, dict[str, Any]], Finding | None]
+_WRITERS: dict[str, list[Writer]] = {}
 
 
 def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
-    """Decorator: register a function that makes evidence for certificates by these methods."""
+    """Decorator: register a function that makes evidence for certificates by these methods, or None if it cannot.
+
+    The last one registered is asked first.
+    """
 
     def add(writer: Writer) -> Writer:
-        _WRITERS.update(dict.fromkeys(methods, writer))
+        for method in methods:
+            _WRITERS.setdefault(method, []).insert(0, writer)
         return writer
 
     return add
@@ -86,7 +90,8 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         read = checked(model)
     except check.Fault as fault:
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
-    found = _WRITERS[source.method](model, certificate, source.options)
+    written = (write(model, certificate, source.options) for write in _WRITERS[source.method])
+    found = next(each for each in written if each is not None)
     if read.decoder is not None and found.kind != "places":
         raise UnsupportedError(f"{model.spec.id} has no evidence: the checker supports its parts only by places")
     formats = dict.fromkeys((_format(model, found, certificate), "reals"))

@@ -29,6 +29,7 @@ Row = tuple[list[int], list[list[Any]]]
 """Tokens, and the right outputs at each read position."""
 
 
+@register_evidence("every input, as run", "every multiset", "every product of token sets")
 def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """Tabulate every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
     task = model.task

@@ -1,9 +1,9 @@
-"""Evidence of certificates by inputs, multisets or products: a compact proof for max-of-k, otherwise a table.
+"""Evidence of certificates of max-of-k by inputs, multisets or products: a compact proof.
 
 For max-of-k with one head, the checker makes the proof itself: outputs times the sum of weights are sums over
 positions, so they are extreme if each position has its worst number (a compact proof, Gross et al. 2024). The evidence
 states only the errors. The checker knows this task by name and reads K and v from its parameters, so the evidence
-depends on the task's class. For other tasks that list their inputs, the evidence is a table.
+depends on the task's class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from interp.certificates import check
 from interp.certificates.base import Certificate
 from interp.certificates.check.maxima import errors_of_maxima, sentence
 from interp.certificates.evidence import Finding, checked, register_evidence, stated
-from interp.certificates.evidence_inputs import inputs_evidence
 from interp.errors import InterpError
 from interp.tasks import MaxOfK
 
@@ -24,13 +23,13 @@ REFUTED_MARGIN = 2.0**-16
 
 
 @register_evidence("every input, as run", "every multiset", "every product of token sets")
-def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Make evidence with the number of errors per maximum."""
+def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding | None:
+    """Make evidence with the number of errors per maximum; None for other tasks and models."""
     task, spec = model.task, model.spec
     layer = spec.layers[0]
     plain = spec.direction == "causal" and len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None
     if not isinstance(task, MaxOfK) or not plain or spec.positions_enter != "residual" or spec.final_norm != "none":
-        return inputs_evidence(model, certificate, options)
+        return None
     K, v = task.terms, task.base
     margin = REFUTED_MARGIN if certificate.status == "refuted" else certificate.worst_margin * (1 - 2.0**-10)
     margin = float.fromhex(stated(margin))

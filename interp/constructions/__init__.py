@@ -19,3 +19,6 @@ from interp.constructions.registry import Construct as Construct
 from interp.constructions.registry import construct as construct
 from interp.constructions.registry import register_construction as register_construction
 from interp.constructions.registry import registered_constructions as registered_constructions
+from interp.tasks.plugins import load_families as _load_families
+
+_load_families("constructions")

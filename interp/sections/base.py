@@ -43,6 +43,7 @@ from interp.report import Report
 from interp.report.items import Block
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
+from interp.tasks.plugins import load_families
 
 Value = TypeVar("Value")
 SAMPLED_ROWS = 1000
@@ -290,6 +291,7 @@ def all_sections() -> list[Section]:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if not module.name.startswith("_"):  # shared helpers
             importlib.import_module(f"{__package__}.{module.name}")
+    load_families("sections")
     return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
 
 

@@ -35,12 +35,12 @@ from interp.tasks.memorization_tables import lookup as lookup
 from interp.tasks.memorization_tables import low_rank as low_rank
 from interp.tasks.memorization_tables import table as table
 from interp.tasks.next_symbols import NextSymbols as NextSymbols
-from interp.tasks.plugins import import_folder as _import_folder
+from interp.tasks.plugins import load_families as _load_families
 from interp.tasks.plugins import load_installed as _load_installed
 from interp.tasks.questions import Questions as Questions
 from interp.tasks.registry import make_task as make_task
 from interp.tasks.registry import register_task as register_task
 from interp.tasks.registry import registered_tasks as registered_tasks
 
-_import_folder(__name__, __path__)
+_load_families("tasks")
 _load_installed()

@@ -1,4 +1,7 @@
-"""Import the files that register tasks: those in this folder, a user's file, and those of installed packages.
+"""Import the files that register things: this package's families, a user's file, and those of installed packages.
+
+A family is a folder of interp/families: one paper or group, which extends this package as a user's plug-in does. The
+packages of registries (tasks, constructions, certificates, ...) import their parts of all families from here.
 
 A package registers its tasks in its pyproject.toml: [project.entry-points."interp.tasks"] mine = "my_package.tasks".
 They are imported together with interp.tasks. A checkpoint only names its task and never causes an import.
@@ -8,10 +11,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import pkgutil
 import sys
 import warnings
-from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -54,10 +55,13 @@ def file_of(kind: type) -> Path | None:
         ) from None
 
 
-def import_folder(package: str, path: Iterable[str]) -> None:
-    """Import every file of a package, so that its tasks are registered."""
-    for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{package}.{module.name}")
+def load_families(part: str) -> None:
+    """Import a part of every family that has it, such as "tasks" or "compiled/engine", so that it is registered."""
+    families = importlib.import_module("interp.families")
+    for root in families.__path__:
+        for family in sorted(Path(root).iterdir()):
+            if (family / f"{part}.py").is_file() or (family / part / "__init__.py").is_file():
+                importlib.import_module(f"{families.__name__}.{family.name}.{part.replace('/', '.')}")
 
 
 def load_installed() -> None:

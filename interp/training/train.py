@@ -21,40 +21,18 @@ from interp.errors import InterpError, SpecError, as_path, of_type, one_of, quot
 from interp.files import no_empty_folder
 from interp.spec import Construction, Layer, ModelSpec, Training
 from interp.tasks import Task, make_task
-from interp.training.compiled.counts_engine import FusedCountSpaceEngine
-from interp.training.compiled.encoder_engine import FusedEncoderEngine
-from interp.training.compiled.histogram_engine import FusedEngine
+from interp.tasks.plugins import load_families
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.divergence import Diverged, divergence
+from interp.training.engines.base import ENGINES as ENGINES
 from interp.training.engines.base import Engine
-from interp.training.engines.counts import CountSpaceEngine
-from interp.training.engines.encoder import EncoderEngine
-from interp.training.engines.reference import ReferenceEngine
-from interp.training.engines.stacked import StackedEngine
-from interp.training.engines.table import ExactKLEngine
-from interp.training.engines.vmap import VmapEngine
 from interp.training.state import FILE, RunState, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
 
-ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine
-    for engine in (
-        # Microseconds per model and step for the paper's Count01 model on one core: 50 compiled. With autograd, 1500
-        # for one model, 600 for four together, 350 for 64 together.
-        FusedCountSpaceEngine,
-        CountSpaceEngine,
-        FusedEngine,
-        StackedEngine,
-        FusedEncoderEngine,
-        EncoderEngine,
-        ExactKLEngine,
-        VmapEngine,
-        ReferenceEngine,
-    )
-}
-"""Engines from fastest to slowest; the first that supports the spec is used."""
+load_families("training")
+load_families("compiled/engine")
 
 SAVE_EVERY_SECONDS = 20.0
 

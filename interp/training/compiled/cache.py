@@ -13,16 +13,21 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-IMPORT = re.compile(r"^from (interp\.training\.compiled\.\w+) import", re.MULTILINE)
+IMPORT = re.compile(r"^from (interp\.(?:\w+\.)*compiled\.\w+) import", re.MULTILINE)
+
+
+def file_of(module: str) -> Path:
+    """Return the file of one of interp's modules, without importing it."""
+    return (ROOT / module.replace(".", "/")).with_suffix(".py")
 
 
 @cache
 def sources(module: str) -> str:
-    """Return the SHA-256 of a module, of those in this folder that it imports, directly or not, and of all layouts."""
+    """Return the SHA-256 of a module, of the compiled ones that it imports, directly or not, and of its layouts."""
     texts: dict[str, str] = {}
-    left = [module, *(f"{__package__}.{path.stem}" for path in Path(__file__).parent.glob("*layout.py"))]
+    left = [module, f"{__package__}.layout", f"{module.rpartition('.')[0]}.layout"]
     while left:
-        if (name := left.pop()) not in texts:
-            texts[name] = (ROOT / name.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+        if (name := left.pop()) not in texts and file_of(name).is_file():
+            texts[name] = file_of(name).read_text("utf-8")
             left += IMPORT.findall(texts[name])
     return hashlib.sha256("".join(texts[name] for name in sorted(texts)).encode()).hexdigest()

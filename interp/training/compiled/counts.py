@@ -21,8 +21,8 @@ from numba import njit
 from interp.training.compiled.adam import adam_step
 from interp.training.compiled.cache import sources
 from interp.training.compiled.elementary import exp, log
-from interp.training.compiled.encoder import add_rows, add_sum_of_rows, normalize, normalize_gradient
 from interp.training.compiled.products import clear, copy, multiply, transpose
+from interp.training.compiled.rows import add_rows, add_sum_of_rows, normalize, normalize_gradient
 from interp.training.compiled.shuffles import store_totals
 from interp.training.compiled.vectors import (
     fill,

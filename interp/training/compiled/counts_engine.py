@@ -17,15 +17,18 @@ from interp.training.compiled.counts_layout import Data, Sizes, layout, workspac
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import epoch_order, training_set, validation_set
+from interp.training.engines.base import register_engine
 from interp.training.engines.counts import CountSpaceEngine
 
 
+@register_engine
 class FusedCountSpaceEngine(CompiledEngine):
     """Train the models of the count-space engine, on the same batches, in compiled code."""
 
     name = "count-space-fused"
+    order = 10
     saved_seconds = 500e-6
-    loop = "counts"
+    loop = f"{__package__}.counts"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

@@ -16,16 +16,18 @@ from interp.tasks import Task
 from interp.training.compiled.encoder_layout import ABSENT, Sizes, Strings, layout, workspace
 from interp.training.compiled.layout import Layout, padded
 from interp.training.compiled.shell import CompiledEngine
-from interp.training.engines.base import EpochResult
+from interp.training.engines.base import EpochResult, register_engine
 from interp.training.engines.encoder import EncoderEngine, epoch_strings, held_out_strings
 
 
+@register_engine
 class FusedEncoderEngine(CompiledEngine):
     """Train post-layer-norm encoders with one scalar answer, string by string, in compiled code."""
 
     name = "encoder-fused"
+    order = 40
     saved_seconds = 500e-6
-    loop = "encoder"
+    loop = f"{__package__}.encoder"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

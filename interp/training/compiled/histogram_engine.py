@@ -15,12 +15,13 @@ from interp.training.compiled.histogram_layout import Data, Sizes, layout, works
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import validation_set
-from interp.training.engines.base import derived_seed
+from interp.training.engines.base import derived_seed, register_engine
 
 WORK_BATCH = 32
 """Number of sequences whose accuracy is computed together."""
 
 
+@register_engine
 class FusedEngine(CompiledEngine):
     """Train one-head histogram models on fresh sequences, in compiled code.
 
@@ -29,8 +30,9 @@ class FusedEngine(CompiledEngine):
     """
 
     name = "fused"
+    order = 20
     saved_seconds = 400e-6
-    loop = "histogram_loop"
+    loop = f"{__package__}.histogram_loop"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

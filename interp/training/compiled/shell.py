@@ -27,7 +27,7 @@ from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.threads import cores
-from interp.training.compiled.cache import sources
+from interp.training.compiled.cache import file_of, sources
 from interp.training.compiled.layout import Layout
 from interp.training.engines.base import Engine, EpochResult, learning_rate
 
@@ -35,8 +35,6 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32),
 
 NEEDS_NUMBA = "the compiled loop needs numba: pip install numba"
 """The only refusal that installing a package resolves."""
-
-FOLDER = "interp.training.compiled."
 
 PATIENCE = 1.5
 """Seconds after which a message says that code is being compiled; cached code loads faster."""
@@ -109,7 +107,7 @@ class CompiledEngine(Engine):
     @property
     def compiled(self) -> Any:
         """The module of the compiled code, imported on first use because it imports numba."""
-        return import_module(FOLDER + self.loop)
+        return import_module(self.loop)
 
     @contextmanager
     def workspace(self, rows: int) -> Iterator[Any]:
@@ -201,8 +199,9 @@ def _mark(engine: str, loop: str, dtype: str) -> Path:
 
     It is in the folder of numba's compiled code, so that both are deleted together.
     """
-    kept = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__")
-    return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources(FOLDER + loop)[:16]}.compiled"
+    beside = file_of(loop).parent / "__pycache__"
+    kept = Path(os.environ.get("NUMBA_CACHE_DIR") or beside)
+    return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources(loop)[:16]}.compiled"
 
 
 @contextmanager

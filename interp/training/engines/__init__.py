@@ -1,5 +1,5 @@
 """Training engines in torch, one class with the interface of base.py per file.
 
-A spec is trained by the first engine in `ENGINES` (interp/training/train.py) that supports it. They are ordered by
-speed; a new engine needs one line there. The compiled engines are in interp/training/compiled/.
+A spec is trained by the registered engine of lowest `order` that supports it. Engines of one family are in its folder,
+and so are the compiled loops, which share interp/training/compiled/.
 """

@@ -12,12 +12,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.errors import InterpError
 from interp.spec import ModelSpec, Training
 from interp.tasks import Task
 
@@ -34,6 +35,8 @@ class Engine(ABC):
     """Trains M models of one spec together. Engines are chosen by their capabilities, not by a task's name."""
 
     name: ClassVar[str]
+    order: ClassVar[int]
+    """The engine of lowest order that supports a spec trains it: fast ones come first."""
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         self.spec, self.task, self.seeds, self.device, self.dtype = spec, task, list(seeds), device, dtype
@@ -71,6 +74,22 @@ class Engine(ABC):
     @abstractmethod
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state returned by state()."""
+
+
+E = TypeVar("E", bound=type[Engine])
+ENGINES: dict[str, type[Engine]] = {}
+"""The registered engines by name, from low to high order."""
+
+
+def register_engine(engine: E) -> E:
+    """Decorator: register an engine under its name. Raises InterpError if another engine has the name."""
+    known = ENGINES.get(engine.name)
+    if known is not None and (known.__module__, known.__qualname__) != (engine.__module__, engine.__qualname__):
+        raise InterpError(f"an engine named {engine.name!r} is already registered by {known.__module__}")
+    ENGINES[engine.name] = engine
+    for name in sorted(ENGINES, key=lambda name: ENGINES[name].order):
+        ENGINES[name] = ENGINES.pop(name)
+    return engine
 
 
 def no_samples(spec: ModelSpec) -> str | None:

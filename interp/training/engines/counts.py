@@ -18,15 +18,18 @@ from interp.architecture.reduced import CountedRows, count_space_refusal, counte
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Task
 from interp.training.data import epoch_order, training_set, validation_set
+from interp.training.engines.base import register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 GROUP_ROWS = 8192
 
 
+@register_engine
 class CountSpaceEngine(GroupedEngine):
     """Train one-layer models without positions on a task's fixed data set, in count space."""
 
     name = "count-space"
+    order = 11
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

@@ -18,16 +18,19 @@ from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_log
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_batch, one_batch, validation_set
+from interp.training.engines.base import register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 ROWS_AT_ONCE = 1 << 15
 """Approximate number of rows, over all models, per batch of held-out strings, so that they fit into the cache."""
 
 
+@register_engine
 class EncoderEngine(GroupedEngine):
     """Train bidirectional encoders with one scalar answer in stacked torch operations."""
 
     name = "encoder"
+    order = 41
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

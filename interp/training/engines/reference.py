@@ -14,17 +14,19 @@ from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_batch, targets, validation_set
-from interp.training.engines.base import StackedAdam, no_samples
+from interp.training.engines.base import StackedAdam, no_samples, register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
 
 
+@register_engine
 class ReferenceEngine(GroupedEngine):
     """Train any task model in plain torch. Every faster engine must give the same results."""
 
     name = "reference"
+    order = 70
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         self.models: dict[int, TaskModel] = {}

@@ -17,6 +17,7 @@ from interp.architecture.reduced import reduced_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.training.data import epoch_batch, validation_set
+from interp.training.engines.base import register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
@@ -24,10 +25,12 @@ GROUP = {"cpu": 64, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""
 
 
+@register_engine
 class StackedEngine(GroupedEngine):
     """Train one-layer models whose outputs depend only on tokens, counts and slots."""
 
     name = "stacked"
+    order = 30
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

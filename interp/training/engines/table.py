@@ -21,14 +21,16 @@ from interp.tasks.memorization import TableTask
 from interp.theory.kl import entropy
 from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.base import EpochResult, learning_rate, register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 
+@register_engine
 class ExactKLEngine(GroupedEngine):
     """Train one-layer models of conditional tables in one stack."""
 
     name = "exact-kl"
+    order = 50
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

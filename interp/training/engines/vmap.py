@@ -21,7 +21,7 @@ from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, one_batch, targets, training_set, validation_set
-from interp.training.engines.base import no_samples
+from interp.training.engines.base import no_samples, register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
@@ -54,10 +54,12 @@ def targets_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows le
     return Targets(tokens, at, classes.gather(1, at).long())
 
 
+@register_engine
 class VmapEngine(GroupedEngine):
     """Train any differentiable spec, up to `TOGETHER` models per step."""
 
     name = "vmap"
+    order = 60
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)

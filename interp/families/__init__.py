@@ -1,0 +1,36 @@
+"""Families: each folder holds one paper or group whole, and extends the rest of the package as a user's plug-in does.
+
+A family registers its tasks, constructions, methods of certification, training engines and sections; the packages of
+the registries import these files (interp.tasks.plugins). No other package imports a family, and no family another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def exports(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return __getattr__ and __dir__ of a family: names with the file that each is imported from at its first use."""
+
+    def find(name: str) -> Any:
+        if name in names:
+            return getattr(import_module(f"{package}.{names[name]}"), name)
+        try:
+            return import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{package}.{name}":
+                raise
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find, lambda: sorted(names)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
