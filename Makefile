@@ -11,7 +11,7 @@ CPU_TESTS := $(addprefix tests/constructions/test_,memorization_capacity.py memo
 	memorization_models.py memorization_theorem1.py histogram_exact.py histogram_mechanisms.py histogram_models.py) \
 	tests/theory tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
 	$(addprefix tests/measures/test_,separation.py separation_path.py memorization.py circuits.py variables.py \
-	relation_or_inventory.py components.py) tests/certificates/test_memorization.py
+	relation_or_inventory.py components.py) tests/families/memorization/test_certificates.py
 ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 
 # The suite starts Python a hundred times: what was compiled once stays.
@@ -87,7 +87,7 @@ test-lens4: $(LENS4)/installed
 
 # What a smoke test of other versions runs: models and their files, a construction, a section, figures, specs.
 SMOKE := tests/test_zoo.py tests/test_spec.py tests/report/test_theme.py tests/report/test_figures.py \
-	tests/constructions/test_memorization_capacity.py tests/sections/test_heads.py
+	tests/families/memorization/constructions/test_capacity.py tests/sections/test_heads.py
 # Other versions warn of other things, and that is no error here.
 ON_SMOKE := -m pytest -W ignore -m "not slow" $(SMOKE)
 

@@ -24,13 +24,13 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model
 from interp.errors import InterpError, UnsupportedError
+from interp.families.algorithmic import Addition
 from interp.files import write_atomically
 from interp.measures.generation import generate, generation_accuracy
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import MLP
-from interp.tasks import Addition
 
 TESTED = 10_010
 """Random pairs of the contest's test."""

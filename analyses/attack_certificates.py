@@ -30,14 +30,16 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import registered_methods, within_rounding
 from interp.certificates.probes import Mismatch, compare
 from interp.constructions import construct
-from interp.constructions.histogram_models import histogram_spec
-from interp.constructions.memorization_models import memorization_spec
 from interp.errors import InterpError, UnsupportedError
+from interp.families.count01.tasks import Count01, CountBox
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.memorization import lookup
+from interp.families.memorization.constructions.models import memorization_spec
 from interp.report import Report
 from interp.report.script import Arguments, run
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import IGNORED, Batch, Histogram, lookup
-from interp.tasks.count01 import Count01, CountBox
+from interp.tasks import IGNORED, Batch
 
 DIGITS = 60
 AT_ONCE = 20

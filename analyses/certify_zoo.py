@@ -21,14 +21,14 @@ from shared.certified_models import certified, models, row_of
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.ranges import MixingKind
 
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin",
            "rounding", "proved counts", "wrong counts", "domain", "seconds", "counterexample"]  # fmt: skip

@@ -16,12 +16,13 @@ import pandas as pd
 import torch
 
 import interp
+from interp.families.algorithmic import Induction
 from interp.measures.circuits import composition, number_circuits
 from interp.measures.edges import path_patching
 from interp.measures.embeddings import output_spectra, spectra
 from interp.report import Report
 from interp.report.script import Arguments, run
-from interp.tasks import Batch, Induction, Pairs
+from interp.tasks import Batch, Pairs
 
 KEY_POWER = 0.05
 """A frequency with at least this share of the readout's power is a key frequency."""

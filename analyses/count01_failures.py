@@ -19,9 +19,9 @@ import torch
 
 import interp
 from interp import words
+from interp.families.count01.measures import head_planes
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
-from interp.measures.planes import head_planes
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -14,6 +14,7 @@ import pandas as pd
 from shared.count01_facts import PAPER, facts
 
 import interp
+from interp.families.count01 import Count01
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_outputs
 from interp.measures.separation import separation_accuracies
@@ -21,7 +22,6 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Count01
 
 RECIPES = {
     "A: 2e-4 cosine": Training(learning_rate=2e-4, schedule="cosine"),

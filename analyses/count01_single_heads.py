@@ -20,6 +20,7 @@ import torch
 import interp
 from interp.architecture.parameters import initialize
 from interp.architecture.reduced import CountedRows, heads_from_counts, token_tables
+from interp.families.count01 import Count01
 from interp.measures import outputs
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
@@ -28,7 +29,6 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Bias, Layer, Training
-from interp.tasks import Count01
 from interp.tasks.counted import shape_of
 
 TABLE_1 = (

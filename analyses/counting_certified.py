@@ -24,7 +24,9 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.files import write_atomically
 from interp.measures.accuracy import Accuracy, accuracy_on
 from interp.populations import Population, sample
@@ -32,8 +34,6 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.ranges import MixingKind
 
 SIZES = (4, 8, 16, 32)
 SECONDS = {"full": 900.0, "quick": 10.0, "smoke": 0.1}

@@ -11,13 +11,13 @@ from __future__ import annotations
 import pandas as pd
 
 import interp
-from interp.constructions.histogram_models import histogram_spec
-from interp.measures.counting import confusion, embedding_overlaps
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.measures.counting import confusion, embedding_overlaps
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Histogram
 
 
 def study(arguments: Arguments) -> Report:

@@ -13,11 +13,11 @@ import pandas as pd
 import torch
 
 import interp
+from interp.families.histogram import Histogram
+from interp.families.histogram.theory.bounds import feasibility
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
-from interp.tasks import Histogram
-from interp.theory.histogram_bounds import feasibility
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 SIZES = {"full": ((32, 10), (64, 10), (32, 15), (16, 6)), "quick": ((32, 10),), "smoke": ((8, 4),)}

@@ -14,15 +14,15 @@ from typing import Any
 import pandas as pd
 
 import interp
-from interp.constructions.histogram_models import histogram_spec
-from interp.measures.counting_readout import neuron_selectivity, readout_spectrum, tokens_per_neuron
-from interp.measures.relation_or_inventory import mechanism
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.measures.readout import neuron_selectivity, readout_spectrum, tokens_per_neuron
+from interp.families.histogram.measures.relation_or_inventory import mechanism
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.ranges import MixingKind
 
 EITHER: tuple[MixingKind, ...] = ("dot", "bos", "bos-softmax")
 

@@ -24,17 +24,17 @@ import plotly.graph_objects as go
 from scipy import stats
 
 import interp
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError, one_of
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.bounds import feasibility
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report, theme
 from interp.report import figures as draw
 from interp.report.drawing import color_axis, panels
 from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.sweeps.table import read_runs
-from interp.tasks import Histogram
-from interp.theory.histogram_bounds import feasibility
-from interp.theory.ranges import MixingKind
 
 HERE = Path(__file__).parent
 PUBLISHED, SWEEPS = HERE / "published", HERE / "sweeps"

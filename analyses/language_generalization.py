@@ -20,12 +20,12 @@ import pandas as pd
 from shared.accuracy_over_lengths import accuracy_by_length, over_seeds
 
 import interp
-from interp.constructions.languages_learned import BATCHES, PUBLISHED, learned_spec
+from interp.families.languages import First, One
+from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, learned_spec
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import First, One
 
 PUBLISHED_RUNS = Path(__file__).parent / "published" / "nowak_generalize.csv"
 TEST_LENGTH = 1000

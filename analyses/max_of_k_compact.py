@@ -38,11 +38,11 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 import interp
+from interp.families.algorithmic import MaxAtLast
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Layer, ModelSpec, Training
-from interp.tasks import MaxAtLast
 
 SAFE = 1e-9
 RATES = 2.0 ** np.arange(9)

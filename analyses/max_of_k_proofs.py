@@ -28,9 +28,9 @@ from torch import Tensor
 import interp
 from interp.certificates.base import registered_methods
 from interp.errors import InterpError
+from interp.families.algorithmic import MaxOfK
 from interp.report import Report
 from interp.report.script import Arguments, run
-from interp.tasks import MaxOfK
 
 SAFE = 1e-9
 PUBLISHED = [

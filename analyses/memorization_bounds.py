@@ -17,12 +17,9 @@ from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_opt
 from shared.lookup_bounds import match_bound, theorem3_bound, theorem3_least_width, theorem3_unit_bound
 
 from interp.errors import InterpError
-from interp.report import Report
-from interp.report import figures as draw
-from interp.report.script import Arguments, run
-from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.kl import kl_rows
-from interp.theory.kl_bounds import (
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.kl import kl_rows
+from interp.families.memorization.theory.kl_bounds import (
     LEMMA_1_NORMS,
     bennett_bound,
     lemma1,
@@ -31,10 +28,13 @@ from interp.theory.kl_bounds import (
     theorem2_ls,
     theorem2_wls,
 )
-from interp.theory.lookup import lookup_construction
-from interp.theory.spectrum import singular_values
-from interp.theory.table import ConditionalTable, as_table
-from interp.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.theory.lookup import lookup_construction
+from interp.families.memorization.theory.spectrum import singular_values
+from interp.families.memorization.theory.table import ConditionalTable, as_table
+from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
+from interp.report import Report
+from interp.report import figures as draw
+from interp.report.script import Arguments, run
 
 TRUE_NORMS = ("l2", "sup", "mean")
 SLACK = 1e-9

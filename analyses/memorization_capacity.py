@@ -26,16 +26,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.contexts import context_logits
-from interp.constructions.memorization_capacity import capacity_weights
-from interp.constructions.memorization_models import memorization_spec
 from interp.errors import InterpError
+from interp.families.memorization import TableTask, lookup
+from interp.families.memorization.constructions.capacity import capacity_weights
+from interp.families.memorization.constructions.models import memorization_spec
+from interp.families.memorization.forward import context_logits
+from interp.families.memorization.theory.capacity import accuracy_lower_bound, memorized_associations
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import ModelSpec
-from interp.tasks import TableTask, lookup
-from interp.theory.capacity import accuracy_lower_bound, memorized_associations
 
 PUBLISHED = Path(__file__).parent / "published" / "dana_capacity.csv"
 BATCH, EPOCHS, FIRST_RATE, LAST_RATE = 256, 64, 1e-2, 5e-4

@@ -12,15 +12,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.kl_bounds import bounds_table
+from interp.families.memorization.theory.newton import newton_refinement
+from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.spectrum import singular_values
+from interp.families.memorization.theory.table import ConditionalTable
+from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 from interp.report import Report
 from interp.report.script import Arguments, run
-from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.kl_bounds import bounds_table
-from interp.theory.newton import newton_refinement
-from interp.theory.optimum import rank_d_optimum
-from interp.theory.spectrum import singular_values
-from interp.theory.table import ConditionalTable
-from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 
 
 def instances(mode: str) -> list[tuple[str, ConditionalTable, int]]:

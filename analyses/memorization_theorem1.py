@@ -13,18 +13,24 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from interp.constructions.memorization_corollary2 import corollary2_weights
-from interp.constructions.memorization_theorem1 import draw_keys, likeliest, solve, theorem1_weights, weighted_ridge
+from interp.families.memorization.constructions.corollary2 import corollary2_weights
+from interp.families.memorization.constructions.theorem1 import (
+    draw_keys,
+    likeliest,
+    solve,
+    theorem1_weights,
+    weighted_ridge,
+)
+from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
+from interp.families.memorization.theory.closed_forms import least_squares
+from interp.families.memorization.theory.kl import kl_divergence
+from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.stationarity import position_priors, proposition1_applies
+from interp.families.memorization.theory.table import as_table
+from interp.families.memorization.theory.table_generators import dirichlet_table
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
-from interp.theory.attention_heads import attention_rank, heads_needed
-from interp.theory.closed_forms import least_squares
-from interp.theory.kl import kl_divergence
-from interp.theory.optimum import rank_d_optimum
-from interp.theory.stationarity import position_priors, proposition1_applies
-from interp.theory.table import as_table
-from interp.theory.table_generators import dirichlet_table
 
 RANKS = ((4, 2, 3, 3), (4, 2, 6, 3), (3, 3, 5, 6), (3, 3, 7, 4), (5, 2, 2, 8), (6, 1, 2, 4), (4, 2, 5, 3))
 """N, k, d, P of the ranks."""

@@ -15,17 +15,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.architecture.contexts import context_logits
-from interp.constructions.memorization_models import memorization_spec
+from interp.families.memorization import TableTask, kgram
+from interp.families.memorization.constructions.models import memorization_spec
+from interp.families.memorization.forward import context_logits
+from interp.families.memorization.theory.capacity import attention_parameters, mlp_width
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.kl import kl_divergence
+from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import TableTask, kgram
-from interp.theory.capacity import attention_parameters, mlp_width
-from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.kl import kl_divergence
-from interp.theory.optimum import rank_d_optimum
 from interp.training.train import train_parameters
 
 SHARES = (0.25, 0.5, 1.0)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from one_step import loss_and_gradient
 
-from interp.training.compiled import histogram_loop
-from interp.training.compiled.histogram_layout import Data, Sizes, layout, workspace
+from interp.families.histogram.compiled import kernel as histogram_loop
+from interp.families.histogram.compiled.layout import Data, Sizes, layout, workspace
 
 MODELS = {  # name: mixing, softmax, bos
     "lin": ("lin", False, False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import interp
-from interp.tasks import Count01
+from interp.families.count01 import Count01
 
 
 class Short(Count01):

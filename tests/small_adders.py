@@ -16,9 +16,10 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.certificates.places import certify_places
+from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
 from interp.spec import ModelSpec
-from interp.tasks import IGNORED, Addition, Task
+from interp.tasks import IGNORED, Task
 
 FORMATS: list[dict[str, Any]] = [
     {},

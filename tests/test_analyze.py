@@ -9,8 +9,8 @@ import interp
 from interp._analyze import list_sections
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
+from interp.families.count01 import Count01
 from interp.measures.subject import Subject
-from interp.tasks import Count01
 
 SECTIONS = [
     "question", "accuracy", "live", "separation", "head_planes", "attention_ratios", "reweighting", "head_logits",

@@ -10,7 +10,8 @@ import jaxtyping
 import pytest
 import torch
 
-from interp.tasks import Batch, Count01
+from interp.families.count01 import Count01
+from interp.tasks import Batch
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = [

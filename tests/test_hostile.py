@@ -24,11 +24,12 @@ import interp
 from interp.architecture.checkpoint import save_checkpoint
 from interp.budget import gigabytes, need
 from interp.errors import InterpError
+from interp.families.count01 import Count01
 from interp.measures.curve import no_curve
 from interp.spec import ModelSpec, TaskRef
 from interp.sweeps.grid import read_grid
 from interp.sweeps.jobs import peak_memory
-from interp.tasks import Count01, make_task
+from interp.tasks import make_task
 from interp.tasks.hashes import tensors_sha256
 
 

@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 def mirrors(file: Path) -> bool:
-    """tests/theory/test_kl.py mirrors interp/theory/kl.py; tests/test_gallery.py interp/gallery.py or a package."""
+    """tests/families/memorization/theory/test_kl.py mirrors interp/families/memorization/theory/kl.py; tests/test_gallery.py interp/gallery.py or a package."""
     module = ROOT / "interp" / file.relative_to(ROOT / "tests").parent / file.stem.removeprefix("test_")
     return module.with_suffix(".py").is_file() or module.is_dir()
 
@@ -94,7 +94,7 @@ COVERED = {
     "tests/test_trips.py": "views",
     "tests/architecture/test_task_model.py": "architecture/blocks architecture/readout",
     "tests/sections/test_live_payload.py": "architecture/plain sections/live_counts",
-    "tests/constructions/test_languages_lengths.py": "architecture/limits",
+    "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": "certificates/check/__main__ certificates/check/attention "
     "certificates/check/counts certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
     "certificates/check/layer certificates/check/maxima certificates/check/model certificates/check/positions "
@@ -106,29 +106,29 @@ COVERED = {
     "tests/certificates/test_evidence.py": "certificates/evidence_counts certificates/evidence_maxima "
     "certificates/evidence_sequences",
     "tests/certificates/test_count_boxes.py": "certificates/count_slabs",
-    "tests/certificates/test_histogram_walk.py": "certificates/compiled/__init__ certificates/compiled/multisets",
-    "tests/constructions/test_algorithmic.py": "constructions/algorithmic_addition constructions/algorithmic_induction "
+    "tests/families/histogram/certificates/test_walk.py": "certificates/compiled/__init__ certificates/compiled/multisets",
+    "tests/families/algorithmic/test_constructions.py": "constructions/algorithmic_addition constructions/algorithmic_induction "
     "constructions/algorithmic_max_of_k constructions/algorithmic_modular_addition",
-    "tests/constructions/test_histogram_exact.py": "constructions/base constructions/histogram_bos_softmax "
+    "tests/families/histogram/constructions/test_exact.py": "constructions/base constructions/histogram_bos_softmax "
     "constructions/histogram_counting_direction constructions/histogram_dot_inventory constructions/histogram_linear",
-    "tests/constructions/test_languages_values.py": "constructions/languages_first constructions/languages_one "
+    "tests/families/languages/constructions/test_values.py": "constructions/languages_first constructions/languages_one "
     "constructions/languages_palindrome constructions/languages_palindrome_mirror constructions/languages_parts",
     "tests/measures/test_public.py": "measures/logit_lens",
     "tests/measures/test_hypothesis_scores.py": "measures/interchange measures/scrubbing",
-    "tests/measures/test_languages.py": "theory/languages",
+    "tests/families/languages/test_measures.py": "theory/languages",
     "tests/mechanisms/test_quantities.py": "mechanisms/__init__ mechanisms/quantities_counts "
     "mechanisms/quantities_order mechanisms/quantities_steps",
     "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/base readers/originals readers/plain_tensors readers/sources",
     "tests/sections/test_once.py": "sections/counting_parts sections/two_answers",
     "tests/sweeps/test_sweep.py": "sweeps/progress",
-    "tests/tasks/test_algorithmic.py": "tasks/algorithmic_brackets tasks/algorithmic_induction "
+    "tests/families/algorithmic/tasks/test_numbers.py": "tasks/algorithmic_brackets tasks/algorithmic_induction "
     "tasks/algorithmic_modular_addition",
     "tests/tasks/test_questions.py": "tasks/generation",
-    "tests/tasks/test_languages.py": "tasks/languages_dyck tasks/languages_palindrome tasks/languages_regular",
+    "tests/families/languages/tasks/test_language.py": "tasks/languages_dyck tasks/languages_palindrome tasks/languages_regular",
     "tests/tasks/test_counted.py": "tasks/roles",
     "tests/training/compiled/test_vectors.py": "training/compiled/adam",
-    "tests/training/compiled/test_histogram.py": "training/compiled/histogram_mixing "
+    "tests/families/histogram/compiled/test_kernel.py": "training/compiled/histogram_mixing "
     "training/compiled/histogram_readout",
     "tests/training/test_engines.py": "training/__init__ training/engines/counts training/engines/groups",
 }

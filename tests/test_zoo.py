@@ -16,8 +16,9 @@ from interp.architecture.parameters import initialize
 from interp.architecture.task_model import TaskModel
 from interp.constructions import registered_constructions
 from interp.errors import CheckpointError, InterpError, SpecError
+from interp.families.count01 import Count01
 from interp.spec import Construction, Layer, ModelSpec, TaskRef
-from interp.tasks import Count01, make_task, registered_tasks
+from interp.tasks import make_task, registered_tasks
 
 SPEC = ModelSpec(task=TaskRef(name="count01"), d_model=3, layers=(Layer(n_heads=2, d_head=2),), readout_at="=")
 

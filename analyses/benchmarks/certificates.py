@@ -26,13 +26,14 @@ from threadpoolctl import threadpool_limits
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates.histogram_tables import tables_of
-from interp.certificates.histogram_walk import Walk, multisets_around
 from interp.certificates.places import certify_places
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
+from interp.families.algorithmic import Addition
+from interp.families.histogram import Histogram
+from interp.families.histogram.certificates.tables import tables_of
+from interp.families.histogram.certificates.walk import Walk, multisets_around
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.measures.subject import Subject
-from interp.tasks import Addition, Histogram
 
 KINDS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import ModelSpec, Training
-from interp.tasks import Histogram
 from interp.training.engines.rows import epoch_rows, losses
 from interp.training.train import ENGINES
 

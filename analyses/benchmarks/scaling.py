@@ -23,13 +23,13 @@ import pandas as pd
 import torch
 
 import interp
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.ranges import MixingKind
 from interp.training.train import ENGINES
 
 BASE = {"models": 16, "T": 32, "L": 10, "d": 32, "p": 32}

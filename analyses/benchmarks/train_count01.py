@@ -24,11 +24,12 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
+from interp.families.count01 import Count01
+from interp.families.count01.compiled.engine import FusedCountSpaceEngine
+from interp.families.count01.training import CountSpaceEngine
 from interp.spec import Bias, Layer, Training
-from interp.tasks import IGNORED, Count01
-from interp.training.compiled.counts_engine import FusedCountSpaceEngine
+from interp.tasks import IGNORED
 from interp.training.engines.base import Engine
-from interp.training.engines.counts import CountSpaceEngine
 
 SPEC = interp.ModelSpec(
     task=Count01().ref,

@@ -36,12 +36,12 @@ import torch
 from numba import njit
 from torch import nn
 
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.compiled.draws import draw_sequence, scramble, shuffle_places
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.ranges import MixingKind
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.ranges import MixingKind
 from interp.training.compiled.adam import adam_step
-from interp.training.compiled.draws import draw_sequence, scramble, shuffle_places
 from interp.training.compiled.shell import no_subnormals
 from interp.training.train import ENGINES
 

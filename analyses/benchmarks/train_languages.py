@@ -23,11 +23,12 @@ import torch
 from torch import nn
 
 from interp.architecture.formulas import position_codes
-from interp.constructions.languages_learned import PUBLISHED, learned_spec
-from interp.tasks import First, make_task
-from interp.training.compiled.encoder_engine import FusedEncoderEngine
+from interp.families.languages import First
+from interp.families.languages.compiled.engine import FusedEncoderEngine
+from interp.families.languages.constructions.learned import PUBLISHED, learned_spec
+from interp.families.languages.training import EncoderEngine
+from interp.tasks import make_task
 from interp.training.engines.base import Engine
-from interp.training.engines.encoder import EncoderEngine
 
 EPOCHS, STRINGS = 1000, 100
 

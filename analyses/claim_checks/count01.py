@@ -12,9 +12,9 @@ from claim_checks.base import Found, check, number, spread, study, verdict
 from shared.count01_facts import facts
 
 import interp
-from interp.constructions.count01_minimal import largest_n2
+from interp.families.count01 import Count01
+from interp.families.count01.constructions import largest_n2
 from interp.measures.heads import FAILED, head_outputs
-from interp.tasks import Count01
 
 SHIPPED = tuple(f"count01/paper/seed-{seed}" for seed in range(4))
 FRESH = range(100, 108)

@@ -12,14 +12,14 @@ import torch
 from claim_checks.base import Found, check, number, study, verdict
 
 import interp
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.block_samplers import count_distribution
+from interp.families.histogram.theory.bounds import feasibility
+from interp.families.histogram.theory.frame_search import best_kappa
+from interp.families.histogram.theory.frames import binary_code, circle_points, mutual_coherence, welch_bound
+from interp.families.histogram.theory.kappa import code_separation, kappa_threshold
 from interp.spec import Training
-from interp.tasks import Histogram
-from interp.theory.block_samplers import count_distribution
-from interp.theory.frame_search import best_kappa
-from interp.theory.frames import binary_code, circle_points, mutual_coherence, welch_bound
-from interp.theory.histogram_bounds import feasibility
-from interp.theory.kappa import code_separation, kappa_threshold
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "published"
 T, L = 32, 10

@@ -12,8 +12,8 @@ import torch
 from claim_checks.base import Found, check, study, verdict
 
 import interp
-from interp.measures.languages import length_curve, value_against_proof
-from interp.theory.palindrome import exact_value, largest_exact_length, share_of_false_accepts
+from interp.families.languages.measures import length_curve, value_against_proof
+from interp.families.languages.theory.palindrome import exact_value, largest_exact_length, share_of_false_accepts
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "published"
 BASE, TOLERANCE = float(np.exp(1 / sqrt(6))), 1e-7
@@ -208,7 +208,7 @@ def exact_zero() -> Found:
 def one_data() -> Found:
     """Share of members of ONE with Poisson(1.5) numbers of 1s."""
     expected = 1.5 * np.exp(-1.5)
-    labels = interp.tasks.One().strings(20_000, 100, seed=0).labels.double()
+    labels = interp.families.languages.One().strings(20_000, 100, seed=0).labels.double()
     return Found(
         f"{float(labels.mean()):.3f} of 20,000 strings are members (e^-1.5 1.5 = {expected:.3f})",
         verdict(abs(float(labels.mean()) - expected) < 0.015),
@@ -220,7 +220,7 @@ def one_data() -> Found:
 def first_data() -> Found:
     shares = [
         float(kind().strings(20_000, 50, seed=1).labels.double().mean())
-        for kind in (interp.tasks.First, interp.tasks.Parity)
+        for kind in (interp.families.languages.First, interp.families.languages.Parity)
     ]
     return Found(
         f"members: FIRST {shares[0]:.3f}, PARITY {shares[1]:.3f}",
@@ -232,8 +232,8 @@ def first_data() -> Found:
 @check("languages.palindrome_data")
 def palindrome_data() -> Found:
     """Non-members differ from a palindrome by one flipped symbol, never the middle one."""
-    batch = interp.tasks.Palindrome().strings(2000, 15, seed=0)
-    symbols, _ = interp.tasks.Palindrome().symbols(batch.tokens)
+    batch = interp.families.languages.Palindrome().strings(2000, 15, seed=0)
+    symbols, _ = interp.families.languages.Palindrome().symbols(batch.tokens)
     differing = (symbols != symbols.flip(1)).sum(1) // 2
     one_flip = bool((differing[~batch.labels] == 1).all()) and bool((differing[batch.labels] == 0).all())
     return Found(f"one mirrored pair differs in every non-member: {one_flip}", verdict(one_flip), 2000)

@@ -10,19 +10,19 @@ from claim_checks.base import Found, check, study, verdict
 from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_wls
 from shared.lookup_bounds import theorem3_bound, theorem3_least_width
 
-from interp.constructions.memorization_corollary2 import corollary2_weights
-from interp.constructions.memorization_theorem1 import draw_keys, theorem1_weights
 from interp.errors import InterpError
-from interp.theory.attention_heads import attention_rank, heads_needed
-from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.kl import kl_divergence, kl_rows
-from interp.theory.kl_bounds import lemma1, theorem2_ls, theorem2_wls
-from interp.theory.lookup import lookup_construction
-from interp.theory.optimum import rank_d_optimum
-from interp.theory.spectrum import singular_values, zero_divergence_rank
-from interp.theory.stationarity import position_priors
-from interp.theory.table import ConditionalTable, as_table
-from interp.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.constructions.corollary2 import corollary2_weights
+from interp.families.memorization.constructions.theorem1 import draw_keys, theorem1_weights
+from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.kl import kl_divergence, kl_rows
+from interp.families.memorization.theory.kl_bounds import lemma1, theorem2_ls, theorem2_wls
+from interp.families.memorization.theory.lookup import lookup_construction
+from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.spectrum import singular_values, zero_divergence_rank
+from interp.families.memorization.theory.stationarity import position_priors
+from interp.families.memorization.theory.table import ConditionalTable, as_table
+from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
 
 INSTANCES = 100
 

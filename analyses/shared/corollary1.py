@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.errors import InterpError, one_of
-from interp.theory.kl import entropy_rows
+from interp.families.memorization.theory.kl import entropy_rows
 
 Rows = Float[np.ndarray, " contexts"]
 Table = Float[np.ndarray, "contexts outputs"]

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.errors import InterpError, one_of
-from interp.theory.kl import entropy_rows
+from interp.families.memorization.theory.kl import entropy_rows
 
 Rows = Float[np.ndarray, " contexts"]
 Table = Float[np.ndarray, "contexts outputs"]

@@ -11,13 +11,13 @@ from jaxtyping import Float
 
 from interp import words
 from interp.errors import UnsupportedError
-from interp.measures import memorization
+from interp.families.histogram.measures.counting import CountingModel, attention_by_relation
+from interp.families.languages.measures import language_of
+from interp.families.memorization import measures as memorization
 from interp.measures.circuits import number_circuits
 from interp.measures.components import direct_logit_attribution, not_additive
-from interp.measures.counting import CountingModel, attention_by_relation
 from interp.measures.head_types import head_types
 from interp.measures.heads import category, group_metrics
-from interp.measures.languages import language_of
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups

@@ -9,7 +9,9 @@ import torch
 
 from interp.architecture.answers import Decision, decide, losses, margins, read_mask, right_classes
 from interp.errors import InterpError
-from interp.tasks import Count01, Histogram, Parity
+from interp.families.count01 import Count01
+from interp.families.histogram import Histogram
+from interp.families.languages import Parity
 
 OUT = torch.tensor([[0.5, 2.0, -1.0], [3.0, 3.0, 1.0], [-1.0, -2.0, 0.0]], dtype=torch.float64)
 

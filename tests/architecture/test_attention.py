@@ -16,8 +16,9 @@ from torch import Tensor
 from interp.architecture import attention
 from interp.architecture.parameters import parameter_shapes
 from interp.architecture.task_model import TaskModel
+from interp.families.count01 import Count01
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import Count01, make_task
+from interp.tasks import make_task
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 SOFTMAX = Layer(n_heads=2, d_head=3, bias=ALL, scale=1.0)

@@ -18,8 +18,8 @@ import interp.zoo as zoo
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.foreign import read_state_dict
 from interp.errors import CheckpointError, InterpError
+from interp.families.count01 import Count01
 from interp.spec import Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import Count01
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 SPEC = ModelSpec(

@@ -22,9 +22,9 @@ from interp.architecture.reduced import (
     token_tables,
 )
 from interp.architecture.task_model import TaskModel
-from interp.constructions.histogram_models import histogram_spec
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
-from interp.tasks import Histogram
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 

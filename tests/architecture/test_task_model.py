@@ -17,7 +17,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, SpecError, UnsupportedError
-from interp.tasks import Count01
+from interp.families.count01 import Count01
 
 # ---------------------------------------------------------------- the numbers
 

@@ -12,12 +12,13 @@ from task_models import EVERY, LENGTH, SPECS, make, random_weights, reference, r
 from torch import Tensor
 
 from interp._lens import HookedTransformer, config, quiet_construction
-from interp.architecture.encoder import encoder_refusal
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import Count01, make_task
+from interp.families.count01 import Count01
+from interp.families.languages.forward import encoder_refusal
+from interp.tasks import make_task
 from interp.training.train import ENGINES
 
 # ---------------------------------------------------------------- hooks

@@ -16,8 +16,8 @@ import torch
 from attack_models import drawn, evidence_of
 from bare_checker import check
 
+from interp.families.algorithmic import Addition
 from interp.spec import ModelSpec
-from interp.tasks import Addition
 
 by_places = importlib.import_module("bare_check.places")
 FORMS: tuple[dict[str, Any], ...] = (

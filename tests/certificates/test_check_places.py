@@ -18,9 +18,9 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Source
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
+from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
 from interp.spec import ModelSpec
-from interp.tasks import Addition
 
 sys.path.insert(0, str(Path(__file__).parent))
 import attacks

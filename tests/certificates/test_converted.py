@@ -12,7 +12,7 @@ import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.certificates.converted import CONVERTED
 from interp.errors import UnsupportedError
-from interp.tasks.count01 import CountBox
+from interp.families.count01.tasks import CountBox
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 

@@ -11,9 +11,9 @@ from interp.certificates import method_for
 from interp.certificates.count_boxes import Sweep, _interval, sweep
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.options import options_table
-from interp.constructions.count01_minimal import minimal
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, CountBox
+from interp.families.count01.constructions import minimal
+from interp.families.count01.tasks import EOS, EQUALS, FIVE, FOUR, CountBox
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 PAPER_LAYER = interp.load("count01/paper").spec.layers[0].model_copy(update={"norm_eps": 1e-12})

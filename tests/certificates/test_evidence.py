@@ -19,15 +19,16 @@ from majority import Majority
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import check, evidence_strings
+from interp.certificates import check
 from interp.certificates.base import Certificate, Source
 from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
 from interp.certificates.evidence_inputs import work
 from interp.errors import InterpError, UnsupportedError
+from interp.families.count01.tasks import CountBox
+from interp.families.languages.certificates import evidence as evidence_strings
 from interp.spec import ModelSpec
 from interp.tasks import Batch
-from interp.tasks.count01 import CountBox
 
 CHECKER = Path(check.__file__).parent
 

@@ -17,8 +17,11 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import base
 from interp.errors import InterpError, UnsupportedError
+from interp.families.algorithmic import MaxOfK
+from interp.families.count01 import Count01
+from interp.families.histogram import Histogram
 from interp.spec import Layer, ModelSpec
-from interp.tasks import Count01, Histogram, MaxOfK, Task
+from interp.tasks import Task
 from interp.tasks.products import Product
 from tests.tasks.test_validation import Three
 

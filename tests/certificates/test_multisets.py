@@ -14,8 +14,9 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.multisets import certify_multisets, labels_follow, refusal
 from interp.errors import InterpError
+from interp.families.algorithmic import MaxOfK
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
-from interp.tasks import Batch, MaxOfK
+from interp.tasks import Batch
 
 TASK = TaskRef(name="max-of-k", parameters={"K": 3, "v": 5})
 PLAIN = Layer(n_heads=2, d_head=3)

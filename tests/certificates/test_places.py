@@ -18,8 +18,8 @@ from interp.certificates.places import TAKEN_APART, Proof, certify_places
 from interp.certificates.places_sets import Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
+from interp.families.algorithmic import Addition, ModularAddition
 from interp.measures.subject import Subject
-from interp.tasks import Addition, ModularAddition
 from interp.tasks.automata import declared
 
 PAIRS = 10**8

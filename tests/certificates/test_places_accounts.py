@@ -10,7 +10,7 @@ import pytest
 from interp.certificates import places
 from interp.certificates.places import Proof, ReadProof, Sets, Tally, _margin, _wrong_inputs
 from interp.certificates.places_count import Pattern
-from interp.tasks import Addition
+from interp.families.algorithmic import Addition
 from interp.tasks.automata import declared
 
 (PATHS,) = declared(Addition(base=3, digits=2))  # 81 inputs

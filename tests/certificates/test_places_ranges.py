@@ -7,7 +7,8 @@ import torch
 
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing, total_inputs
-from interp.tasks import Addition, Brackets
+from interp.families.algorithmic import Addition
+from interp.families.languages import Brackets
 from interp.tasks.automata import Paths, declared
 
 ADDITION = Addition(base=3, digits=2)

@@ -21,8 +21,8 @@ from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer
 from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, _weights, margins
+from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
-from interp.tasks import Addition
 from interp.tasks.automata import declared
 
 COARSE = 2.0**-16

@@ -19,9 +19,10 @@ from interp.certificates.base import registered_methods
 from interp.certificates.budgets import Budget
 from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
+from interp.families.algorithmic import MaxOfK
+from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
-from interp.tasks import Batch, MaxOfK
-from interp.tasks.algorithmic import EqualsTask
+from interp.tasks import Batch
 from interp.tasks.products import Product, check_products, declared
 
 NAME = "every product of token sets"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import base, certify_model, language_strings
+from interp.certificates import base, certify_model
 from interp.certificates.base import Method, registered_methods
 from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
@@ -20,9 +20,10 @@ from interp.certificates.probes import Mismatch, Probes, compare
 from interp.certificates.scope import ANY, fields, unknown
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
+from interp.families.languages.certificates import strings as language_strings
+from interp.families.languages.tasks.language import Language, decided_by, uniform_bits
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch
-from interp.tasks.languages import Language, decided_by, uniform_bits
 from interp.tasks.registry import _REGISTRY, make_task, register_task
 
 CERTIFIED = ["count01/minimal", "languages/one", "languages/first", "languages/parity", "languages/palindrome",
@@ -262,8 +263,8 @@ def test_one_string_that_breaks_a_language_s_promise_is_found() -> None:
 
 
 def test_a_subclass_with_new_membership_keeps_no_promise() -> None:
-    from interp.tasks import First
-    from interp.tasks.languages import decided
+    from interp.families.languages import First
+    from interp.families.languages.tasks.language import decided
 
     assert decided(First()) is not None
     other = type("Other", (First,), {"member": Late.member, "name": "other"})

@@ -13,11 +13,11 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import registered_methods
 from interp.certificates.probes import compare
 from interp.certificates.scope import ANY, fields
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import UnsupportedError
+from interp.families.count01.tasks import CountBox
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import Histogram
-from interp.tasks.count01 import CountBox
 
 RECOGNIZER: dict[str, Any] = {
     "task": TaskRef(name="parity", parameters=(("length", 5),)), "d_model": 4, "direction": "bidirectional",

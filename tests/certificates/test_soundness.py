@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import count_boxes, histogram
+from interp.certificates import count_boxes
 from interp.certificates.count_boxes import Bounds, Sweep, sweep
-from interp.certificates.memorization import last_logits_with_bound
-from interp.tasks import lookup
-from interp.tasks.count01 import EQUALS, CountBox
+from interp.families.count01.tasks import EQUALS, CountBox
+from interp.families.histogram.certificates import certify as histogram
+from interp.families.memorization import lookup
+from interp.families.memorization.certificates import last_logits_with_bound
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 

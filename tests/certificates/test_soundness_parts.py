@@ -17,7 +17,7 @@ from torch import Tensor
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import count_boxes, histogram, language_strings, memorization
+from interp.certificates import count_boxes
 from interp.certificates.arithmetic import (
     EXP_ULPS,
     KEYS_PER_RESCALING,
@@ -30,14 +30,17 @@ from interp.certificates.arithmetic import (
     premise_refusal,
 )
 from interp.certificates.count_rounding import logit_error
-from interp.certificates.histogram_rounding import rounding_bound
-from interp.certificates.histogram_spaces import space_of
-from interp.certificates.histogram_tables import tables_of
 from interp.certificates.multisets import certify_multisets
 from interp.certificates.products import certify_products
 from interp.certificates.rounding import forward_with_bound, pattern
+from interp.families.count01.tasks import EQUALS, CountBox
+from interp.families.histogram.certificates import certify as histogram
+from interp.families.histogram.certificates.rounding import rounding_bound
+from interp.families.histogram.certificates.spaces import space_of
+from interp.families.histogram.certificates.tables import tables_of
+from interp.families.languages.certificates import strings as language_strings
+from interp.families.memorization import certificates as memorization
 from interp.spec import Layer, ModelSpec, TaskRef
-from interp.tasks.count01 import EQUALS, CountBox
 
 SINGLE, DOUBLE = Arithmetic(ROUNDOFF[torch.float32]), Arithmetic(ROUNDOFF[torch.float64])
 WEIGHT = torch.tensor([[1.3, -0.7], [0.4, 2.1], [-0.9, 0.3]], dtype=torch.float64)

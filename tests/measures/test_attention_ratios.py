@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import interp
+from interp.families.count01 import Count01
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.subject import Subject
-from interp.tasks import Count01
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,14 @@ import torch
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
+from interp.families.histogram import Histogram
+from interp.families.languages import Parity
+from interp.families.memorization import Lookup
 from interp.measures.accuracy import accuracy, sampled_accuracy
 from interp.measures.runs import data
 from interp.measures.subject import Subject
 from interp.populations import wilson
-from interp.tasks import Batch, Histogram, Lookup, Parity
+from interp.tasks import Batch
 
 
 def stock(**changes: Any) -> HookedTransformer:

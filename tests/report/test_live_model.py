@@ -16,13 +16,14 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.formulas import register_positions
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, UnsupportedError
+from interp.families.count01 import Count01
 from interp.listing import list_models
 from interp.measures.subject import Subject
 from interp.report.live import FILES, script
 from interp.sections.live_inputs import Inputs
 from interp.sections.live_payload import payload
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import Batch, Count01, make_task, registered_tasks
+from interp.tasks import Batch, make_task, registered_tasks
 from interp.tasks.rules import evaluate
 
 TOLERANCE = 1e-4

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import interp
-from interp.tasks import Batch, Count01, Task
+from interp.families.count01 import Count01
+from interp.tasks import Batch, Task
 
 WORDS = {"[BOS]": "<s>", "0": "b", "1": "a", "2": ".", "=": "?", "4": "yes", "5": "no", "[EOS]": "</s>"}
 ORDER = ("a", "yes", "</s>", "b", "?", ".", "no", "<s>")

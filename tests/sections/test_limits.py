@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import interp
-from interp.measures.counting import CountingModel
+from interp.families.count01.sections import head_failures
+from interp.families.histogram.measures.counting import CountingModel
+from interp.families.histogram.sections.answers import _sequence, answers_sentence, drawn, examples
 from interp.measures.outputs import HeadOutputs
 from interp.measures.subject import Subject
 from interp.sections import (
@@ -24,7 +26,6 @@ from interp.sections import (
     embeddings,
     example,
     faithfulness,
-    head_failures,
     head_features,
     heads,
     neurons,
@@ -32,7 +33,6 @@ from interp.sections import (
     variables,
 )
 from interp.sections.base import Study
-from interp.sections.counting_answers import _sequence, answers_sentence, drawn, examples
 from interp.sections.live_inputs import Inputs
 from interp.tasks import Batch
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import interp
+from interp.families.histogram.measures.counting import CountingModel
 from interp.measures import outputs
-from interp.measures.counting import CountingModel
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
 from interp.populations import Asked, Population

@@ -9,9 +9,16 @@ import pytest
 from some_inputs import every, some
 
 from interp.certificates import Certificate
+from interp.families.count01.sections.head_failures import sentence as failures
+from interp.families.count01.sections.separation import facts_of
+from interp.families.count01.sections.separation import sentence as heads_sentence
+from interp.families.histogram.measures.relation_or_inventory import Mechanism
+from interp.families.histogram.sections.answers import answers_sentence as which_counts
+from interp.families.histogram.sections.answers import mechanism_sentence
+from interp.families.languages.sections import sentence as lengths
+from interp.families.memorization.measures import Memorization
+from interp.families.memorization.sections import sentence as table_sentence
 from interp.measures.accuracy import Accuracy
-from interp.measures.memorization import Memorization
-from interp.measures.relation_or_inventory import Mechanism
 from interp.report import Report
 from interp.sections.accuracy import (
     accuracy_caption,
@@ -24,15 +31,8 @@ from interp.sections.accuracy import (
     quoted_input,
     rule_sentence,
 )
-from interp.sections.counting_answers import answers_sentence as which_counts
-from interp.sections.counting_answers import mechanism_sentence
-from interp.sections.head_failures import sentence as failures
 from interp.sections.heads import induction, lowest, most_needed, needed, readable
 from interp.sections.question import sentence as question
-from interp.sections.separation import facts_of
-from interp.sections.separation import sentence as heads_sentence
-from interp.sections.strings import sentence as lengths
-from interp.sections.table import sentence as table_sentence
 
 
 def certificate(
@@ -225,10 +225,10 @@ def test_a_pair_is_better_than_the_better_of_its_heads() -> None:
 def test_the_first_line_names_the_task_and_one_input() -> None:
     import interp
 
-    text = question(interp.tasks.Count01())
+    text = question(interp.families.count01.Count01())
     assert text.startswith("Task count01: Answer '4' if there are more 1s than 0s")
     assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
-    asks = type("Asks", (interp.tasks.Count01,), {"describe": "More 1s than 0s?"})
+    asks = type("Asks", (interp.families.count01.Count01,), {"describe": "More 1s than 0s?"})
     assert question(asks()).startswith("Task count01: More 1s than 0s? For example")
     copied = question(interp.load("algorithmic/induction").task)  # answers at every position, too many to show them all
     assert copied.endswith("[BOS] 4 1 6 2 9 4 1 6 2 ... (25 tokens) has the answer '- - - - - - 1 6 2 9 ...'.")

@@ -7,7 +7,7 @@ from shared.accuracy_over_lengths import accuracy_by_length, over_seeds, stacked
 from interp.architecture.task_model import TaskModel
 from interp.constructions import construct
 from interp.errors import InterpError
-from interp.measures.languages import answer_logits, errors
+from interp.families.languages.measures import answer_logits, errors
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 
 

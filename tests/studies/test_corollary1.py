@@ -6,9 +6,9 @@ from closeness import close
 from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 
 from interp.errors import InterpError
-from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.kl import kl_rows
-from interp.theory.table import as_table
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.kl import kl_rows
+from interp.families.memorization.theory.table import as_table
 
 
 def instances(count):

@@ -9,11 +9,11 @@ import pytest
 import tomli_w
 from sweep_work import small_grid
 
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import Training
 from interp.sweeps.grid import Grid, GridError, make_grid, read_grid
-from interp.tasks import Histogram
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -132,7 +132,7 @@ def test_a_diverged_run_is_a_row_with_an_error_and_no_accuracy() -> None:
 OWN_TASK = """
 import interp
 @interp.register_task
-class Own(interp.tasks.Parity):
+class Own(interp.families.languages.Parity):
     "Parity under another name."
     name = "own-of-a-sweep"
 """

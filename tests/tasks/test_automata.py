@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import Addition, Batch, MaxOfK, ModularAddition
+from interp.families.algorithmic import Addition, MaxOfK, ModularAddition
+from interp.tasks import Batch
 from interp.tasks.automata import SAMPLED, Automaton, Read, declared
 from interp.tasks.structure import compare
 

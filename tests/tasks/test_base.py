@@ -18,18 +18,10 @@ from torch import Tensor
 import interp.tasks
 from interp.budget import check_size
 from interp.errors import InterpError
+from interp.families.algorithmic.tasks import max_of_k as algorithmic_max_of_k
+from interp.families.count01 import Count01
 from interp.spec import TaskRef
-from interp.tasks import (
-    IGNORED,
-    Batch,
-    Count01,
-    Task,
-    algorithmic_max_of_k,
-    make_task,
-    register_task,
-    registered_tasks,
-    registry,
-)
+from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.plugins import import_folder
 from interp.tasks.validation import check_made

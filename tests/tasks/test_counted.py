@@ -10,8 +10,9 @@ import torch
 from majority import Majority
 
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import Batch, Count01, counted
-from interp.tasks.count01 import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
+from interp.families.count01 import Count01
+from interp.families.count01.tasks import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
+from interp.tasks import Batch, counted
 from interp.tasks.counted import CountBox, Sentences, check_box, count_box, sentences, shape_of
 
 

@@ -8,7 +8,11 @@ import pytest
 import torch
 
 from interp.errors import UnsupportedError
-from interp.tasks import Batch, Bigram, Count01, Dyck1, First, Histogram, Lookup, One, Palindrome, Parity, Task
+from interp.families.count01 import Count01
+from interp.families.histogram import Histogram
+from interp.families.languages import Dyck1, First, One, Palindrome, Parity
+from interp.families.memorization import Bigram, Lookup
+from interp.tasks import Batch, Task
 
 TASKS: list[Task] = [
     Count01(),

@@ -14,10 +14,12 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
+from interp.families.algorithmic import MaxOfK
+from interp.families.languages import Parity
 from interp.measures.accuracy import accuracy
 from interp.measures.subject import Subject
 from interp.spec import Layer, ModelSpec
-from interp.tasks import IGNORED, Batch, MaxOfK, Parity, Task, domain, register_task
+from interp.tasks import IGNORED, Batch, Task, domain, register_task
 from interp.tasks.domain import every_input
 
 WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])

@@ -14,7 +14,7 @@ from interp.tasks import plugins, registry
 TASK = """
 import interp
 @interp.register_task
-class Installed(interp.tasks.Parity):
+class Installed(interp.families.languages.Parity):
     "Parity under another name."
     name = "installed-test"
 """
@@ -44,12 +44,14 @@ def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
 
 
 def test_a_task_says_which_file_registers_it() -> None:
-    assert plugins.file_of(interp.tasks.Parity) is None  # every process has ours
+    assert plugins.file_of(interp.families.languages.Parity) is None  # every process has ours
     assert plugins.file_of(InAFile) == Path(__file__).resolve()
-    at_a_prompt = type("Prompted", (interp.tasks.Parity,), {"__module__": "of_no_file", "name": "prompted"})
+    at_a_prompt = type(
+        "Prompted", (interp.families.languages.Parity,), {"__module__": "of_no_file", "name": "prompted"}
+    )
     with pytest.raises(InterpError, match="task prompted is defined at a prompt or in a notebook"):
         plugins.file_of(at_a_prompt)
 
 
-class InAFile(interp.tasks.Parity):
+class InAFile(interp.families.languages.Parity):
     name = "in-a-file"

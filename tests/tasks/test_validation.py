@@ -18,20 +18,12 @@ import interp
 from interp import cli
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
+from interp.families.histogram import Histogram
+from interp.families.languages import Parity
+from interp.families.memorization import Lookup
 from interp.measures.accuracy import accuracy
 from interp.spec import Layer, ModelSpec, TaskRef
-from interp.tasks import (
-    IGNORED,
-    Batch,
-    Histogram,
-    Lookup,
-    Parity,
-    Task,
-    make_task,
-    register_task,
-    registered_tasks,
-    registry,
-)
+from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.validation import check_made, check_padding, check_task, check_tokens
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
+from interp.families.histogram import Histogram
+from interp.families.histogram.compiled.engine import FusedEngine
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import ModelSpec, Training
-from interp.tasks import Histogram
 from interp.training.compiled import shell
-from interp.training.compiled.histogram_engine import FusedEngine
 from interp.training.engines.stacked import StackedEngine
 from interp.training.train import choose_engine, train_parameters
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
+from interp.families.histogram import Histogram
+from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
-from interp.tasks import IGNORED, Batch, Histogram, Task, make_task
+from interp.tasks import IGNORED, Batch, Task, make_task
 from interp.training.engines.reference import batch_loss
 from interp.training.engines.rows import epoch_rows, losses
 from interp.training.train import choose_engine, train, train_parameters

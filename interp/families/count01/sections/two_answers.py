@@ -1,0 +1,199 @@
+"""Heads that add up to a difference of two answers (Zsámboki et al. 2025): logits, planes, attention, reweighting."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+
+from interp import words
+from interp.families.count01.measures import head_planes
+from interp.measures.attention_ratios import token_ratios
+from interp.measures.heads import logit_distributions
+from interp.measures.interventions import reweight_attention
+from interp.report import Report
+from interp.report import figures as draw
+from interp.report.aim import counts
+from interp.sections import _shared as shared
+from interp.sections.base import Study, first_reason, section
+
+SHOWN_ROWS = 300
+
+
+def logits_needs(study: Study) -> str | None:
+    """Return the reason why outputs are not tokens, or not a sum over heads, or None."""
+    words = None if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
+    return first_reason([words, shared.needs_two_answers(study)])
+
+
+@section("head_logits", title="Logits of single heads", order=330, block="where", needs=logits_needs)
+def head_logits(study: Study, report: Report) -> None:
+    """Show box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
+    batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
+    reads = range(study.once(shared.n_reads))
+    found = [shared.first(study.once(shared.outputs, "test", *([read] if read else [])), SHOWN_ROWS) for read in reads]
+    named = ", ".join(f"'{token}'" for token in study.task.contrast or ())
+    report.section("Logits of single heads")
+    report.add_figure(
+        "logit_distributions",
+        draw.logit_distributions(logit_distributions(study.subject, batch, found), study.once(shared.by_category)),
+        f"Logits of {named} and of the tokens after them, from each head alone and from the whole model, by current "
+        "and true next token. In a trained model, most heads are biased toward one of the answers (Figure 1).",
+    )
+
+
+@section("head_planes", title="Head outputs", order=320, block="where", needs=shared.needs_two_answers)
+def planes(study: Study, report: Report, C: float = 1000.0) -> None:
+    """Show head outputs with value vectors and separators: best and worst head by s-acc, then all (Figures 6, 7, 15).
+
+    C: weight of errors in the separators' objective.
+    """
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
+    d_head = tested.z.shape[-1]
+    axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
+    report.section(
+        "Head outputs",
+        f"Each dot is one head's output on one test input; "
+        f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
+    )
+    seen = study.once(tokens_seen)
+    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen, C)
+    points, values, lines = planes.points, planes.values, planes.lines
+    if study.subject.count_space:
+        points.attrs["counted"] = study.task.counted
+        points["input"] = study.once(inputs) * tested.n_heads  # the same inputs for each head
+    notes = {int(head): f"s-acc {words.share(s_acc, 3)}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
+    best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
+    chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
+    # Without positions, an output is a mean of value vectors. With positions there are no value vectors.
+    vectors = (
+        f" Diamonds are the value vectors of {words.joined(map(repr, seen))}; every output is an "
+        "average of them, weighted by the attention."
+        if len(values)
+        else ""
+    )
+    for word, head in chosen.items():
+        mine, its_values = (frame[frame["head"] == head] for frame in (points, values))
+        line = f" The line is the separator that was fitted on the training set{shared.weighed(C)}."
+        report.add_figure(
+            f"{word}_head",
+            _named(draw.head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
+            f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line if head in lines else ''}{vectors}",
+        )
+    if len(heads) > 1:
+        report.add_figure(
+            "all_heads",
+            draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category, C)),
+            "The same for every head, the best by s-acc first (Figure 15).",
+        )
+
+
+def inputs(study: Study) -> list[str]:
+    """Return the test inputs, as the numbers of their counted tokens."""
+    batch = study.once(shared.rows, "test")
+    before = torch.arange(batch.tokens.shape[1]) <= study.subject.answer_positions(batch.tokens)[:, None]
+    ids = [study.task.token_id(token) for token in study.task.counted]
+    return [counts(row) for row in torch.stack([((batch.tokens == i) & before).sum(1) for i in ids], 1).tolist()]
+
+
+def tokens_seen(study: Study) -> tuple[str, ...]:
+    """Return the tokens that a head can attend to from the read position, the counted ones first."""
+    batch = study.once(shared.rows, "test")
+    places = study.subject.answer_positions(batch.tokens)
+    causal = study.model.cfg.attention_dir == "causal"
+    upto = places[:, None] if causal else batch.tokens.shape[1]
+    before = (torch.arange(batch.tokens.shape[1]) <= upto) & batch.attention_mask.bool()
+    found = [study.task.vocabulary[int(token)] for token in batch.tokens[before].unique()]
+    counted = study.task.counted
+    return (*counted, *(token for token in found if token not in counted))
+
+
+def _named(figure: go.Figure, d_head: int) -> go.Figure:
+    """Add a title to the vertical axis if heads have one dimension; the axis then shows the answer."""
+    return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")
+
+
+def ratios_needs(study: Study) -> str | None:
+    """Return the reason why there are no attention ratios (not three counted tokens, or no separators), or None."""
+    three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
+    return first_reason([three, shared.needs_two_answers(study)])
+
+
+@section("attention_ratios", title="Attention to the counted tokens", order=410, block="where", needs=ratios_needs)
+def ratios(study: Study, report: Report) -> None:
+    """Show one dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
+    subject, counted = study.subject, study.task.counted
+    batch = None if subject.count_space else study.once(shared.rows, "test")
+    table = study.once(shared.singles).merge(
+        token_ratios(subject, at=subject.read_at, tokens=counted, batch=batch), on="head"
+    )
+    one, two, three = counted
+    report.section(f"Attention at '{subject.read_at}'")
+    report.add_figure(
+        "attention_ratios",
+        draw.attention_ratios(table, counted),
+        f"Each dot is a head. The paper finds successful heads where '{one}' and '{two}' get about equal attention "
+        f"(w01 near 1) and '{three}' much less (w02 above 10; Figure 5). Ratios beyond 10^-12 or 10^12 are drawn at "
+        "that edge.",
+    )
+    report.add_table("attention_ratios", table, f"w01, w02: attention to '{one}' relative to '{two}' and '{three}'.")
+
+
+SWEEP_W01 = tuple(float(r) for r in np.logspace(-3, 3, 13))
+SWEEP_W02 = tuple(float(r) for r in np.logspace(-1, 3, 9))
+
+
+def reweighting_needs(study: Study) -> str | None:
+    """Return the reason why attention is not reweighted (not three counted tokens, or not in count space), or None."""
+    three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
+    counts = None if study.subject.count_space else (
+        "this would take minutes on whole sequences; call interp.reweight_attention instead"
+    )  # fmt: skip
+    return first_reason([three, shared.needs_two_answers(study), counts])
+
+
+@section("reweighting", title="Interventions on attention", order=510, block="where", needs=reweighting_needs)
+def reweighting(
+    study: Study,
+    report: Report,
+    w01: tuple[float, ...] = SWEEP_W01,
+    w02: tuple[float, ...] = SWEEP_W02,
+    C: float = 1000.0,
+) -> None:
+    """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1.
+
+    C: weight of errors in the separators' objective, as in head_metrics.
+    """
+    counted = one, two, three = study.task.counted
+    fit = partial(
+        reweight_attention,
+        study.subject,
+        train=study.once(shared.rows, "train"),
+        test=study.once(shared.rows, "test"),
+        tokens=counted,
+        C=C,
+    )
+    report.section(
+        "Interventions on attention",
+        f"The attention at '{study.subject.read_at}' is set by hand, and everything else stays: what could a head do "
+        "if it attended differently? s-acc: accuracy of the best linear separator of its outputs, fitted on the "
+        "training "
+        f"set{shared.weighed(C)}.",
+    )
+    swept = {
+        "w01": (fit(w01=w01), "Figure 8"),
+        "w02": (fit(w01=1.0, w02=w02), "Figure 9"),
+    }
+    captions = {
+        "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
+        "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",
+    }
+    for key, (found, figure) in swept.items():
+        report.add_figure(
+            f"intervention_{key}",
+            found.plot(key),
+            f"{captions[key]}: mean s-acc over the heads, the band is one standard deviation ({figure}).",
+        )
+        report.add_table(f"intervention_{key}", found.to_frame(), "The same as numbers, one row per head.", max_rows=8)

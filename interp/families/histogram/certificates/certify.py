@@ -1,0 +1,310 @@
+"""Certify that a one-layer histogram model is right at every position of all T^L sequences.
+
+For a given own token and count, logit differences are affine in the mixed token as long as no neuron changes its sign.
+Their smallest value over all sequences then occurs when all other slots have the same token (with fixed patterns, when
+each slot has its best token). So models with one hidden neuron, and all cases in which the neurons' signs are fixed,
+are decided exactly without search. If neurons change sign, ReLUs are bounded by lines, and sequences are split until
+every part is decided or a share of the time is used up. If order does not matter, the undecided rest is counted by
+multisets (histogram_counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source:
+errata on Behrens et al. (2024), section C.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import comb
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.architecture.task_model import TaskModel
+from interp.budget import check_size, most
+from interp.certificates.arithmetic import ROUNDOFF
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.budgets import Budget
+from interp.certificates.probes import Probes
+from interp.errors import InterpError
+from interp.families.histogram.certificates.counted import count_rest, why_not
+from interp.families.histogram.certificates.rounding import rounding_bound
+from interp.families.histogram.certificates.sampling import Counterexample, check, sampled_share, suspects
+from interp.families.histogram.certificates.search import Ledger, Part, Search, join
+from interp.families.histogram.certificates.spaces import space_of
+from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, tables_of
+from interp.families.histogram.occurrences import declared, undeclared
+from interp.families.histogram.theory.ranges import TokenMixing
+from interp.populations import CONFIDENCE
+from interp.tasks.structure import compare
+
+SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof itself
+EXACT_COUNT = 2.0**53
+MOST_CHECKED = 64
+STEPS_A_SECOND = 3e8
+SPLITTING = 1.5
+COUNTING = 120.0
+"""Default time limit for splitting and counting together, in seconds."""
+PROBED = 300
+"""Number of sequences on which the model itself is run, in addition to the suspects."""
+ROUNDS = 3
+
+
+@register_method("occurrences of every token", undeclared, refusal, TAKES)
+def certify_histogram(
+    model: TaskModel,
+    seconds: float | int | None = None,
+    samples: int = 20_000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Certificate:
+    """Certify every position's count on all T^L sequences, in exact arithmetic and in the model's own format.
+
+    seconds: time limit. Splitting takes at most the share SPLITTING of it if multisets can be counted afterwards,
+    otherwise all of it (default 10); see budgets.py. Counting continues until the limit (default COUNTING); the rest
+    stays undecided. samples, seed: random sequences that estimate the share of right answers among the undecided ones;
+    0 reports only the proved interval.
+    accuracy is the share of right positions over all sequences. The certificate's tables: "classes" (one row per own
+    token and count: inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own
+    tokens). Inputs are (sequence, position) pairs, decided in exact arithmetic; close ones are right, but with margins
+    within rounding; tied ones have margins too small to decide. Once an error is known, close ones count as right.
+    Raises InterpError for negative numbers.
+    """
+    started = time.perf_counter()
+    check_size("samples", samples, least=0)
+    check_size("seed", seed, least=0)
+    Budget(0 if seconds is None else seconds, STEPS_A_SECOND)  # refuses seconds below 0
+    if samples > most(2**24):
+        raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
+    if reason := refusal(model):
+        raise InterpError(reason)
+    tables, generator = tables_of(model), np.random.default_rng(seed)
+    need, slack = _thresholds(model, tables)
+    parts = [_root(tables, token, need, slack) for token in range(tables.T)]
+    found, least = None, np.inf
+    if not _is_right(parts):
+        unproved = np.array([part.undecided + part.ledger.wrong + part.ledger.tied > 0 for part in parts])
+        tried = suspects(tables, unproved, generator)
+        least = tried[0][0]
+        found = _refute(model, tables, parts, slack, tried)
+    counted = why_not(tables) is None
+    longest = (COUNTING if counted else 10.0) if seconds is None else float(seconds)
+    budget = Budget(min(longest, SPLITTING if counted else np.inf), STEPS_A_SECOND)
+    _split(parts, budget, progress)
+    spent = 0.0 if seconds is None else time.perf_counter() - started
+    note = count_rest(tables, parts, need, slack, longest - spent, progress)
+    if found is None and not _is_right(parts):
+        found = _refute(model, tables, parts, slack, [])
+    return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack, budget, note)
+
+
+def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
+    """Return the thresholds for margins, per own token, count and class: in the model's format, and in float64."""
+    rows = [None if tables.T == 1 and k < tables.L else k for k in range(1, tables.L + 1)]
+    highest = _highest(tables)
+    highest[:, [i for i, k in enumerate(rows) if k is None]] = 0.0
+    slack = SLACK * rounding_bound(model, tables, highest, torch.float64, extra=tables.own.shape[1])
+    return rounding_bound(model, tables, highest, model.embed.W_E.dtype) + slack, slack
+
+
+def _highest(tables: Tables) -> np.ndarray:
+    """Return the largest pre-activations, per own token and count."""
+    own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
+    bos = tables.bos and tables.scores is not None
+    scores = None if tables.scores is None else torch.from_numpy(tables.scores)
+    mixing = TokenMixing(
+        tables.L, own, value[: tables.T],
+        pattern=None if tables.pattern is None else torch.from_numpy(tables.pattern),
+        scores=None if scores is None else scores[:, : tables.T], softmax=tables.softmax and scores is not None,
+        bos_value=value[tables.T] if bos else None,
+        bos_scores=scores[:, tables.T] if bos and scores is not None else None,
+    )  # fmt: skip
+    ranges = mixing.ranges(torch.eye(own.shape[1], dtype=torch.float64)).over_positions()
+    return np.array(ranges.hi.numpy())
+
+
+def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Part:
+    space = space_of(tables, token)
+    if space is None:
+        ledger = Ledger.of(tables.L)
+        ledger.total[:] = class_sizes(tables)
+        return Part(token, None, ledger, None, {})
+    return Part.of(token, Search(tables, space, need[token], slack[token]))
+
+
+def class_sizes(tables: Tables) -> np.ndarray:
+    """Return the number of (sequence, position) pairs with a given own token, per count."""
+    T, L = tables.T, tables.L
+    return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
+
+
+def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], None] | None) -> None:
+    """Run branch and bound for each own token and count, largest counts first: these have the fewest sequences.
+
+    In each round, they get equal shares of the remaining steps, so that unused steps go to the others.
+    """
+    for _ in range(ROUNDS):
+        jobs = []
+        for part in parts:
+            if part.search is not None and part.left is not None and not budget.is_over():
+                jobs += [(part, part.left[part.left.nodes.count == n]) for n in np.unique(part.left.nodes.count)]
+                part.left = part.left[:0]
+        jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
+        for number, (part, piece) in enumerate(jobs):
+            assert part.search is not None
+            assert part.left is not None
+            if _has_faults(parts):
+                part.search.target = part.search.slack
+            before = part.search.steps
+            rest = part.search.explore(piece, max(0.0, budget.steps) / (len(jobs) - number), budget)
+            budget.steps -= part.search.steps - before
+            part.left = join([part.left, rest])
+            if progress is not None:
+                progress(number + 1, len(jobs))
+
+
+def _is_right(parts: list[Part]) -> bool:
+    """Return whether every sequence is right by more than rounding."""
+    return not _has_faults(parts) and not any(part.is_open for part in parts)
+
+
+def _has_faults(parts: list[Part]) -> bool:
+    """Return whether any sequence is known to be wrong, or has a margin within rounding."""
+    books = [part.ledger for part in parts]
+    return any(book.wrong.any() or book.close.any() or book.tied.any() for book in books)
+
+
+def _refute(
+    model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
+) -> Counterexample | None:
+    """Return the suspect with the smallest margin that the model gets wrong, or None.
+
+    Sequences that were evaluated come first, with known margins; then those from the search, with lower bounds.
+    """
+    for found in (tried, [candidate for part in parts for candidate in part.ledger.candidates]):
+        for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
+            if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
+                return wrong
+    return None
+
+
+def _conclude(
+    model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
+    generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray, budget: Budget,
+    counted: str | None,
+) -> Certificate:  # fmt: skip
+    shape = declared(model.task)
+    frame = _classes(tables, parts)
+    status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
+    total = float(frame["inputs"].sum())
+    wrong = sum(int(n) for n in frame["wrong"])
+    high = 1 - wrong / total
+    decided = not frame[["undecided", "tied"]].to_numpy().any()
+    low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
+    notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ())
+    sampled = samples > 0 and bool((frame["undecided"] > 0).any())
+    if sampled:
+        sound = (low, high)
+        low, high = _narrowed(tables, frame, *sound, samples, generator)
+        notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {samples:,} samples of the undecided own "
+                  f"tokens and counts; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
+    closest = frame.loc[frame["margin"].idxmin()]
+    margin = found.margin if found else float(closest["margin"]) if status == "certified" else min(
+        least, float(closest["margin"])
+    )  # fmt: skip
+    proved = np.isfinite(closest["rounding"]) and closest["rounding"] > 0
+    return Certificate(
+        model=model.spec.id,
+        status=status,
+        accuracy=low if decided else (float(low), float(high)),
+        n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
+        n_inputs=shape.n_inputs,
+        n_answers=shape.n_inputs * shape.length,
+        worst_margin=margin,
+        rounding=float(closest["rounding"]) if proved else None,
+        counterexample=found.text if found else None,
+        method="extremes over multisets" if tables.pattern is None else "extremes over slots",
+        domain=f"all {tables.T}^{tables.L} sequences, every position",
+        seconds=time.perf_counter() - started,
+        notes=notes,
+        on_trust=compare(model.task, [shape]),
+        confidence=CONFIDENCE if sampled else None,
+        tables={"classes": frame, "counts": _by_count(frame)},
+        probes=(_probes(model, tables, parts, need, slack),),
+    )
+
+
+def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
+    """Return suspects of the search, sequences of few different tokens and random ones, with their margins."""
+    shape, generator = declared(model.task), np.random.default_rng(0)
+    rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
+    few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]
+    rows += [generator.choice(alphabet, tables.L).tolist() for alphabet in few]
+    rows += generator.integers(0, tables.T, (100, tables.L)).tolist()
+    sequences = np.array(rows)
+    margin, counts = tables.margins(sequences), (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+    at = (sequences, counts - 1)
+    # No margin may be below the bound proved for its own token and count.
+    proved = np.array([np.where(part.undecided + part.ledger.wrong + part.ledger.tied > 0, -np.inf, part.ledger.margin)
+                       for part in parts])  # fmt: skip
+    low = np.maximum(margin, np.where(np.isfinite(proved), proved, -np.inf)[at])
+    bound = (need + slack).max(2)[at]
+    batch = model.task.batch(shape.rows(torch.from_numpy(sequences)))
+    right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
+    np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
+    found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
+    if shape.marks:  # [BOS] is not read
+        found = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in found]
+    return Probes(batch, found[0], found[1], found[2], found[3])
+
+
+def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
+    """Return one row per own token and possible count."""
+    rows = []
+    for part in parts:
+        book, undecided = part.ledger, part.undecided
+        for k in np.flatnonzero(book.total):
+            rows.append({
+                "token": part.token, "count": int(k) + 1, "inputs": book.total[k], "right": book.right[k],
+                "wrong": book.wrong[k], "close": book.close[k], "tied": book.tied[k], "undecided": undecided[k],
+                "margin": book.margin[k], "rounding": book.need[k],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of classes summed over own tokens: one row per count."""
+    sums = frame.groupby("count")[["inputs", "right", "wrong", "close", "tied", "undecided"]].sum()
+    return sums.join(frame.groupby("count")["margin"].min()).reset_index()
+
+
+def _narrowed(
+    tables: Tables, frame: pd.DataFrame, low: float, high: float, samples: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """Intersect the proved interval with a sampled one, over all tokens and counts that are not fully decided."""
+    sampled = frame["undecided"] > 0
+    weights = np.zeros((tables.T, tables.L))
+    weights[frame["token"], frame["count"] - 1] = frame["inputs"].where(sampled, 0.0)
+    total, rest = float(frame["inputs"].sum()), frame[~sampled]
+    share = weights.sum() / total
+    known = float(rest[["right", "close"]].to_numpy().sum()) / total
+    perhaps = float(rest["tied"].sum()) / total
+    found_low, found_high = sampled_share(tables, weights, samples, generator)
+    return max(low, known + share * found_low), min(high, known + perhaps + share * found_high)
+
+
+def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Status, budget: Budget) -> tuple[str, ...]:
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    notes = []
+    if status == "certified" and not all(part.ledger.exact for part in parts):
+        notes.append("worst_margin is a lower bound: some neurons change sign")
+    if status == "undecided" and model.embed.W_E.dtype not in ROUNDOFF:
+        notes.append(f"rounding is not bounded for {dtype}, so nothing is certified in it")
+    elif status == "undecided" and frame[["close", "tied"]].to_numpy().any():
+        notes.append(f"some sequences' margins do not exceed the rounding bound of {dtype}")
+    if any(part.search is None for part in parts):
+        notes.append("an own token's softmax weight underflows next to another's, so this method does not apply")
+    if frame["undecided"].any():
+        share = frame["undecided"].sum() / frame["inputs"].sum()
+        why = f" when the search ended, since {budget.ended}" if budget.ended else ""
+        notes.append(f"undecided{why}: {share:.3g} of all")
+    return tuple(notes)

@@ -1,0 +1,253 @@
+"""Branch and bound over the sequences with one own token: prove parts of them right or wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from interp.certificates.budgets import Budget
+from interp.families.histogram.certificates.spaces import Nodes, Space
+from interp.families.histogram.certificates.tables import Tables
+from interp.families.histogram.certificates.walk import Found
+from interp.families.histogram.theory.relu_bounds import interval_below
+
+CHUNK = 256
+"""Number of nodes bounded together; with fewer, call overhead dominates in small models."""
+PER_NODE = 1000
+"""Cost of a node in steps, in addition to its neurons: copying and call overhead."""
+
+
+@dataclass
+class Ledger:
+    """Results so far, per count: numbers of (sequence, position) pairs that are right, wrong, close or undecided.
+
+    margin: lower bound on the smallest proved margin. worst: the smallest margin minus its rounding bound, with that
+    bound. candidates: suspects found so far, as (approximate margin, sequence, position). close: pairs that are right
+    in exact arithmetic, but with a margin within rounding.
+    """
+
+    total: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+    close: np.ndarray
+    tied: np.ndarray
+    margin: np.ndarray
+    need: np.ndarray
+    nodes: int = 0
+    exact: bool = True
+    candidates: list[tuple[float, list[int], int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, length: int) -> Ledger:
+        total, right, wrong, close, tied, need = np.zeros((6, length))
+        return cls(total, right, wrong, close, tied, np.full(length, np.inf), need)
+
+    def suspect(self, margin: float, sequence: tuple[list[int], int]) -> None:
+        self.candidates.append((margin, *sequence))
+        self.candidates.sort(key=lambda c: c[0])
+        del self.candidates[8:]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Undecided nodes, with the classes not yet proved to be below the right one, and where to split each node."""
+
+    nodes: Nodes
+    classes: np.ndarray
+    at: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray | slice) -> Open:
+        return Open(self.nodes[rows], self.classes[rows], self.at[rows])
+
+
+class Search:
+    """The search for one own token, with the thresholds of a proof.
+
+    need[k - 1, j]: threshold for margins in the model's arithmetic. slack: the same for float64, which determines the
+    errors in exact arithmetic. target: the threshold in use: need at first; slack once the model cannot be certified
+    and only its exact accuracy is searched. steps: approximate number of multiplications so far, which the budget
+    counts, so that a verdict does not depend on the machine's load.
+    """
+
+    def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
+        self.tables, self.space, self.need, self.slack, self.target = tables, space, need, slack, need
+        self.ledger = Ledger.of(tables.L)
+        self.steps = 0.0
+        self._wide = tables.lead.shape[2] * (8 + tables.T)
+        self.size = CHUNK
+
+    def start(self) -> Open:
+        """Bound the roots; return the undecided nodes."""
+        roots = self.space.roots()
+        classes = np.ones((len(roots), self.tables.lead.shape[1]), dtype=bool)
+        classes[np.arange(len(roots)), self.tables.classes[roots.count - 1]] = False
+        np.add.at(self.ledger.total, roots.count - 1, self.space.weight(roots))
+        left = Open(roots, classes, np.zeros(len(roots), dtype=int))
+        return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
+
+    def explore(self, left: Open, steps: float, budget: Budget) -> Open:
+        """Split nodes until all are decided, `steps` are used up or time runs out; return the undecided nodes."""
+        stack, last = [left] if len(left.nodes) else [], self.steps + steps
+        while stack and self.steps < last and not budget.is_over():
+            top = stack.pop()
+            if len(top.nodes) > self.size:
+                stack.append(top[: -self.size])
+                top = top[-self.size :]
+            children, parents = self.space.children(top.nodes, top.at)
+            for first in range(0, len(children), self.size):
+                s = slice(first, first + self.size)
+                rest = self.bound(Open(children[s], top.classes[parents[s]], top.at[parents[s]]))
+                if len(rest.nodes):
+                    stack.append(rest)
+        return join(stack) if stack else left[:0]
+
+    def bound(self, part: Open) -> Open:
+        """Decide nodes by bounds and by single sequences; return the nodes that need splitting."""
+        nodes, classes, book = part.nodes, part.classes.copy(), self.ledger
+        book.nodes += len(nodes)
+        self.steps += len(nodes) * (PER_NODE + self._wide)
+        count = nodes.count - 1
+        lo, hi, ends = self.space.interval(nodes)
+        row, j = np.nonzero(classes)
+        weight, bias = self.tables.lead[count[row], j], self.tables.lead_bias[count[row], j]
+        below, guide = self._below(nodes, row, weight, lo, hi, ends, self.target[count[row], j] - bias)
+        below = below + bias
+        leaf = self.space.is_leaf(nodes)
+        proved = below > self.target[count[row], j]
+        classes[row[proved], j[proved]] = False
+        # Store a lower bound: the margin as evaluated here minus its rounding.
+        sure = below - self.slack[count[row], j]
+        self._note(count[row[proved]], sure[proved], self.need[count[row], j][proved])
+        tight = leaf | ~((lo < 0) & (hi > 0)).any(1) | (lo.shape[1] == 1)
+        book.exact &= bool(tight.all())
+        share = self.space.weight(nodes)
+        right = ~classes.any(1)
+        np.add.at(book.right, count[right], share[right])
+
+        open_rows = ~proved
+        row, j, below, bias, guide = row[open_rows], j[open_rows], below[open_rows], bias[open_rows], guide[open_rows]
+        sure = sure[open_rows]
+        if not len(row):
+            return part[:0]
+        weight = weight[open_rows]
+        wrong = np.zeros(len(nodes), dtype=bool)
+        wrong[row[self._surely_wrong(nodes, row, weight, lo, hi, ends, self.slack[count[row], j] + bias)]] = True
+        np.add.at(book.wrong, count[wrong], share[wrong])
+        # Right, but within rounding: splitting could only help if the bound is loose.
+        close = ~right & ~wrong & tight
+        close[row[~(below > self.slack[count[row], j])]] = False
+        np.add.at(book.close, count[close], share[close])
+        tied = leaf & ~right & ~wrong & ~close
+        np.add.at(book.tied, count[tied], share[tied])
+        here = (close | tied)[row]
+        self._note(count[row[here]], sure[here], self.need[count[row[here]], j[here]])
+        worst = int(below.argmin())
+        book.suspect(float(below[worst]), self.space.sequence(nodes[row[worst] : row[worst] + 1], guide[worst]))
+        rest = ~right & ~wrong & ~close & ~leaf
+        kept, number = rest[row], np.cumsum(rest) - 1
+        at = self.space.where(nodes[rest], number[row[kept]], guide[kept])
+        return Open(nodes[rest], classes[rest], at)
+
+    def _surely_wrong(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        ends: np.ndarray | None, least: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Return a mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
+        found = np.zeros(len(row), dtype=bool)
+        once = np.maximum(self.space.witness(nodes), 0)
+        some = np.flatnonzero(-(weight * once[row]).sum(1) > least)
+        above, _ = self._below(nodes, row[some], -weight[some], lo, hi, ends, least[some])
+        found[some] = above > least[some]
+        return found
+
+    def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
+        """Record the smallest margin per count, with its rounding bound."""
+        order = np.argsort(-margin)
+        smaller = margin[order] < self.ledger.margin[count[order]]
+        chosen = order[smaller]  # ascending towards the smallest, which is written last
+        self.ledger.margin[count[chosen]] = margin[chosen]
+        self.ledger.need[count[chosen]] = need[chosen]
+
+    def _below(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        ends: np.ndarray | None, target: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return a lower bound on weight . relu(z) per (node, class), and values that guide the next split.
+
+        The space's tighter bound needs a product with all tokens' values, so it is computed only if the interval bound
+        is not above the target.
+        """
+        low, high = lo[row], hi[row]
+        best = interval_below(weight, low, high)
+        guide = np.zeros((len(row), 0))
+        self.steps += 4 * weight.size
+        if (todo := np.flatnonzero(~(best > target))).size:
+            self.steps += todo.size * self._wide
+            found, guides = self.space.below(nodes, row[todo], weight[todo], low[todo], high[todo], ends)
+            best[todo] = np.maximum(best[todo], found)
+            guide = np.zeros((len(row), guides.shape[1]))
+            guide[todo] = guides
+        return best, guide
+
+
+@dataclass
+class Part:
+    """State of one own token: its search (None if its softmax weight underflows), its ledger, and undecided nodes.
+
+    rivals: per count, the answers that the root's bound does not exclude.
+    """
+
+    token: int
+    search: Search | None
+    ledger: Ledger
+    left: Open | None
+    rivals: dict[int, np.ndarray]
+
+    @classmethod
+    def of(cls, token: int, search: Search) -> Part:
+        """Start the search and bound the roots."""
+        left = search.start()
+        rivals: dict[int, np.ndarray] = {}
+        for count, classes in zip(left.nodes.count.tolist(), left.classes):
+            rivals[count] = rivals.get(count, False) | classes
+        return cls(token, search, search.ledger, left, rivals)
+
+    @property
+    def undecided(self) -> np.ndarray:
+        """Return the number of undecided (sequence, position) pairs per count."""
+        book = self.ledger
+        if self.search is None:
+            return np.array(book.total)
+        out = np.zeros_like(book.total)
+        if self.left is not None and len(self.left.nodes):
+            np.add.at(out, self.left.nodes.count - 1, self.search.space.weight(self.left.nodes))
+        return out
+
+    @property
+    def is_open(self) -> bool:
+        return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
+
+    def decide(self, count: int, found: Found, need: np.ndarray, slack: np.ndarray) -> None:
+        """Replace the search's results for one count by an exact count of all sequences."""
+        book, k, rivals = self.ledger, count - 1, self.rivals[count]
+        book.right[k], book.wrong[k], book.close[k], book.tied[k] = found.right, found.wrong, found.close, found.tied
+        # Right margins exceed need + 2 slack as evaluated here; close ones exceed no threshold.
+        least = 0.0 if found.close or found.tied else float((need + slack)[rivals].min())
+        if found.right or found.close:
+            book.margin[k], book.need[k] = min(book.margin[k], least), float(need[rivals].min())
+        book.exact = False
+        if self.left is not None:
+            self.left = self.left[self.left.nodes.count != count]
+
+
+def join(parts: list[Open]) -> Open:
+    """Concatenate lists of undecided nodes."""
+    if len(parts) == 1:
+        return parts[0]
+    merged = {
+        name: np.concatenate([getattr(part.nodes, name) for part in parts]) for name in Nodes.__dataclass_fields__
+    }
+    return Open(
+        Nodes(**merged), np.concatenate([part.classes for part in parts]), np.concatenate([part.at for part in parts])
+    )

@@ -1,0 +1,173 @@
+"""Shared steps of the histogram constructions: size checks, the scaled attention, and the checked readout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.constructions.base import ConstructedWeights
+from interp.errors import InterpError, one_of
+from interp.families.histogram.theory.frame_search import frame_slack
+from interp.families.histogram.theory.frames import one_sided_bound
+from interp.families.histogram.theory.ranges import MixingKind, Ranges, hidden_ranges
+from interp.families.histogram.theory.readout import scalar_readout, separate
+
+ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
+"""Conditions on the overlaps c of a frame (errata 14 and 16)."""
+ROUNDING = 1e-11
+"""Smallest gap between counts, relative to the hidden values, for which float64 is accurate enough."""
+
+
+def check_sizes(
+    model: str, variant: str, T: int, L: int, d_model: int | None, p: int | None, d_min: int, p_min: int, why: str
+) -> tuple[int, int]:
+    """Return the width and the number of hidden neurons to use; both default to the smallest that work.
+
+    `why` explains the bound on d_model in the error message. Raises InterpError for T < 2, L < 1, or sizes that are
+    too small for the construction.
+    """
+    name = f"histogram/{model}-exact (variant {variant})"
+    if T < 2 or L < 1:
+        raise InterpError(f"{name} needs an alphabet of T >= 2 tokens and a length L >= 1, got T={T}, L={L}")
+    d, width = d_min if d_model is None else d_model, p_min if p is None else p
+    if d < d_min:
+        raise InterpError(f"{name} needs d_model >= {d_min} at T={T}, L={L} ({why}), got d_model={d}")
+    if width < p_min:
+        neurons = "one hidden neuron" if p_min == 1 else f"one hidden neuron per token, p >= {p_min}"
+        raise InterpError(f"{name} needs {neurons}, got p={width}")
+    return d, width
+
+
+def check_variant(model: str, variant: str, known: tuple[str, ...]) -> None:
+    if variant not in known:
+        raise InterpError(one_of(f"variant of histogram/{model}-exact", variant, ("auto", *known)))
+
+
+def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
+    """Pad rows with zeros to width d. Inner products do not change, so all claims remain true."""
+    return torch.nn.functional.pad(rows, (0, d - rows.shape[1]))
+
+
+def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
+    """Return the number of simplices to use in d dimensions, and the size of the smallest one.
+
+    Few large simplices are best, because larger simplices have smaller overlaps. If T >= L, each has at least L points.
+    """
+    groups = min(T // max(L, 2), max(1, T - d))
+    return groups, T // groups if groups else 1
+
+
+def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, bound: int, condition: str) -> None:
+    """Raise InterpError if d_model is below a proven bound, so that nobody searches for a frame that cannot exist."""
+    if d_model is not None and d_model < bound and T >= 2 and L >= 1:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) needs {T} vectors with {condition} at L={L}, got "
+            f"d_model={d_model}; none exist below d_model = {bound}"
+        )
+
+
+def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
+    """Raise InterpError if a frame violates the one-sided condition; the message states the bound on d_model."""
+    slack = frame_slack(frame, "one-sided", L)
+    if slack <= 0:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) found no {T} vectors in {frame.shape[1]} dimensions with "
+            f"{ONE_SIDED} at L={L}, at best {1 - slack:.4g}; "
+            f"none exist below d_model = {one_sided_bound(T, L) + extra}"
+        )
+
+
+def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
+    """Return W_Q = query_scale d^(1/4) I and W_K = d^(1/4) I.
+
+    With the division by sqrt(d), a score is then query_scale times the inner product of the embeddings.
+    """
+    identity = torch.eye(d, dtype=torch.float64)[None] * d**0.25
+    return {"blocks.0.attn.W_Q": identity * query_scale, "blocks.0.attn.W_K": identity}
+
+
+def silencing_bias(own: Float[Tensor, "T *rest"], foreign: Float[Tensor, "n *rest"]) -> float:
+    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron."""
+    return -float((own.min() + foreign.max()) / 2)
+
+
+def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
+    """With one neuron per token, return the ranges (T, L) of each token's own neuron, and the highest foreign values.
+
+    A neuron is foreign when the token at the position is not the neuron's own token.
+    """
+    lo, hi = hidden.lo.diagonal(dim1=0, dim2=2).T, hidden.hi.diagonal(dim1=0, dim2=2).T
+    other = ~torch.eye(len(lo), dtype=torch.bool)
+    return Ranges(lo, hi), hidden.hi.movedim(2, 1)[other]
+
+
+def finish(
+    model: MixingKind,
+    variant: str,
+    tensors: Mapping[str, Tensor],
+    directions: dict[str, Tensor],
+    *,
+    T: int,
+    L: int,
+    p: int,
+    n_out: int | None,
+    W_in: Float[Tensor, "d m"],
+    b_in: Float[Tensor, " m"],
+    claim: str,
+    notes: tuple[str, ...],
+    numbers: Mapping[str, float] | None = None,
+) -> ConstructedWeights:
+    """Check the proof on the exact ranges of the hidden values over all T^L sequences, then add the readout.
+
+    W_in has one column (all tokens read their count from it) or T columns (token t reads neuron t, which must be at
+    most 0 for every other token). Thresholds are midpoints between the ranges of successive counts. The remaining
+    neurons up to p are zero. Raises InterpError if a foreign neuron fires or if the ranges of two counts overlap.
+    """
+    ranges = hidden_ranges(
+        model, tensors["embed.W_E"], L, W_in, bias=b_in,
+        W_Q=_head(tensors, "W_Q"), W_K=_head(tensors, "W_K"), W_mix=_head(tensors, "W_mix"),
+    ).over_positions()  # fmt: skip
+    numbers = dict(numbers or {})
+    if W_in.shape[1] == 1:
+        lo, hi = ranges.lo[..., 0], ranges.hi[..., 0]
+    else:
+        own, foreign = own_and_foreign(ranges)
+        lo, hi = own.lo, own.hi
+        numbers["foreign_slack"] = -float(foreign.max())
+        if float(foreign.max()) > 1e-9:
+            raise InterpError(
+                f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: "
+                f"the neuron of a different token reaches {float(foreign.max()):.3g} > 0"
+            )
+    try:
+        cut = separate(lo.relu().amin(0), hi.relu().amax(0))
+    except InterpError as overlap:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: {overlap}"
+        ) from None
+    size = float(hi.abs().max())
+    if cut.gap < ROUNDING * size:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) separates the counts by only {cut.gap:.3g}, "
+            f"too little for float64 with hidden values of {size:.3g}: choose other scales"
+        )
+    readout = scalar_readout(cut.thresholds, rising=cut.rising, n_out=n_out)
+    neurons = W_in.shape[1]
+    W_out = torch.zeros(p, len(readout.weight), dtype=torch.float64)
+    W_out[:neurons] = readout.weight
+    weights = dict(tensors)
+    weights["unembed.W_in"] = pad_columns(W_in, p)
+    weights["unembed.b_in"] = torch.nn.functional.pad(b_in, (0, p - neurons))
+    weights["unembed.W_out"] = W_out
+    weights["unembed.b_out"] = readout.bias
+    # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
+    margin = cut.gap / (2 * (L + 1))
+    return ConstructedWeights(weights, directions, claim, margin, variant, notes, {"gap": cut.gap, **numbers})
+
+
+def _head(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+    stacked = tensors.get(f"blocks.0.attn.{name}")
+    return None if stacked is None else stacked[0]

@@ -1,0 +1,241 @@
+"""Answers and attention of histogram models (Behrens et al. 2024, Figures 3 and 7).
+
+All functions need a task model of the histogram task with one layer, one head and a ReLU readout, and raise
+UnsupportedError for other models. Counts are 1 to L; positions of [BOS] are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import answered, decide
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.families.histogram.tasks import Histogram
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+from interp.tasks.roles import COUNTS_OWN_TOKEN, lacks
+
+RELATIONS = ("self", "same", "different", "BOS")
+"""Relations of a key to its query: the position itself, the same token elsewhere, another token, [BOS]."""
+
+
+@dataclass(frozen=True)
+class CountingModel:
+    """A histogram model as x' = e_t + sum_m A_lm v_m, followed by a ReLU readout. All tensors are in float64.
+
+    embedding: e, with [BOS], if any, as the last row. value: v = e W_V W_O. W_in, b_in, W_out, b_out: of the readout.
+    """
+
+    model: TaskModel
+    task: Histogram
+    embedding: Float[Tensor, "d_vocab d_model"]
+    value: Float[Tensor, "d_vocab d_model"]
+    W_in: Float[Tensor, "d_model p"]
+    b_in: Float[Tensor, "p"]
+    W_out: Float[Tensor, "p n_out"]
+    b_out: Float[Tensor, "n_out"]
+
+    @classmethod
+    def of(cls, model: Model | CountingModel) -> CountingModel:
+        """Convert a model. Raises UnsupportedError for other architectures, and for tasks that do not count tokens."""
+        if isinstance(model, CountingModel):
+            return model
+        found = Subject.of(model).task_model
+        spec = found.spec
+        if (reason := lacks(found.task, COUNTS_OWN_TOKEN)) is not None:
+            raise UnsupportedError(f"this measure is for models that count each position's own token: {reason}")
+        layer = spec.layers[0]
+        plain = len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None and layer.norm == "none"
+        plain = plain and spec.final_norm == "none"
+        if not plain or spec.readout != "relu_mlp" or spec.positions != "none":
+            raise UnsupportedError(
+                f"{spec.id} is not one layer of one head, without norm, MLP and positions, and with a ReLU readout"
+            )
+        parts: Any = found.unembed
+        embedding = found.embed.W_E.detach().double().cpu()
+        attention: Any = found.blocks[0].attn
+        value = embedding @ attention.W_V[0].detach().double().cpu() @ attention.W_O[0].detach().double().cpu()
+        readout = (parts.W_in, parts.b_in, parts.W_out, parts.b_out)
+        return cls(found, cast(Histogram, found.task), embedding, value, *(p.detach().double().cpu() for p in readout))
+
+    @property
+    def tokens(self) -> Float[Tensor, "T d_model"]:
+        """Embeddings of the alphabet."""
+        return self.embedding[: self.task.T]
+
+    def hidden(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows p"]:
+        """Return the hidden neurons' activations after the ReLU."""
+        return (mixed @ self.W_in + self.b_in).relu()
+
+    def logits(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows n_out"]:
+        return self.hidden(mixed) @ self.W_out + self.b_out
+
+    def counts(self, mixed: Float[Tensor, "*rows d_model"]) -> Int[Tensor, "*rows"]:
+        """Return the readout's count for a mixed token x'."""
+        return self.count_of_class(self.logits(mixed).argmax(-1))
+
+    def count_of_class(self, classes: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+        return classes + (0 if self.task.zero_class else 1)
+
+    def run(self, batch: Batch) -> CountingRun:
+        """Run the model on a batch, and return its attention patterns and mixed tokens."""
+        names = ("blocks.0.attn.hook_pattern", "unembed.hook_in")
+        found: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            for part in batch.tokens.split(512):
+                _, cache = self.model.run_with_cache(part.to(self.model.cfg.device), names_filter=lambda n: n in names)
+                found.append((cache[names[0]][:, 0].double().cpu(), cache[names[1]].double().cpu()))
+        pattern, mixed = (torch.cat(parts) for parts in zip(*found))
+        return CountingRun(batch.tokens, batch.labels, pattern, mixed)
+
+
+Counting: TypeAlias = Model | CountingModel
+"""A model, or its CountingModel."""
+Predicted: TypeAlias = tuple[Batch, Int[Tensor, "rows length"]]
+
+
+@dataclass(frozen=True)
+class CountingRun:
+    """A batch's tokens, right counts (-1 at [BOS]), attention pattern and mixed tokens x'."""
+
+    tokens: Int[Tensor, "rows length"]
+    labels: Int[Tensor, "rows length"]
+    pattern: Float[Tensor, "rows length length"]
+    mixed: Float[Tensor, "rows length d_model"]
+
+    @property
+    def read(self) -> Bool[Tensor, "rows length"]:
+        return self.labels > 0
+
+
+def flat_sample(task: Histogram, n: int, seed: int) -> Batch:
+    """Sample n sequences in which all counts 1..L have equal shares of the positions; for L > T, uniform sequences."""
+    if task.L <= task.T:
+        flat = Histogram(T=task.T, L=task.L, bos=task.bos, sampler="paper", zero_class=task.zero_class)
+        return flat.sample(n, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    return task.of_sequences(torch.randint(task.T, (n, task.L), generator=generator))
+
+
+# ---------------------------------------------------------------- attention and embeddings
+
+
+def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.DataFrame:
+    """Measure attention weights by the relation of key to query and by the query's count.
+
+    Columns: relation (RELATIONS), count, mean, std (of single weights, over n flat-sampled sequences), total (each
+    query's weights summed over the keys of that relation, then averaged), keys (number of weights). Without a softmax,
+    weights are raw scores. In a relation-based bos+sftm model, the weight on BOS falls with the count (Figure 3).
+    """
+    counter = CountingModel.of(model)
+    run = counter.run(flat_sample(counter.task, n, seed))
+    same = run.tokens[:, :, None] == run.tokens[:, None, :]
+    itself = torch.eye(same.shape[1], dtype=torch.bool).expand_as(same)
+    bos = (run.labels < 0)[:, None, :].expand_as(same)
+    masks = {"self": itself, "same": same & ~itself, "different": ~same & ~bos, "BOS": bos & ~itself}
+    rows = []
+    for relation, mask in masks.items():
+        for count in range(1, counter.task.L + 1):
+            here = mask & (run.labels == count)[:, :, None]
+            weights = run.pattern[here]
+            if len(weights):
+                per_query = (run.pattern * here).sum(-1)[run.labels == count]
+                rows.append((relation, count, float(weights.mean()), float(weights.std(correction=0)),
+                             float(per_query.mean()), len(weights)))  # fmt: skip
+    return pd.DataFrame(rows, columns=["relation", "count", "mean", "std", "total", "keys"])
+
+
+def embedding_overlaps(model: Counting) -> pd.DataFrame:
+    """Compare all pairs of embeddings: columns token, other, relation (same, different, BOS), cosine and score.
+
+    `other` may be [BOS], but `token` may not. score: the pair's attention score before any softmax (NaN for linear
+    mixing, which has no scores). A zero embedding has cosine 0 with everything.
+    """
+    counter = CountingModel.of(model)
+    task, layer = counter.task, counter.model.spec.layers[0]
+    norms = counter.embedding.norm(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    unit = counter.embedding / norms
+    cosine = (unit[: task.T] @ unit.T).numpy()
+    score = np.full_like(cosine, np.nan)
+    if layer.mixing == "dot":
+        score = counter.model.token_tables().scores[0, 0, : task.T].numpy()
+    token, other = (index.ravel() for index in np.indices(cosine.shape))
+    relation = np.where(token == other, "same", np.where(other == task.T, "BOS", "different"))
+    words = np.array(task.vocabulary)
+    return pd.DataFrame(
+        {"token": words[token], "other": words[other], "relation": relation,
+         "cosine": cosine.ravel(), "score": score.ravel()}
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- answers
+
+
+def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
+    """Return a flat sample and the model's answers to it. Raises InterpError if the outputs are not finite."""
+    counter = CountingModel.of(model)
+    batch = flat_sample(counter.task, n, seed)
+    found, model = [], counter.model
+    for part in batch.tokens.to(model.cfg.device).split(512):
+        with torch.no_grad():
+            outputs = model.read(part)
+        if not bool(answered(outputs).all()):
+            raise InterpError(f"{model.spec.id} has outputs that are not finite, so they cannot be counts")
+        found.append(model.task.answers(decide(outputs, model.spec), part))
+    return batch, torch.cat(found).cpu()
+
+
+def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
+    """Return the share of each answer (columns) at each right count (rows), over n flat-sampled sequences.
+
+    Columns are 0..L or 1..L, the model's classes (Figure 7, top). Rows sum to 1; those of counts that never occur are
+    NaN. predicted: predicted_counts(model, n, seed), if already computed.
+    """
+    counter = CountingModel.of(model)
+    task = counter.task
+    batch, answers = predicted or predicted_counts(model, n, seed)
+    read = batch.labels > 0
+    first = 0 if task.zero_class else 1
+    table = torch.zeros(task.L + 1, task.L + 1, dtype=torch.float64)
+    table.index_put_((batch.labels[read], answers[read]), torch.ones((), dtype=torch.float64), accumulate=True)
+    shares = (table / table.sum(1, keepdim=True))[1:, first:].numpy()
+    return pd.DataFrame(
+        shares, index=pd.RangeIndex(1, task.L + 1, name="count"), columns=pd.RangeIndex(first, task.L + 1)
+    )
+
+
+def accuracy_by_count(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
+    """Measure accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
+    batch, answers = predicted or predicted_counts(model, n, seed)
+    return _grouped("count", batch.labels, batch, answers)
+
+
+def accuracy_by_distinct(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
+    """Measure accuracy by a sequence's number of distinct tokens: distinct, accuracy, mean_answer, positions."""
+    batch, answers = predicted or predicted_counts(model, n, seed)
+    # A token with count c has c positions, so 1/c adds up to 1 per distinct token.
+    shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)
+    return _grouped("distinct", shares.sum(1, keepdim=True).round().long().expand_as(batch.labels), batch, answers)
+
+
+def _grouped(name: str, key: Tensor, batch: Batch, answers: Tensor) -> pd.DataFrame:
+    read = batch.labels > 0
+    frame = pd.DataFrame(
+        {name: key[read], "right": (answers == batch.labels)[read].double(), "answer": answers[read].double()}
+    )
+    table = frame.groupby(name).agg(
+        accuracy=("right", "mean"), mean_answer=("answer", "mean"), positions=("right", "size")
+    )
+    return table.reset_index()

@@ -1,0 +1,216 @@
+"""Sets of T unit vectors in d < T dimensions with small overlaps: bounds, and algebraic frames.
+
+A frame is a (T, d) tensor of unit rows. Each construction needs another property of the overlaps (largest absolute
+value, largest against smallest, squares): see `interp.families.histogram.theory.frame_search` for the criteria and the search.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InterpError
+
+
+def welch_bound(T: int, d: int) -> float:
+    """Lower bound on the mutual coherence of T unit vectors in d dimensions: sqrt((T - d) / (d (T - 1))), 0 for T <= d.
+
+    Real vectors can reach it only for T <= d (d + 1) / 2, and not always then. Behrens et al. (2024) eq. 8 states the
+    condition for complex vectors, T < d^2 (erratum 11). Raises InterpError for T or d below 1.
+    """
+    if T < 1 or d < 1:
+        raise InterpError(f"the Welch bound needs T >= 1 vectors in d >= 1 dimensions, got T={T}, d={d}")
+    return math.sqrt((T - d) / (d * (T - 1))) if d < T else 0.0
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Inner products between different rows: the smallest, the largest, and the largest absolute value (coherence)."""
+
+    lowest: float
+    highest: float
+
+    @property
+    def coherence(self) -> float:
+        return max(abs(self.lowest), abs(self.highest))
+
+
+def off_diagonal(frame: Float[Tensor, "T d"]) -> Float[Tensor, " pairs"]:
+    """The T (T - 1) / 2 inner products between different rows."""
+    gram = frame @ frame.T
+    row, column = torch.triu_indices(len(frame), len(frame), 1)
+    return gram[row, column]
+
+
+def overlaps(frame: Float[Tensor, "T d"]) -> Overlaps:
+    """One-sided extremes of the overlaps. Raises InterpError for fewer than two rows."""
+    if len(frame) < 2:
+        raise InterpError(f"overlaps need at least two vectors, got {len(frame)}")
+    pairs = off_diagonal(frame)
+    return Overlaps(float(pairs.min()), float(pairs.max()))
+
+
+def mutual_coherence(frame: Float[Tensor, "T d"]) -> float:
+    """Largest absolute inner product between different rows (eq. 7)."""
+    return overlaps(frame).coherence
+
+
+def simplex(m: int) -> Float[Tensor, "m d"]:
+    """m unit vectors in m - 1 dimensions with every overlap -1/(m - 1): the corners of a regular simplex."""
+    if m < 2:
+        raise InterpError(f"a simplex needs at least 2 points, got {m}")
+    # Helmert rows span the complement of (1, .., 1); the projected unit vectors have equal overlaps there.
+    helmert = torch.zeros(m - 1, m, dtype=torch.float64)
+    for i in range(1, m):
+        helmert[i - 1, :i] = 1.0
+        helmert[i - 1, i] = -float(i)
+        helmert[i - 1] /= math.sqrt(i * (i + 1))
+    return helmert.T * math.sqrt(m / (m - 1))
+
+
+def simplex_sum(T: int, groups: int) -> Float[Tensor, "T d"]:
+    """T unit vectors in T - groups dimensions, overlaps 0 or -1/(m - 1): simplices of near equal size m, stacked.
+
+    The smallest simplex has floor(T / groups) points. groups = 0 is the orthonormal basis.
+    Source: erratum 14 on Behrens et al. (2024). Raises InterpError unless 0 <= groups <= T / 2.
+    """
+    if not 0 <= groups <= T // 2:
+        raise InterpError(
+            f"{T} vectors split into at most {T // 2} simplices of two points or more, got {groups} groups"
+        )
+    if groups == 0:
+        return torch.eye(T, dtype=torch.float64)
+    small, extra = divmod(T, groups)
+    return torch.block_diag(*[simplex(small + (g >= groups - extra)) for g in range(groups)])
+
+
+def simplex_dimension(T: int, L: int) -> int:
+    """The smallest dimension of a direct sum of T points in simplices of at least L (and 2) points: T - floor(T/L)."""
+    return T - T // max(L, 2)
+
+
+def one_sided_bound(T: int, L: int) -> int:
+    """Lower bound on the d in which T unit vectors can satisfy (L-1) max c - (L-2) min c < 1 over their overlaps c.
+
+    A Welch bound with signs. Let m be the mean overlap, [low, high] the range, G the Gram matrix, of rank at most d.
+    Upper bound on ||G||^2: since (c - low)(c - high) <= 0, the mean of c^2 is at most (low + high) m - low high.
+    Lower bound: the largest eigenvalue is at least s = 1 + (T - 1) m, and the others share the trace T - s, so
+    ||G||^2 >= s^2 + (T - s)^2 / (d - 1), or T^2 / d if s < T/d. The condition requires low > ((L-1) high - 1)/(L-2).
+    The result is the smallest d at which some (high, m) satisfies both bounds. Their difference is concave in m, so the
+    best m is computed; high runs over a fine grid. Frames that would succeed by less than about 1e-6 count as excluded.
+    Raises InterpError for T < 2 or L < 1.
+    """
+    if T < 2 or L < 1:
+        raise InterpError(f"the one-sided bound needs T >= 2 and L >= 1, got T={T}, L={L}")
+    if L <= 2:  # any distinct vectors will do
+        return 1 if T == 2 else 2
+    high = torch.linspace(-1 / (T - 1), 1, 50_001, dtype=torch.float64)
+    low = (((L - 1) * high - 1) / (L - 2)).clamp(min=-1)
+    least, span = low.clamp(min=-1 / (T - 1)), low + high
+
+    def allowed(d: int) -> bool:
+        stationary = ((T * span / 2 + T / (d - 1)) / (1 + 1 / (d - 1)) - 1) / (T - 1)
+        best = -math.inf
+        for candidate in (stationary, torch.full_like(high, (T / d - 1) / (T - 1)), least, high):
+            m = torch.minimum(torch.maximum(candidate, least), high)
+            s = 1 + (T - 1) * m
+            from_above = T + T * (T - 1) * (span * m - low * high)
+            from_below = torch.where(s >= T / d, s**2 + (T - s) ** 2 / (d - 1), T**2 / d)
+            best = max(best, float((from_above - from_below).max()))
+        return best > 1e-6 * T**2
+
+    return bisect_left(range(2, T), True, key=allowed) + 2
+
+
+def squared_bound(T: int, L: int) -> int:
+    """Lower bound on the d in which T unit vectors can satisfy (L-1) max c^2 - (L-2) min c^2 < 1.
+
+    c^2 is the overlap of the projectors e e^T. Their traceless parts span d (d + 1)/2 - 1 dimensions, and subtracting
+    the common trace turns the condition into the one-sided one there. At T = 32, L = 10 this proves d >= 8.
+    Errors as in `one_sided_bound`.
+    """
+    needed = one_sided_bound(T, L)
+    return next(d for d in range(2, needed + 3) if d * (d + 1) // 2 - 1 >= needed)
+
+
+def binary_code(T: int) -> Float[Tensor, "T d"]:
+    """Represent token t = 1..T by the bits of t, scaled to unit norm: d = ceil(log2(T + 1)), overlaps in [0, 1).
+
+    Eq. 76 of Behrens et al. (2024) with the norm <bin, bin>^(-1/2) (printed ^(-1): erratum 19). Row t - 1 is token t.
+    """
+    if T < 1:
+        raise InterpError(f"a code needs T >= 1 tokens, got {T}")
+    bits = torch.arange(1, T + 1)[:, None] >> torch.arange(T.bit_length()) & 1
+    code = bits.to(torch.float64)
+    return code / code.norm(dim=1, keepdim=True)
+
+
+def circle_points(T: int) -> Float[Tensor, "T 2"]:
+    """T unit vectors equally spaced on the full circle; the largest overlap is cos(2 pi / T). Erratum 25."""
+    if T < 1:
+        raise InterpError(f"a circle needs T >= 1 points, got {T}")
+    angle = 2 * math.pi * torch.arange(T, dtype=torch.float64) / T
+    return torch.stack([angle.cos(), angle.sin()], 1)
+
+
+def quarter_circle_points(T: int) -> Float[Tensor, "T 2"]:
+    """The published two-dimensional code, eq. 94: (sqrt(t / T), sqrt((T - t) / T)) for t = 1..T."""
+    if T < 1:
+        raise InterpError(f"a code needs T >= 1 tokens, got {T}")
+    t = torch.arange(1, T + 1, dtype=torch.float64) / T
+    return torch.stack([t.sqrt(), (1 - t).sqrt()], 1)
+
+
+def equiangular_frame(T: int, d: int) -> Float[Tensor, "T d"]:
+    """Return a real equiangular tight frame (every |overlap| equals the Welch bound) if one of these families has it.
+
+    Orthonormal (T <= d), simplex (T = d + 1), Paley conference (T - 1 a prime that is 1 mod 4, d = T / 2), pairs of 5
+    points (10 in d = 5), pairs of 8 points (28 in d = 7 or 21), quadratic forms (4^s, s >= 2, d = 2^(s-1) (2^s +- 1),
+    16 in 6 or 10, 64 in 28 or 36). Raises InterpError for other sizes: most have no equiangular frame.
+    """
+    if d >= T:
+        return torch.eye(T, d, dtype=torch.float64)
+    if d + 1 == T:
+        return simplex(T)
+    for seidel in _seidel_matrices(T):
+        for sign in (1.0, -1.0):
+            eigenvalues = torch.linalg.eigvalsh(sign * seidel)
+            # I + S/|lambda_min| is positive semidefinite, and its rank is T minus the multiplicity of lambda_min.
+            if int((eigenvalues - eigenvalues[0] > 1e-6).sum()) == d:
+                gram = torch.eye(T, dtype=torch.float64) - sign * seidel / eigenvalues[0]
+                scale, vectors = torch.linalg.eigh(gram)
+                return vectors[:, -d:] * scale[-d:].sqrt()
+    raise InterpError(f"no equiangular tight frame of {T} vectors in {d} dimensions is known here (Welch bound "
+                      f"{welch_bound(T, d):.4f}); search for a low-coherence frame instead")  # fmt: skip
+
+
+@cache
+def _seidel_matrices(T: int) -> list[Float[Tensor, "T T"]]:
+    """Symmetric +-1 matrices, zero on the diagonal, with two eigenvalues: the signs of T equiangular lines."""
+    found = []
+    q = T - 1
+    if q % 4 == 1 and q > 1 and all(q % f for f in range(2, math.isqrt(q) + 1)):
+        squares = {x * x % q for x in range(1, q)}
+        paley = torch.zeros(T, T, dtype=torch.float64)
+        paley[0, 1:] = paley[1:, 0] = 1
+        for i, j in itertools.permutations(range(q), 2):
+            paley[i + 1, j + 1] = 1 if (i - j) % q in squares else -1
+        found.append(paley)
+    for points in (5, 8):
+        if points * (points - 1) // 2 == T:
+            pairs = [set(pair) for pair in itertools.combinations(range(points), 2)]
+            meet = torch.tensor([[1.0 if a & b else -1.0 for b in pairs] for a in pairs], dtype=torch.float64)
+            found.append(meet - torch.eye(T, dtype=torch.float64))
+    s = (T.bit_length() - 1) // 2
+    if s >= 2 and 4**s == T:
+        form = torch.tensor([(-1.0) ** (((x >> s) & x & ((1 << s) - 1)).bit_count()) for x in range(T)])
+        index = torch.arange(T)
+        found.append(form.to(torch.float64)[index[:, None] ^ index] - torch.eye(T, dtype=torch.float64))
+    return found

@@ -1,0 +1,336 @@
+"""Certify recognizers on all 2^length strings, by classes: the number of ones, and the symbols at "seen" positions.
+
+If layer 1 gives all pairs the same score, its output depends on the number k of ones, not on their order. The residual
+stream of position i after layer 1 is then a function of i, its own symbol, k and n. Position i is *seen* if the two
+possible streams differ in anything that a later layer's queries, keys or values read. The output at CLS depends only on
+the symbols at seen positions and on k (if the values of layer 1 distinguish the symbols). So one string represents all
+strings that agree in these:
+
+    ONE, PARITY: no position is seen and k matters, which gives length + 1 classes.
+    FIRST: only position 1 is seen and k does not matter, which gives 2 classes.
+
+Differences are computed with the error bounds of certificates/rounding.py: a difference that could be nonzero counts as
+seen. Each class is evaluated once, and certified if its margin exceeds the rounding bound for any order of evaluation
+in the model's number format.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.budget import check_size, most
+from interp.certificates import rounding
+from interp.certificates.base import Certificate, register_method
+from interp.certificates.probes import Probes
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.scope import anything, refusal_of
+from interp.errors import InterpError, quoted
+from interp.families.languages.tasks.language import Decided, decided
+from interp.tasks import Batch, Task
+from interp.tasks.roles import LISTED_STRINGS, lacks
+from interp.threads import one_thread
+
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "embedding", "positions", "readout_bias"),
+    **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.log_length", "layers.mlp.d_mlp"),
+    "layers": (1, 2),
+    "direction": ("bidirectional",),
+    "readout": ("scalar",),
+    "readout_at": ("[CLS]",),
+    "decision": ("sigmoid",),
+}
+
+CHECKED = 14
+"""Largest length at which labels are compared on every string; for longer strings the language must declare classes."""
+LONGEST = 1 << 12
+"""Default limit on the length; longer strings take minutes."""
+DRAWN = 64
+"""Number of pairs of longer strings, each from one class, whose labels are compared."""
+
+MOST_SEEN = 8
+"""Largest number of seen positions; more would give too many classes."""
+
+ROWS_AT_ONCE = 1 << 18
+PROBED = 10
+"""The model itself is run on strings of each length up to this one, and of the last length."""
+
+
+def other_task(task: Task) -> str | None:
+    """Return the reason why the task is not a language over 0 and 1, or None."""
+    if (reason := lacks(task, LISTED_STRINGS)) is not None:
+        return f"no language over 0 and 1: {reason}"
+    alphabet = getattr(task, "alphabet", ())
+    return (
+        None
+        if tuple(alphabet) == ("0", "1")
+        else f"task {task.name} is a language over {', '.join(alphabet)}, not 0, 1"
+    )
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Return the reason why this method does not apply to a model, or None."""
+    task, spec = model.task, model.spec
+    if (reason := other_task(task)) is not None:
+        return reason
+    if spec.decision != "sigmoid" or spec.readout_at != "[CLS]" or len(spec.layers) > 2:
+        return "the method is for at most two layers, read at [CLS], with answers decided by the sign of the output"
+    if (reason := rounding.refusal(model)) is not None:
+        return reason
+    if spec.positions in ("learned", "sinusoidal"):
+        return f"positions must be a formula or none, not {spec.positions!r}"
+    if (unknown := refusal_of(spec, TAKES)) is not None:
+        return unknown
+    if not rounding.attends_to_nothing(model, 0):
+        return "layer 1 does not score all pairs alike"
+    try:
+        seen = seen_positions(model, 12)
+    except InterpError as error:
+        return str(error)
+    return None if int(seen.sum()) <= MOST_SEEN else f"{int(seen.sum())} of 12 positions are seen: too many classes"
+
+
+def counts_matter(model: TaskModel) -> bool:
+    """Return whether layer 1 writes different values for the two symbols."""
+    parts: Any = model
+    difference = (parts.embed.W_E[1] - parts.embed.W_E[0]).detach().double()
+    attn = parts.blocks[0].attn
+    moved = torch.einsum("d,hdk,hke->he", difference, attn.W_V.double(), attn.W_O.double())
+    return bool((moved != 0).any())
+
+
+@torch.no_grad()
+def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
+    """Return a mask of the seen positions (see the module's docstring) of strings of a length, however many ones."""
+    if len(model.spec.layers) == 1:
+        return torch.zeros(length, dtype=torch.bool)
+    task: Any = model.task
+    if (reason := lacks(task, LISTED_STRINGS)) is not None:
+        raise InterpError(reason)
+    numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
+    counts = range(length + 1) if counts_matter(model) else (length,)
+    symbols = torch.stack([(torch.arange(length) < k).long() for k in counts])
+    tokens = task.of_symbols(symbols, torch.full((len(symbols),), length)).tokens
+    rows = rounding.embed(numbers, model, tokens)
+    added = rounding.attention(numbers, model, 0, rows)
+    after = []
+    for symbol in (0, 1):
+        swapped = tokens.clone()
+        swapped[:, 1 : length + 1] = symbol
+        stream = numbers.add(rounding.embed(numbers, model, swapped), added)
+        after.append(rounding.neurons(numbers, model, 0, stream))
+    attn: Any = model.blocks[1].attn
+    seen = torch.zeros(length, dtype=torch.bool)
+    for weight in (attn.W_Q, attn.W_K, attn.W_V):
+        reads = (weight.detach() != 0).any(0).any(-1)  # the components that any head reads
+        zero, one = (state.value[:, 1 : length + 1][..., reads] for state in after)
+        seen |= (zero != one).any(-1).any(0)
+    return seen
+
+
+def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None = None) -> Int[Tensor, "classes length"]:
+    """Return one string per class: the symbols at seen positions, and the number of ones if it matters."""
+    seen = seen_positions(model, length) if seen is None else seen
+    at = seen.nonzero()[:, 0].tolist()
+    if len(at) > MOST_SEEN:
+        raise InterpError(f"{len(at)} positions of strings of length {length} are seen: more than {MOST_SEEN}")
+    free = [place for place in range(length) if place not in at]
+    rows = []
+    for chosen in itertools.product((0, 1), repeat=len(at)):
+        for extra in range(len(free) + 1) if counts_matter(model) else (0,):
+            row = [0] * length
+            for place, symbol in zip(at, chosen):
+                row[place] = symbol
+            for place in free[:extra]:
+                row[place] = 1
+            rows.append(row)
+    return torch.tensor(rows)
+
+
+@register_method("strings by counts and seen positions", other_task, refusal, TAKES)
+@one_thread()
+def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
+    """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.
+
+    "undecided" if a class is right by a margin within rounding. The certificate's table "lengths": length, classes,
+    smallest_margin, rounding, status. All strings of a class must have the same label. This is compared on every string
+    up to length CHECKED. For longer strings, the language must declare what its labels depend on (`decided_by`).
+    longest: default 64, or CHECKED without such a declaration. Raises InterpError if the method does not apply, if
+    labels cannot be compared, or if they contradict the declaration.
+    """
+    if (reason := refusal(model)) is not None:
+        raise InterpError(f"{model.spec.id}: {reason}")
+    started, rows, wrong, probes = time.perf_counter(), [], None, []
+    task: Any = model.task
+    said, own = decided(task), model.embed.W_E.dtype
+    longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
+    if longest > most(LONGEST):
+        raise InterpError(f"longest = {quoted(longest)} is beyond {most(LONGEST):,}; INTERP_MAX_GB raises this limit")
+    if said is None and longest > CHECKED:
+        raise InterpError(
+            f"longest = {longest}: labels of task {task.name} are compared on every string up to {CHECKED} symbols; "
+            "for longer ones the language must say what decides them: @decided_by(...) at its member()"
+        )
+    for length in range(1, longest + 1):
+        seen = seen_positions(model, length)
+        symbols = classes(model, length, seen)
+        batch = labelled(task, symbols)
+        _labels_follow(model, task, seen, said)
+        margins, bounds, slacks = [], [], []
+        step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
+        for start in range(0, len(batch), step):
+            part = batch[slice(start, start + step)]
+            value, bound = forward_with_bound(model, part.tokens)
+            margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
+            bounds.append(bound[:, 0])
+            here = bound if own == torch.float64 else forward_with_bound(model, part.tokens, dtype=torch.float64)[1]
+            slacks.append(here[:, 0])
+        margin, bound = torch.cat(margins), torch.cat(bounds)
+        margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64
+        if wrong is None and bool((margin < -bound).any()):
+            wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
+        sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
+        status = "certified" if sure else "refuted" if false else "undecided"
+        least = float((margin - torch.cat(slacks)).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
+        rows.append((length, len(symbols), least, float(bound.max()), status))
+        if length <= PROBED or length == longest:
+            probes.append(_probes(model, task, symbols, seen, margin, bound))
+        if progress is not None:
+            progress(length, longest)
+    table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
+    how = "one string of each class of counts and seen positions"
+    found = verdict(model, table, wrong, how, started, tuple(probes))
+    return replace(found, on_trust=unchecked(task, longest)) if said else replace(
+        found, notes=(*found.notes, f"labels compared on every string up to {longest}")
+    )  # fmt: skip
+
+
+def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
+    """Label strings of one length. Raises InterpError if of_symbols and batch give different labels."""
+    batch: Batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
+    if bool((other := task.batch(batch.tokens).labels != batch.labels).any()):
+        raise InterpError(
+            f"task {task.name} labels {task.format(batch.tokens[other][0])!r} in two ways, by of_symbols and by batch"
+        )
+    return batch
+
+
+def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
+    """List every string of a length with its label. Raises InterpError if `enumerate` does not list each once."""
+    base = len(task.alphabet)
+    words, lengths = task.symbols(task.enumerate(length).tokens)
+    if (
+        words.shape != (base**length, length)
+        or bool((lengths != length).any())
+        or len(words.unique(dim=0)) < len(words)
+    ):
+        raise InterpError(f"task {task.name}: enumerate({length}) is not every string of {length} symbols once")
+    return words, labelled(task, words).labels
+
+
+def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
+    """Return the unchecked assumption about labels of strings that are longer than those compared."""
+    if longest <= compared:
+        return ()
+    return (
+        f"labels: compared on every string of up to {compared} symbols and on some longer ones; unchecked assumption: "
+        f"what task {task.name} declares decides the others",
+    )
+
+
+def _probes(
+    model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
+) -> Probes:
+    """Draw random strings from the classes with the smallest margins."""
+    length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
+    chosen = margin.argsort()[:most].repeat(most)[:most]
+    free = torch.nonzero(~seen)[:, 0]
+    rows = symbols[chosen].clone()
+    for row in rows:
+        any_order = free[torch.randperm(len(free), generator=generator)]
+        row[free] = row[any_order] if counts_matter(model) else torch.randint(0, 2, (len(free),), generator=generator)
+    batch = task.of_symbols(rows, torch.full((len(rows),), length))
+    right = torch.stack([~batch.labels, batch.labels], 1)
+    return Probes(batch, right, margin[chosen], margin[chosen], bound[chosen])
+
+
+def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
+    """Raise InterpError unless strings of a class have the same label, by declaration or by comparing all strings."""
+    length, counted = len(seen), counts_matter(model)
+    at = seen.nonzero()[:, 0]
+    follows = said is not None and (counted or not said.count)
+    if length <= CHECKED:
+        words, labels = all_labels(task, length)
+    elif said is not None and follows and {p for p in said.places if p < length} <= {*at.tolist()}:
+        words, labels = _pairs(task, seen, counted)
+    else:
+        raise InterpError(
+            f"task {task.name} does not say that what decides labels of {length} symbols is what {model.spec.id} sees"
+        )
+    keys = torch.cat([words[:, at], words.sum(1, keepdim=True) * int(counted)], 1)
+    if not one_label_each(keys, labels):
+        raise InterpError(f"strings of length {length} that {model.spec.id} cannot tell apart have different labels")
+
+
+def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "strings"]) -> bool:
+    """Return whether strings with equal keys have equal labels."""
+    _, group = keys.unique(dim=0, return_inverse=True)
+    size, share = torch.zeros(2, int(group.max()) + 1, dtype=torch.double)
+    size.index_add_(0, group, torch.ones(len(group), dtype=torch.double))
+    share.index_add_(0, group, labels.double())
+    return bool(((share == 0) | (share == size)).all())
+
+
+def _pairs(
+    task: Any, seen: Bool[Tensor, "length"], counted: bool
+) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
+    """Draw random strings with many and few ones, each paired with another string of its class."""
+    length, generator = len(seen), torch.Generator().manual_seed(len(seen))
+    share = torch.rand(DRAWN, 1, generator=generator)
+    words = (torch.rand(DRAWN, length, generator=generator) < share).long()
+    others, free = words.clone(), torch.nonzero(~seen)[:, 0]
+    for row in others:
+        if counted:
+            row[free] = row[free[torch.randperm(len(free), generator=generator)]]
+        else:
+            row[free] = torch.randint(0, 2, (len(free),), generator=generator)
+    both = torch.cat([words, others])
+    return both, labelled(task, both).labels
+
+
+def verdict(
+    model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float, probes: tuple[Probes, ...]
+) -> Certificate:
+    """Make a certificate from a table of lengths; the model is certified if every length is."""
+    task: Any = model.task
+    good = table["status"] == "certified"
+    whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
+    n_inputs = sum(len(task.alphabet) ** int(length) for length in table["length"])
+    proven = sum(len(task.alphabet) ** int(length) for length in table.loc[good, "length"])
+    least = int(table.loc[~good, "length"].min()) - 1 if not good.all() else int(table["length"].max())
+    worst = table.loc[table["smallest_margin"].idxmin()]
+    return Certificate(
+        model=model.spec.id,
+        status=whole,  # type: ignore[arg-type]
+        accuracy=1.0 if whole == "certified" else (proven / n_inputs, 1.0),
+        n_inputs=n_inputs,
+        worst_margin=float(worst["smallest_margin"]),
+        counterexample=wrong,
+        method=f"{method}, {str(next(model.parameters()).dtype).removeprefix('torch.')}",
+        domain=f"every string of 1 to {int(table['length'].max())} symbols",
+        seconds=time.perf_counter() - started,
+        rounding=float(worst["rounding"]),
+        n_errors=0 if whole == "certified" else None,
+        notes=(f"certified at every length up to {least}", f"about 10^{math.log10(n_inputs):.0f} strings"),
+        tables={"lengths": table},
+        probes=probes,
+    )

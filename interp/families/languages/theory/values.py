@@ -1,0 +1,36 @@
+"""The value s at CLS that the proofs for the formal languages predict, computed from each string's symbols alone.
+
+Symbols are 0s and 1s, at least one; c is the score that FIRST and PARITY choose.
+
+n = number of symbols + 1 for ONE, FIRST and PARITY (CLS), + 2 for PALINDROME (CLS and EOS); erratum 30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+from interp.families.languages.theory.palindrome import exact_value
+
+
+def one(symbols: Sequence[int]) -> float:
+    """(I[k = 1] - 1/2) / n (Nowak et al. 2022, section 3.1.2)."""
+    return ((sum(symbols) == 1) - 0.5) / (len(symbols) + 1)
+
+
+def first(symbols: Sequence[int], c: float) -> float:
+    """e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2) (Chiang and Cholak 2022, section 3.1)."""
+    return exp(c) / (exp(c) + len(symbols)) * (symbols[0] - 0.5)
+
+
+def parity(symbols: Sequence[int], c: float) -> float:
+    """(weight of position k in the odd positions' head - in the even positions' head) / n (Chiang and Cholak, 3.2)."""
+    n, k = len(symbols) + 1, sum(symbols)
+    even, odd = (n + 1) // 2, n // 2
+    sign = -1 if k % 2 == 0 else 1  # -cos(k pi)
+    return (exp(c * sign) / (odd * exp(c) + even * exp(-c)) - exp(-c * sign) / (even * exp(c) + odd * exp(-c))) / n
+
+
+def palindrome(symbols: Sequence[int]) -> float:
+    """The binary code, in exact arithmetic (erratum 32)."""
+    return float(exact_value(symbols))

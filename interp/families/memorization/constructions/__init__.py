@@ -1,0 +1,3 @@
+"""Exact models, with their proofs."""
+
+from interp.families.memorization.constructions import models as models

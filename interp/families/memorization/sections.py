@@ -1,0 +1,256 @@
+"""Sections on models of conditional tables: fit, distance to the optimum, heads, attention and directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp import words
+from interp.families.memorization.measures import (
+    Memorization,
+    OptimumGap,
+    attention_matrix,
+    head_table,
+    memorization,
+    spectrum,
+    table_of,
+    unembedding,
+)
+from interp.families.memorization.theory.attention_heads import heads_needed
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.report import Report
+from interp.report import figures as draw
+from interp.report.aim import tokens
+from interp.sections import _shared as shared
+from interp.sections.base import Study, section, unsupported
+
+
+@section("table", title="The whole table", order=110, needs=shared.needs_table)
+def table(study: Study, report: Report) -> None:
+    """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
+    task, found = table_of(study.subject), study.once(known)
+    report.section(
+        "The whole table",
+        f"{len(task.contexts):,} contexts of {task.order} token{'s' * (task.order > 1)}, {task.n_out} next tokens. "
+        "Every context is run; nothing is sampled. A context is memorized if the largest logit is at a most likely "
+        "next token. Accuracy is the prior probability of the memorized contexts.",
+    )
+    numbers: dict[str, Any] = {
+        "divergence (nats)": found.kl,
+        "entropy (nats)": found.entropy,
+        "cross-entropy (nats)": found.cross_entropy,
+        "accuracy": found.accuracy,
+        "memorized": found.memorized,
+        "contexts": found.contexts,
+        "parameters": found.parameters,
+    }
+    if found.formula is not None:
+        numbers["H d_h + d"] = found.formula
+    report.add_table("memorization", pd.DataFrame([numbers]), "Exact numbers over the whole table.")
+    gap = study.once(shared.known_optimum)
+    weighted = bool(np.ptp(task.prior) > 1e-12)
+    report.say(sentence(found, gap, weighted, least_width(study)), "what", ["kl_by_row"])
+    report.add_fact("divergence", found.kl)
+    report.add_fact("memorized", found.memorized)
+    report.add_fact("probability memorized", found.accuracy)
+    report.add_fact("optimum", gap.optimum if gap else float("nan"))
+    report.add_fact("above optimum", gap.gap if gap else float("nan"))
+
+
+def known(study: Study) -> Memorization:
+    """Return the measures of memorization; use them with study.once."""
+    return memorization(study.subject, study.once(shared.context_logits))
+
+
+def least_width(study: Study) -> int:
+    """Return the width that is sufficient for any table of this size."""
+    task = table_of(study.subject)
+    return min(len(task.contexts), task.n_out - 1)
+
+
+def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least: int) -> str:
+    """Return the verdict in words. weighted: whether contexts have different probabilities."""
+    share = f", which have probability {words.share(found.accuracy)}" if weighted else ""
+    sentences = [
+        f"Divergence {found.kl:.4g} nats from the table, whose entropy is {found.entropy:.4g} nats.",
+        f"{found.memorized} of {found.contexts} associations are memorized{share}.",
+    ]
+    if gap is not None and gap.optimum > 1e-9:
+        sentences.append(f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {above(gap)}.")
+    elif gap is not None:
+        more = f"; the model has {gap.d}, more than it needs" if gap.d > least else ""
+        sentences.append(f"Width {least} is enough for divergence zero{more}.")
+    if found.formula is not None and found.formula < found.contexts:
+        more = "; this model memorizes more of this table" if found.memorized > found.formula else ""
+        sentences.append(
+            f"A construction with weights of this size memorizes H d_h + d = {found.formula} associations of any "
+            f"table{more}."
+        )
+    return " ".join(sentences)
+
+
+def above(gap: OptimumGap) -> str:
+    if abs(gap.gap) <= 1e-6 * gap.optimum:
+        return "reaches it"
+    if gap.gap < 0:
+        return f"is {-gap.gap:.2g} nats below it, so the search did not find the best map"
+    share = gap.gap / gap.optimum
+    much = f"{100 * share:.2g}%" if share < 1 else f"{words.number(share, 2)} times as much"
+    return f"is {gap.gap:.2g} nats, {much}, above it"
+
+
+def additive_needs(study: Study) -> str | None:
+    """Require a table, and logits that are a sum over heads."""
+    return shared.needs_table(study) or study.subject.no_decomposition()
+
+
+@section("table_attention", title="The attention matrix", order=440, block="where", needs=additive_needs)
+def table_attention(study: Study, report: Report) -> None:
+    """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
+    subject, task = study.subject, table_of(study.subject)
+    found = attention_matrix(subject, study.once(shared.context_outputs))
+    report.section(
+        "The attention matrix",
+        "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
+        "the embedding of the last token, equals the number of contexts, attention can compute any function of the "
+        "contexts (Theorem 1).",
+    )
+    if task.order == 1:
+        report.add_text(
+            "Contexts of one token: every head sees only that token, so heads add nothing that the embedding could "
+            "not (erratum 4)."
+        )
+    numbers: dict[str, Any] = {
+        "contexts": found.contexts,
+        "rank": found.rank,
+        "rank with the embedding": found.rank_with_residual,
+        "heads": subject.model.cfg.n_heads,
+    }
+    if found.generic is not None:
+        numbers["rank of random weights"] = found.generic
+        numbers["heads that Theorem 1 needs"] = heads_needed(
+            task.d_vocab, task.order, subject.model.cfg.d_model, n_contexts=found.contexts, spare=0.0
+        )
+    report.add_table("attention_matrix", pd.DataFrame([numbers]), "Ranks to the precision of the number format.")
+    values = pd.DataFrame({"number": np.arange(1, len(found.singular_values) + 1), "value": found.singular_values})
+    positive = values[values["value"] > 0]
+    if len(positive) > 1:
+        report.add_figure(
+            "attention_singular_values",
+            draw.lines(positive, "number", "value", y_title="singular value", y_type="log", markers=True),
+            "Singular values of the attention matrix.",
+        )
+
+
+@section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
+def table_contexts(study: Study, report: Report) -> None:
+    """Show the divergence of each context, compared with that of the best map if known."""
+    found = memorization(study.subject, study.once(shared.context_logits))
+    gap = study.once(shared.known_optimum)
+    report.section("Context by context")
+    rows = found.rows.assign(
+        memorized=np.where(found.rows["right"], "memorized", "not memorized"),
+        input=[tokens(context) for context in table_of(study.subject).contexts],
+    )
+    if gap is not None:
+        rows = rows.assign(optimum=gap.optimum_by_row)
+    rows = rows.sort_values("memorized", kind="stable")  # for the same colors in every report
+    even = float(np.ptp(rows["prior"])) < 1e-12
+    x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
+    report.add_figure(
+        "kl_by_row",
+        draw.scatter(
+            rows, x, "kl", "memorized", "context", x_title=title, y_title="divergence (nats)",
+            x_type="linear" if even else "log", tokens="input",
+        ),
+        "Each dot is a context: the divergence of the model's distribution from the table's.",
+    )  # fmt: skip
+    if gap is not None and gap.optimum > 1e-9:
+        report.add_figure(
+            "kl_beside_optimum",
+            draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
+                         x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)",
+                         tokens="input"),
+            "The same, against the best map of this rank. Contexts above the line are farther from the table in the "
+            "model than in the best map.",
+        )  # fmt: skip
+    worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)
+    report.add_table(
+        "rows",
+        worst.drop(columns="loss").reset_index(drop=True),
+        "Contexts by their contribution to the divergence, the largest first. p and q: the probability of the most "
+        "likely next token in the table and in the model.",
+        max_rows=12,
+    )
+
+
+def directions_needs(study: Study) -> str | None:
+    """Require a table, and logits that are a linear map of the last stream."""
+    return shared.needs_table(study) or unsupported(unembedding, study.subject)
+
+
+@section("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
+def table_directions(study: Study, report: Report) -> None:
+    """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
+    table, gap = spectrum(study.subject), study.once(shared.known_optimum)
+    report.section(
+        "Directions of the table",
+        "Singular vectors of the logarithms of the table, centered and weighted by the root of the prior. A model of "
+        "width d can express d of them.",
+    )
+    report.add_figure(
+        "singular_values",
+        draw.lines(table, "direction", "singular_value", y_title="singular value", y_type="log", markers=True),
+        "How much each direction of the table matters for least squares.",
+    )
+    report.add_figure(
+        "expressed",
+        draw.bars(table, "direction", "expressed", y_title="share expressed"),
+        "Squared length of each singular vector in the row space of the unembedding: 1 is fully expressed.",
+    )
+    report.add_table(
+        "spectrum", table, "The same as numbers; angle: principal angles to the d leading directions.", max_rows=12
+    )
+    if gap is not None and len(gap.angles):
+        report.add_text(
+            f"Principal angles between the unembedding and that of the best rank-{gap.d} map found: "
+            + ", ".join(f"{angle:.1f}°" for angle in gap.angles)
+            + "."
+        )
+
+
+@section("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
+def table_heads(study: Study, report: Report) -> None:
+    """Show the rise of the divergence without each head, and the size of what it adds."""
+    table = head_table(study.subject, study.once(shared.context_outputs))
+    report.section("What heads add to the table", "What each head adds to the logits at the last token.")
+    named = table.assign(head="head 0." + table["head"].astype(str))
+    report.add_figure(
+        "table_heads",
+        draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),
+        "How much the divergence rises without this head.",
+    )
+    report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
+
+
+@section("table_optimum", title="Distance to the best map of this width", order=115, needs=shared.needs_table)
+def table_optimum(study: Study, report: Report) -> None:
+    """Show the divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
+    task, gap = table_of(study.subject), study.once(shared.optimum_gap)
+    report.section("Distance to the best map of this width")
+    report.add_text(
+        "All logits of a model of width d are a map of rank d; its best divergence depends only on the table. "
+        f"Search: {gap.evidence}."
+    )
+    rows = [("the model", gap.kl), (f"best rank-{gap.d} map found", gap.optimum)]
+    if gap.d < min(task.conditional.shape):
+        rows += [("least squares f_ls", least_squares(task, gap.d).kl)]
+        rows += [("weighted least squares f_wls", weighted_least_squares(task, gap.d).kl)]
+    table = pd.DataFrame(rows, columns=["map", "divergence (nats)"])
+    report.add_table(
+        "optimum",
+        table,
+        "The model, the best map of its rank, and the closed forms on the logarithms of the table (section 4).",
+    )

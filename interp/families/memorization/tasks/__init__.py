@@ -1,0 +1,3 @@
+"""Tasks."""
+
+from interp.families.memorization.tasks import tables as tables

@@ -1,0 +1,1 @@
+"""Theory: maths without models."""

@@ -1,0 +1,174 @@
+"""Theorem 3's construction for low entropy: each context's embedding is parallel to its right output's unembedding.
+
+f(i) = lambda_i W_U^T w_U(g(i)), so the logits are lambda_i u_j with u_j = w_U(j) . w_U(g(i)). The construction chooses
+a set of nearly orthogonal vectors and one scale lambda_i per context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.errors import InterpError, one_of
+from interp.families.memorization.theory.closed_forms import RankDMap, checked_unembedding, rank_d_map
+from interp.families.memorization.theory.kl import entropy_rows, log_softmax
+from interp.families.memorization.theory.table import as_table
+
+SCALES = ("optimal", "match", "entropy")
+UNEMBEDDINGS = ("random-sign", "simplex")
+
+
+@dataclass(frozen=True, eq=False)
+class LookupConstruction(RankDMap):
+    """A RankDMap with W_E[i] = scales[i] W_U[:, targets[i]].
+
+    deviation   C = max |W_U^T W_U - I| over outputs; coherence its off-diagonal part, of unit-norm columns mu
+    """
+
+    targets: Int[np.ndarray, " contexts"]
+    scales: Float[np.ndarray, " contexts"]
+    deviation: float
+    coherence: float
+
+
+def lookup_construction(
+    table: Any,
+    d: int | None = None,
+    *,
+    unembedding: str | Float[np.ndarray, "d outputs"] = "random-sign",
+    scale: str = "optimal",
+    targets: Sequence[int] | Int[np.ndarray, " contexts"] | None = None,
+    prior: Any = None,
+    seed: int = 0,
+) -> LookupConstruction:
+    """Build Theorem 3's map and compute its exact divergence.
+
+    unembedding   'random-sign' (entries +-1 / sqrt d), 'simplex' (needs d >= outputs - 1), or W_U itself
+    scale         lambda: 'entropy', the paper's equation with its sign corrected (softmax gives g probability e^-H);
+                  'match', softmax gives g its own probability pi_g; 'optimal', the least divergence
+    targets       g; by default, the most likely output of each context
+    Raises InterpError if lambda would be infinite: a context with entropy 0 has divergence zero only in the limit. Also
+    raises for 'entropy' if w_g . w_g is not the largest u_j, because the equation may then have no solution.
+    Source: Dana 2024, Theorem 3; erratum 16.
+    """
+    checked = as_table(table, prior)
+    W_U = _unembedding(unembedding, checked.n_outputs, d, seed)
+    g = checked.conditional.argmax(axis=1) if targets is None else np.asarray(targets)
+    if g.shape != (checked.n_contexts,) or g.min() < 0 or g.max() >= checked.n_outputs:
+        raise InterpError(f"targets must be {checked.n_contexts} outputs, each from 0 to {checked.n_outputs - 1}")
+    gram = W_U.T @ W_U
+    scales = lookup_scales(checked.conditional, gram, g, scale)
+    if not np.isfinite(scales).all():
+        bad = int(np.argmax(~np.isfinite(scales)))
+        raise InterpError(
+            f"context {bad} gives its output the probability {checked.conditional[bad, g[bad]]:g}, for which no finite "
+            "lambda is right: give the table some noise"
+        )
+    found = rank_d_map(checked, W_U, scales[:, None] * W_U[:, g].T, f"look-up, lambda {scale}")
+    return LookupConstruction(
+        **vars(found),
+        targets=g,
+        scales=scales,
+        deviation=float(np.abs(gram - np.eye(len(gram))).max()),
+        coherence=coherence(W_U),
+    )
+
+
+def lookup_scales(
+    conditional: Float[np.ndarray, "contexts outputs"],
+    gram: Float[np.ndarray, "outputs outputs"],
+    targets: Int[np.ndarray, " contexts"],
+    scale: str,
+) -> Float[np.ndarray, " contexts"]:
+    """Solve for the lambda of every context by bisection; inf if only the limit solves the equation.
+
+    entropy   log sum_j exp(lambda (u_j - u_g)) = H(pi_i). The paper prints -H, for which there is no solution: the left
+              side is in (0, log M] for lambda >= 0. The solution is unique if u_g > u_j for all j != g.
+    match     log q_g = log pi_g; lambda is negative if pi_g < 1 / M
+    optimal   E_q[u] = E_pi[u], which makes the divergence stationary in lambda
+    """
+    n = len(conditional)
+    u = gram[targets]
+    gap = u - u[np.arange(n), targets][:, None]
+    away = np.arange(gram.shape[0]) != targets[:, None]
+    if scale != "optimal" and not (gap[away] < 0).all():
+        raise InterpError(
+            "some w_U(j) . w_U(g) is not below w_U(g) . w_U(g), so the equation for lambda need not have a solution; "
+            "use scale='optimal', a larger d, or unit-norm columns"
+        )
+    if scale == "optimal":
+        mean = (conditional * gap).sum(axis=1)
+        found = _increasing_root(lambda lam: _mean_gap(lam, gap) - mean, n)
+        return np.where(mean >= gap.max(axis=1), np.inf, np.where(mean <= gap.min(axis=1), -np.inf, found))
+    if scale not in SCALES:
+        raise InterpError(one_of("scale", scale, SCALES))
+    p_g = conditional[np.arange(n), targets]
+    log_q = -entropy_rows(conditional) if scale == "entropy" else np.log(np.maximum(p_g, 1e-300))
+    # -log sum exp(lambda gap) is log q_g: increasing in lambda, from -inf to 0.
+    found = _increasing_root(lambda lam: -_log_sum_exp(lam[:, None] * gap) - log_q, n)
+    return np.where(log_q >= 0, np.inf, np.where(p_g <= 0, -np.inf, found))
+
+
+def random_sign_unembedding(n_outputs: int, d: int, seed: int = 0) -> Float[np.ndarray, "d outputs"]:
+    """Unit columns with independent entries +-1 / sqrt d; coherence about 2 sqrt(log M / d) at most (erratum 16)."""
+    if d < 1:
+        raise InterpError(f"d is {d}; at least 1 is needed")
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(d, n_outputs)) / np.sqrt(d)
+
+
+def simplex_unembedding(n_outputs: int, d: int) -> Float[np.ndarray, "d outputs"]:
+    """Unit columns with all inner products -1 / (M - 1), in the first M - 1 of d coordinates."""
+    if d < n_outputs - 1:
+        raise InterpError(f"d is {d}; a simplex of {n_outputs} outputs needs d of at least {n_outputs - 1}")
+    centered = np.eye(n_outputs) - 1.0 / n_outputs
+    basis = np.linalg.svd(centered)[2][: n_outputs - 1]
+    W_U = np.zeros((d, n_outputs))
+    W_U[: n_outputs - 1] = basis * np.sqrt(n_outputs / (n_outputs - 1))
+    return W_U
+
+
+def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
+    """Return mu, the largest |w_U(i) . w_U(j)| of two different outputs."""
+    gram = np.abs(W_U.T @ W_U)
+    np.fill_diagonal(gram, 0)
+    return float(gram.max())
+
+
+def _unembedding(unembedding: Any, n_outputs: int, d: int | None, seed: int) -> Float[np.ndarray, "d outputs"]:
+    if not isinstance(unembedding, str):
+        if d is not None and d != len(unembedding):
+            raise InterpError(f"d is {d} but W_U has {len(unembedding)} rows; leave d out")
+        return checked_unembedding(unembedding, n_outputs)
+    if d is None:
+        raise InterpError(f"d is needed to make a {unembedding} W_U")
+    if unembedding == "random-sign":
+        return random_sign_unembedding(n_outputs, d, seed)
+    if unembedding == "simplex":
+        return simplex_unembedding(n_outputs, d)
+    raise InterpError(one_of("unembedding", unembedding, UNEMBEDDINGS))
+
+
+def _log_sum_exp(x: np.ndarray) -> np.ndarray:
+    top = x.max(axis=1)
+    return top + np.log(np.exp(x - top[:, None]).sum(axis=1))
+
+
+def _mean_gap(lam: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    return (np.exp(log_softmax(lam[:, None] * gap)) * gap).sum(axis=1)
+
+
+def _increasing_root(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
+    """Find the zeros of n increasing functions of lambda, by doubling and bisection."""
+    low, high = np.full(n, -1.0), np.ones(n)
+    for _ in range(20):
+        high = np.where(function(high) < 0, 2 * high, high)
+        low = np.where(function(low) > 0, 2 * low, low)
+    for _ in range(80):
+        middle = (low + high) / 2
+        below = function(middle) < 0
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high) / 2

@@ -1,0 +1,97 @@
+"""The centered log table: its singular values give the rank needed, its singular vectors the directions to learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.errors import InterpError, one_of
+from interp.families.memorization.theory.table import ConditionalTable, as_table
+
+CENTERINGS = ("uniform", "marginal", "pi")
+
+
+def centered_log_table(
+    table: Any, centering: str = "uniform", *, prior: Any = None, floor: float = 1e-12
+) -> Float[np.ndarray, "contexts outputs"]:
+    """Return log pi minus each row's mean over outputs. This changes the rank, but not the softmax.
+
+    centering   uniform: weights 1 / M (the default); marginal: the output marginal sum_i prior_i pi_i;
+                pi: the row's own pi_i, the meaning of E_{t_o} in Dana 2024, Lemma 1
+    Weights that do not depend on the row give the least rank; pi-centering can need one more (erratum 11).
+    """
+    checked = as_table(table, prior)
+    logs = checked.log_conditional(floor)
+    return logs - (_weights(checked, centering) * logs).sum(axis=1, keepdims=True)
+
+
+def singular_values(
+    table: Any,
+    centering: str = "uniform",
+    *,
+    prior: Any = None,
+    sqrt_prior: bool = False,
+    floor: float = 1e-12,
+) -> Float[np.ndarray, " values"]:
+    """Singular values of the centered log table, largest first; of sqrt(prior) times it if asked."""
+    checked = as_table(table, prior)
+    centered = centered_log_table(checked, centering, floor=floor)
+    if sqrt_prior:
+        centered = np.sqrt(checked.prior)[:, None] * centered
+    return np.linalg.svd(centered, compute_uv=False)
+
+
+def zero_divergence_rank(table: Any, centering: str = "uniform", *, tolerance: float = 1e-10) -> int:
+    """Return the least d with divergence zero: rank(log(pi) J), J = I - 11^T / M; at most min(N, M - 1).
+
+    The paper prints rank(L - E_{t_o}[L]), which can be one too high with pi-centering (centering="pi" returns that
+    number). Raises InterpError for a table with zeros: the divergence is then zero only in the limit.
+    Source: Dana 2024, section 4; erratum 11.
+    """
+    checked = as_table(table)
+    if checked.has_zeros:
+        raise InterpError("the table has zeros, so no finite logits give zero divergence; the rank is not defined")
+    values = np.linalg.svd(centered_log_table(checked, centering, floor=1e-300), compute_uv=False)
+    return int((values > tolerance * max(values[0], 1.0)).sum())
+
+
+def top_directions(centered: Float[np.ndarray, "contexts outputs"], d: int) -> Float[np.ndarray, "d outputs"]:
+    """Return the d leading right singular vectors as orthonormal rows. d is at most min(contexts, outputs)."""
+    if not 1 <= d <= min(centered.shape):
+        raise InterpError(f"d is {d}; between 1 and min(contexts, outputs) = {min(centered.shape)} is needed")
+    return np.linalg.svd(centered, full_matrices=False)[2][:d]
+
+
+def subspace_angles(
+    first: Float[np.ndarray, "d1 outputs"], second: Float[np.ndarray, "d2 _"]
+) -> Float[np.ndarray, " angles"]:
+    """Principal angles in degrees, smallest first, between two row spaces, without the all-ones direction.
+
+    Both are centered first: a constant added to all logits changes no probability. min(rank, rank) angles.
+    """
+    if first.shape[1] != second.shape[1]:
+        raise InterpError(f"the row spaces have {first.shape[1]} and {second.shape[1]} outputs; they must agree")
+    bases = [_orthonormal_rows(block - block.mean(axis=1, keepdims=True)) for block in (first, second)]
+    cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False)
+    small = bases[0] if len(bases[0]) <= len(bases[1]) else bases[1]
+    large = bases[1] if small is bases[0] else bases[0]
+    sines = np.linalg.svd(small - small @ large.T @ large, compute_uv=False)[: len(small)]
+    # arccos loses half the digits of a small angle and arcsin of a large one.
+    return np.degrees(np.arctan2(np.sort(sines), cosines))
+
+
+def _weights(table: ConditionalTable, centering: str) -> np.ndarray:
+    if centering == "uniform":
+        return np.full(table.n_outputs, 1.0 / table.n_outputs)
+    if centering == "marginal":
+        return table.prior @ table.conditional
+    if centering == "pi":
+        return table.conditional
+    raise InterpError(one_of("centering", centering, CENTERINGS))
+
+
+def _orthonormal_rows(block: np.ndarray) -> np.ndarray:
+    _, values, rows = np.linalg.svd(block, full_matrices=False)
+    return rows[values > 1e-12 * max(values[0], 1e-300)]

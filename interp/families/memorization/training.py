@@ -1,0 +1,85 @@
+"""The engine for conditional tables: many seeds of a one-layer model at once, on the exact divergence or a sample.
+
+With `data = "exact"`, an epoch is one step on the Kullback-Leibler divergence over the whole table, weighted by the
+prior, without sampling. With `data = "fixed"`, it is a pass over the task's training sample in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from interp.architecture.answers import answered
+from interp.families.memorization.forward import context_logits, context_refusal
+from interp.families.memorization.tasks.conditional import TableTask
+from interp.families.memorization.theory.kl import entropy
+from interp.spec import ModelSpec
+from interp.tasks import Task
+from interp.threads import one_thread
+from interp.training.data import epoch_order, training_set
+from interp.training.engines.base import EpochResult, learning_rate, register_engine
+from interp.training.engines.groups import Group, GroupedEngine
+
+
+@register_engine
+class ExactKLEngine(GroupedEngine):
+    """Train one-layer models of conditional tables in one stack."""
+
+    name = "exact-kl"
+    order = 50
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        assert isinstance(task, TableTask)
+        self.contexts = torch.tensor(task.contexts, device=device)
+        self.conditional = torch.from_numpy(task.conditional.copy()).to(device, dtype)
+        self.prior = torch.from_numpy(task.prior.copy()).to(device, dtype)
+        self.modes = self.conditional == self.conditional.amax(1, keepdim=True)
+        self.entropy = entropy(task)
+        if self.recipe.data == "fixed":
+            sample = training_set(spec, task)
+            self.sampled = task.context_index(sample.tokens).to(device), sample.labels.to(device)
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if not isinstance(task, TableTask):
+            return f"task {task.name} is not a conditional table"
+        if spec.training.data == "fresh":
+            return "tables are trained whole (data = 'exact') or on a fixed sample"
+        return context_refusal(spec)
+
+    def group_size(self) -> int:
+        return len(self.seeds)
+
+    @one_thread()  # many small operations: threads would only wait for each other
+    def run_epoch(self, epoch: int) -> EpochResult:
+        return super().run_epoch(epoch)
+
+    def train_group(self, group: Group, epoch: int) -> Float[Tensor, "models"]:
+        """Step on the divergence over the table (nats), or pass over the sample, each seed in its own order."""
+        if self.recipe.data == "exact":
+            logs = context_logits(self.spec, group.leaves, self.contexts[None]).log_softmax(-1)
+            loss = -torch.einsum("n,nm,bnm->b", self.prior, self.conditional, logs)
+            group.adam.step(loss.sum(), learning_rate(self.recipe, epoch - 1, 1))
+            return loss.detach().double().cpu() - self.entropy
+        rows, labels = self.sampled
+        orders = [epoch_order(self.spec, len(rows), seed, epoch) for seed in group.seeds]
+        order = torch.stack(orders).to(self.device)
+
+        def losses(some: slice) -> Tensor:
+            chosen = order[:, some]
+            logits = context_logits(self.spec, group.leaves, self.contexts[rows[chosen]])
+            return functional.cross_entropy(logits.transpose(1, 2), labels[chosen], reduction="none").mean(1)
+
+        return group.adam.epoch(epoch, len(rows), losses)
+
+    def accuracy(self, group: Group) -> Tensor:
+        """Return, per model, the prior probability of contexts whose largest logit is a most likely next token."""
+        logits = context_logits(self.spec, group.leaves, self.contexts[None])
+        best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
+        right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & answered(logits)
+        return (right.to(self.prior) @ self.prior).double().cpu()

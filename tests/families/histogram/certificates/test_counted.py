@@ -1,0 +1,172 @@
+"""What bounds leave open is counted: exact errors, whatever the number of threads, and never a false word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.families.histogram import Histogram
+from interp.families.histogram.certificates import certify as histogram
+from interp.families.histogram.certificates import counted as histogram_counted
+from interp.families.histogram.certificates.certify import _root, _thresholds
+from interp.families.histogram.certificates.counted import Progress, count_rest, table_bytes, why_not
+from interp.families.histogram.certificates.search import Part
+from interp.families.histogram.certificates.tables import Tables, tables_of
+from interp.families.histogram.certificates.walk import Walk
+from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.theory.ranges import MixingKind
+
+KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
+
+
+def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int = 3) -> TaskModel:
+    task = Histogram(T=T, L=L, bos=kind.startswith("bos"), zero_class=True)
+    model = interp.build(histogram_spec(kind, task, 3, p, "float64"), seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def start(model: TaskModel) -> tuple[Tables, list[Part], np.ndarray, np.ndarray]:
+    tables = tables_of(model)
+    need, slack = _thresholds(model, tables)
+    return tables, [_root(tables, token, need, slack) for token in range(tables.T)], need, slack
+
+
+def books(parts: list[Part]) -> list[Any]:
+    return [[getattr(part.ledger, name).tolist() for name in ("right", "wrong", "close", "tied")] for part in parts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accuracy_is_exact_where_nothing_was_split(kind: MixingKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histogram, "SPLITTING", 0.0)
+    model = random_model(kind)
+    found = interp.certify(model, seconds=60)
+    batch = model.task.all_sequences()
+    wrong = int(((model.predict(batch.tokens) != batch.labels) & (batch.labels >= 0)).sum())
+    assert (found.n_errors, found.status) == (wrong, "refuted")
+    assert found.accuracy == 1 - wrong / (6**5 * 5)
+    assert any("multisets of other tokens were counted" in note for note in found.notes)
+
+
+def test_threads_give_the_same_whole_numbers() -> None:
+    model = random_model("dot-softmax", 8, 6)
+    found = []
+    for threads in (1, 2, 5):
+        tables, parts, need, slack = start(model)
+        assert sum(part.undecided.sum() for part in parts) > 0
+        count_rest(tables, parts, need, slack, 60.0, threads=threads)
+        assert not any(part.is_open for part in parts)
+        found.append(books(parts))
+    assert found[0] == found[1] == found[2]
+
+
+def test_without_time_nothing_is_counted() -> None:
+    tables, parts, need, slack = start(random_model("dot"))
+    before = [part.undecided.tolist() for part in parts]
+    assert count_rest(tables, parts, need, slack, 0.0) is None
+    assert [part.undecided.tolist() for part in parts] == before
+
+
+def test_what_the_time_cuts_off_stays_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, parts, need, slack = start(random_model("dot"))
+    before = [part.undecided.copy() for part in parts]
+    told: list[tuple[int, int]] = []
+
+    def after_two(self: Progress) -> bool:
+        return self.done < 2
+
+    monkeypatch.setattr(Progress, "go_on", after_two)
+    note = count_rest(tables, parts, need, slack, 60.0, lambda done, total: told.append((done, total)), threads=1)
+    assert note is not None
+    assert "raise the limit" in note
+    done = sum(int((then > 0).sum() - (part.undecided > 0).sum()) for then, part in zip(before, parts))
+    assert done == len(told) > 0
+    for then, part in zip(before, parts):
+        left = part.undecided
+        assert ((left == then) | (left == 0)).all()
+        book = part.ledger
+        assert (book.right + book.wrong + book.close + book.tied + left == book.total).all()
+
+
+def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first walk of a machine takes 100 s here, as a compiler on a slow one; the clock of 5 s starts after it."""
+    clock = [0.0]
+    plain = Walk.count
+
+    def slow_at_first(self: Walk, *arguments: Any, **named: Any) -> Any:
+        if not clock[0]:
+            clock[0] = 100.0
+        return plain(self, *arguments, **named)
+
+    monkeypatch.setattr(Walk, "count", slow_at_first)
+    monkeypatch.setattr(histogram_counted.time, "monotonic", lambda: clock[0])
+    tables, parts, need, slack = start(random_model("dot"))
+    note = count_rest(tables, parts, need, slack, 5.0, threads=1)
+    assert clock[0] == 100.0
+    assert note is not None
+    assert "raise the limit" not in note
+    assert not any(part.is_open for part in parts)
+
+
+def test_a_walk_that_would_take_much_too_long_is_given_up() -> None:
+    state = Progress(total=1000, deadline=0.0, tell=None, started=0.0)
+    assert not state.go_on()
+    import time
+
+    now = time.monotonic()
+    slow = Progress(total=10**9, deadline=now + 100, tell=None, started=now - 20, done=1)
+    fast = Progress(total=10**9, deadline=now + 100, tell=None, started=now - 20, done=5 * 10**8)
+    assert not slow.go_on()
+    assert fast.go_on()
+
+
+def test_reasons() -> None:
+    assert why_not(tables_of(random_model("dot"))) is None
+    assert "order of tokens" in str(why_not(tables_of(interp.build("histogram/lin-exact", T=4, L=3))))
+    large = tables_of(interp.build("histogram/dot-exact", T=64, L=10))
+    assert "63^9" in str(why_not(large))
+
+
+def test_tables_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = tables_of(random_model("dot"))
+    monkeypatch.setenv("INTERP_MAX_GB", str(table_bytes(tables) / 2e9))
+    assert "INTERP_MAX_GB" in str(why_not(tables))
+
+
+def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histogram_counted, "find_spec", lambda name: None)
+    tables, parts, need, slack = start(random_model("dot"))
+    assert "pip install numba" in str(count_rest(tables, parts, need, slack, 60.0))
+    assert any(part.is_open for part in parts)
+
+
+def test_without_a_bound_of_rounding_nothing_is_right_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half precision: errors are found all the same."""
+    monkeypatch.setattr(histogram, "SPLITTING", 0.0)
+    found = interp.certify(random_model("bos").to(torch.bfloat16), seconds=60)
+    assert found.status == "refuted"
+    assert found.counterexample is not None
+    assert found.tables["classes"]["right"].sum() == 0
+    assert found.tables["classes"]["close"].sum() > 0
+
+
+def test_a_count_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    tables, parts, need, slack = start(random_model("dot"))
+    with pytest.raises(KeyboardInterrupt):
+        count_rest(tables, parts, need, slack, 60.0, stop, threads=2)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,108 @@
+"""The search reaches known optima, its criteria are the directly computed ones, and it is reproducible."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+
+def test_slacks_by_direct_arithmetic():
+    from interp.families.histogram.theory.frame_search import best_kappa, frame_slack
+    from interp.families.histogram.theory.frames import binary_code
+
+    cloud = torch.tensor([[1.0, 0.2], [-0.5, 1.0], [0.3, -0.9], [-1.0, -0.4]], dtype=torch.float64)
+    frame, L, kappa = torch.nn.functional.normalize(cloud, dim=1), 4, 1.7
+    c = [float(a @ b) for a, b in itertools.combinations(frame, 2)]
+    assert frame_slack(frame, "coherence", L) == pytest.approx(-max(map(abs, c)))
+    assert frame_slack(frame, "one-sided", L) == pytest.approx(1 - 3 * max(c) + 2 * min(c))
+    assert frame_slack(frame, "squared", L) == pytest.approx(1 - 3 * max(x * x for x in c) + 2 * min(x * x for x in c))
+
+    def phi(k, x):
+        weight = math.exp(-kappa * (1 - x))
+        return (L - k) * (1 - x) * weight / (k + (L - k) * weight)
+
+    gaps = [min(phi(k, x) for x in c) - max(phi(k + 1, x) for x in c) for k in range(1, L)]
+    assert frame_slack(frame, "softmax", L, kappa) == pytest.approx(min(gaps))
+    frame = binary_code(6)
+    best, slack = best_kappa(frame, L)
+    grid = [frame_slack(frame, "softmax", L, k / 100) for k in range(20, 800)]
+    assert slack >= max(grid) - 1e-6
+    assert 1.44 < best < 3.4  # erratum 26: T = 6, L = 4 works in this window
+    assert slack > 0
+
+
+def test_search_finds_the_known_optimum():
+    """Six equiangular lines in three dimensions (the icosahedron): coherence 1/sqrt(5), the Welch bound."""
+    from interp.families.histogram.theory.frame_search import search_frame
+    from interp.families.histogram.theory.frames import mutual_coherence
+
+    found = search_frame("coherence", 6, 2, 3, restarts=4, steps=600)
+    assert mutual_coherence(found.frame) == pytest.approx(1 / math.sqrt(5), abs=1e-3)
+    assert found.slack == -mutual_coherence(found.frame)
+    torch.testing.assert_close(found.frame.norm(dim=1), torch.ones(6, dtype=torch.float64))
+
+
+def test_search_is_seeded_and_leaves_the_global_generator_alone():
+    from interp.families.histogram.theory.frame_search import search_frame
+
+    before = torch.get_rng_state()
+    one, two, other = (search_frame("squared", 5, 4, 3, seed=s, restarts=2, steps=60).frame for s in (1, 1, 2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d", "coherence"), [(12, 0.2581), (13, 0.2394)])
+def test_best_known_coherence_at_the_published_size(d, coherence):
+    """Erratum 11: best found at T = 32; a short search comes within 0.002."""
+    from interp.families.histogram.theory.frame_search import search_frame
+
+    found = search_frame("coherence", 32, 10, d, restarts=6, steps=3000)
+    assert -found.slack == pytest.approx(coherence, abs=0.002)
+
+
+def test_stored_frames_are_what_their_keys_say():
+    from interp.families.histogram.theory.frame_cache import STORED, best_slack, stored_frames
+
+    assert sorted(stored_frames()) == sorted((criterion, T, L, d) for criterion, T, L, d, *_ in STORED)
+    for (criterion, T, L, d), frame in stored_frames().items():
+        assert frame.shape == (T, d)
+        torch.testing.assert_close(frame.norm(dim=1), torch.ones(T, dtype=torch.float64))
+        assert best_slack(frame, criterion, L) > 0
+
+
+@pytest.mark.slow
+def test_a_stored_frame_is_reproducible():
+    from interp.families.histogram.theory.frame_cache import STORED, stored_frames
+    from interp.families.histogram.theory.frame_search import frame_slack, search_frame
+
+    criterion, T, L, d, seed, restarts, steps = STORED[0]
+    found = search_frame(criterion, T, L, d, seed=seed, restarts=restarts, steps=steps)
+    stored = stored_frames()[criterion, T, L, d]
+    assert found.slack == pytest.approx(frame_slack(stored, criterion, L), abs=1e-3)
+
+
+def test_frame_for_prefers_what_is_at_hand():
+    from interp.families.histogram.theory.frame_cache import frame_for, stored_frames
+
+    stored = stored_frames()["squared", 32, 10, 8]
+    assert torch.equal(frame_for("squared", 32, 10, 8), stored)
+    assert torch.equal(frame_for("squared", 32, 10), stored)
+    assert frame_for("squared", 20, 10, 9).shape == (20, 8)  # rows of a larger frame
+    assert frame_for("squared", 28, 10).shape == (28, 7)  # 28 equiangular lines in 7 dimensions
+    assert frame_for("one-sided", 32, 15).shape == (32, 30)  # two simplices
+
+
+def test_bad_input_is_one_sentence():
+    from interp.errors import InterpError
+    from interp.families.histogram.theory.frame_cache import frame_for
+    from interp.families.histogram.theory.frame_search import frame_slack, search_frame
+
+    with pytest.raises(InterpError, match="the softmax criterion needs kappa"):
+        frame_slack(torch.eye(3, dtype=torch.float64), "softmax", 4)
+    with pytest.raises(InterpError, match="T, L, d >= 2"):
+        search_frame("squared", 5, 4, 1)
+    with pytest.raises(InterpError, match="T >= 2, L >= 1 and d >= 2"):
+        frame_for("squared", 1, 4)

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+from closeness import close
+
+from interp.errors import InterpError
+from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares, wls_embeddings
+from interp.families.memorization.theory.kl import kl_divergence
+from interp.families.memorization.theory.table import as_table
+from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+
+
+def variance(p, values):
+    return (p * (values - (p * values).sum(axis=1, keepdims=True)) ** 2).sum(axis=1)
+
+
+def test_least_squares_is_the_truncated_svd():
+    table = dirichlet_table(9, 6, seed=0)
+    logs = np.log(table.conditional)
+    centered = logs - logs.mean(axis=1, keepdims=True)
+    left, values, right = np.linalg.svd(centered)
+    expected = left[:, :3] * values[:3] @ right[:3]
+    found = least_squares(table, 3)
+    close(found.logits, expected, atol=1e-12)
+    assert found.kl == pytest.approx(kl_divergence(table, expected), abs=1e-14)
+    assert found.d == 3
+    close(found.W_U @ found.W_U.T, np.eye(3), atol=1e-13)
+
+
+def test_sqrt_prior_weighting_minimizes_the_prior_weighted_error():
+    table = dirichlet_table(9, 6, prior="zipf", seed=1)
+    centered = np.log(table.conditional) - np.log(table.conditional).mean(axis=1, keepdims=True)
+    errors = {
+        weighted: table.prior @ ((least_squares(table, 2, sqrt_prior=weighted).logits - centered) ** 2).sum(axis=1)
+        for weighted in (True, False)
+    }
+    values = np.linalg.svd(np.sqrt(table.prior)[:, None] * centered, compute_uv=False)
+    assert errors[True] == pytest.approx((values[2:] ** 2).sum(), abs=1e-12)
+    assert errors[True] < errors[False]
+
+
+def test_lemma_2_the_minimizer_as_printed():
+    # erratum 13: right for W_U of shape (M, d) and I_M; the P of Lemma 2 is an oblique projection, P 1 = 0.
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n, m, d = 4, 8, 3
+        table = dirichlet_table(n, m, seed=rng)
+        W_U = rng.normal(size=(d, m))
+        found = weighted_least_squares(table, W_U=W_U)
+        for i in range(n):
+            p = table.conditional[i]
+            C = np.diag(p) - np.outer(p, p)
+            printed = np.linalg.solve(W_U @ C @ W_U.T, W_U @ C @ np.log(p))
+            close(found.W_E[i], printed, atol=1e-8)
+            P = W_U.T @ np.linalg.inv(W_U @ C @ W_U.T) @ W_U @ C
+            close(P @ P, P, atol=1e-8)
+            close(P @ np.ones(m), 0, atol=1e-8)
+            close(C @ P, (C @ P).T, atol=1e-10)
+            assert np.abs(P - P.T).max() > 0.01
+        logs = np.log(table.conditional)
+        best = variance(table.conditional, found.logits - logs)
+        for _ in range(10):
+            other = found.W_E + rng.normal(size=found.W_E.shape) * 10 ** rng.uniform(-4, 1)
+            assert (variance(table.conditional, other @ W_U - logs) >= best - 1e-12).all()
+
+
+def test_ones_in_the_row_space_change_nothing():
+    # erratum 13: the Gram matrix is singular, the divergence the same as without that direction.
+    table = dirichlet_table(20, 10, seed=4)
+    rng = np.random.default_rng(0)
+    W_U = rng.normal(size=(3, 10))
+    with_ones = np.vstack([W_U + 2.0, np.ones((1, 10))])
+    without = weighted_least_squares(table, W_U=W_U)
+    assert weighted_least_squares(table, W_U=with_ones).kl == pytest.approx(without.kl, abs=1e-12)
+
+
+def test_peaked_rows_stay_accurate():
+    # Probabilities down to 1e-12: the fit still reproduces an exactly representable target in every direction.
+    p = np.array([[0.6, 0.4 - 2e-12, 1e-12, 1e-12]])
+    W_U = np.array([[1.0, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]])
+    W_E = wls_embeddings(p, np.log(p), W_U)
+    fitted = W_E @ W_U
+    np.testing.assert_allclose(fitted - fitted[:, :1], np.log(p) - np.log(p)[:, :1], rtol=1e-6)
+
+
+def test_wls_beats_ls_at_moderate_entropy_and_not_at_low_entropy():
+    # table B: f_wls is below f_ls at moderate entropy; at low entropy it can be far above.
+    for seed in range(5):
+        table = dirichlet_table(100, 50, seed=seed)
+        assert weighted_least_squares(table, 8).kl < least_squares(table, 8).kl
+    low = [dirichlet_table(20, 10, 0.1, seed=seed) for seed in range(10)]
+    assert any(weighted_least_squares(table, 4).kl > least_squares(table, 4).kl for table in low)
+
+
+def test_uniform_centering_is_better_on_low_rank_tables():
+    # erratum 11: logits of rank 8 plus noise 0.1, N=100, M=50: f_ls 0.0028 (uniform) against 0.1376 (pi).
+    table = low_rank_table(100, 50, 8, 0.1, seed=0)
+    uniform, pi = least_squares(table, 8).kl, least_squares(table, 8, centering="pi").kl
+    assert 0.001 < uniform < 0.006
+    assert pi > 10 * uniform
+
+
+def test_prior_argument_and_chunks(monkeypatch):
+    from interp.families.memorization.theory import closed_forms
+
+    table = dirichlet_table(50, 9, seed=0)
+    whole = weighted_least_squares(table, 3)
+    monkeypatch.setattr(closed_forms, "CHUNK_BYTES", 8 * 9 * 3 * 7)  # seven rows at a time
+    np.testing.assert_allclose(weighted_least_squares(table, 3).W_E, whole.W_E)
+    prior = np.arange(50) / np.arange(50).sum()
+    assert weighted_least_squares(table, 3, prior=prior).kl == pytest.approx(prior @ whole.kl_by_row)
+
+
+def test_bad_input():
+    table = as_table(lookup_table(4, 5, 0.1))
+    for arguments, says in [
+        ({}, "give d or W_U"),
+        ({"d": 2, "W_U": np.ones((2, 5))}, "give d or W_U"),
+        ({"W_U": np.ones((2, 4))}, r"\(d, outputs\) = \(d, 5\)"),
+        ({"W_U": np.full((2, 5), np.inf)}, "not finite"),
+        ({"d": 0}, "d is 0"),
+    ]:
+        with pytest.raises(InterpError, match=says):
+            weighted_least_squares(table, **arguments)
