@@ -7,11 +7,11 @@ LENS4 := $(VENV)/lens4
 LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py head_types.py subject.py public.py ablation.py components.py edges.py interventions.py patching.py)
 
 # What linear algebra decides: constructions, theory, forward passes, engines and solvers.
-CPU_TESTS := $(addprefix tests/constructions/test_,memorization_capacity.py memorization_corollary2.py \
-	memorization_models.py memorization_theorem1.py histogram_exact.py histogram_mechanisms.py histogram_models.py) \
-	tests/theory tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
-	$(addprefix tests/measures/test_,separation.py separation_path.py memorization.py circuits.py variables.py \
-	relation_or_inventory.py components.py) tests/families/memorization/test_certificates.py
+CPU_TESTS := $(addprefix tests/families/,histogram/constructions histogram/theory memorization/constructions memorization/theory \
+	languages/theory histogram/measures memorization/test_measures.py memorization/test_certificates.py \
+	memorization/test_forward.py languages/test_forward.py languages/test_training.py memorization/test_training.py) \
+	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
+	$(addprefix tests/measures/test_,separation.py separation_path.py circuits.py variables.py components.py)
 ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 
 # The suite starts Python a hundred times: what was compiled once stays.
@@ -52,7 +52,7 @@ test-cpus: $(STAMP)
 
 # The inner loop: definitions, mathematics and measures, without reports, browsers, certificates and sweeps.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/theory tests/architecture tests/measures \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/families/*/theory tests/families/*/tasks tests/families/*/test_tasks.py tests/architecture tests/measures \
 		tests/test_spec.py tests/test_files.py
 
 # The rest, with shapes and types checked: whole studies, notebooks and documentation, long trainings, thousands of

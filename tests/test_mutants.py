@@ -11,9 +11,9 @@ import pytest
 
 
 def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
-    found = mutants.sample(mutants.ROOT, 40, 3, ["theory"])
-    assert found == mutants.sample(mutants.ROOT, 40, 3, ["theory"])
-    assert found != mutants.sample(mutants.ROOT, 40, 4, ["theory"])
+    found = mutants.sample(mutants.ROOT, 40, 3, ["training"])
+    assert found == mutants.sample(mutants.ROOT, 40, 3, ["training"])
+    assert found != mutants.sample(mutants.ROOT, 40, 4, ["training"])
     assert len(set(found)) == 40
     for mutant in found:
         text = mutant.applied(mutants.ROOT)

@@ -1,7 +1,7 @@
 """All strings of a string task: its letters, the marks around them in a row, and the answers to all strings.
 
-A task may declare its letters (`alphabet` and `of_symbols`, as in interp.families.languages.Language). Otherwise they are inferred
-from samples: tokens that are always and only at the same place at an end of a row are marks; all others are letters.
+A task may declare its letters (`alphabet` and `of_symbols`). Otherwise they are inferred from samples: tokens that are
+always and only at the same place at an end of a row are marks; all others are letters.
 """
 
 from __future__ import annotations

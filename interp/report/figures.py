@@ -1,10 +1,10 @@
 """All figures: functions from a tidy table to a plotly figure with named axes. Captions belong to the report."""
 
-from interp.families.count01.figures.answers import error_by_difference, error_frontier, logit_distributions
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
+from interp.report.figures_answers import error_by_difference, error_frontier, logit_distributions
 from interp.report.figures_curves import bars, history, lines, scatter
 from interp.report.figures_heads import attention_ratios, heads_heatmap, intervention_curve, metrics_by_size
 from interp.report.figures_matrices import circuit, heatmap
+from interp.report.figures_planes import head_plane, head_planes_grid
 
 __all__ = [
     "attention_ratios",

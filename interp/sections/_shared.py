@@ -7,13 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
 
 from interp import words
 from interp.errors import UnsupportedError
-from interp.families.histogram.measures.counting import CountingModel, attention_by_relation
-from interp.families.languages.measures import language_of
-from interp.families.memorization import measures as memorization
 from interp.measures.circuits import number_circuits
 from interp.measures.components import direct_logit_attribution, not_additive
 from interp.measures.head_types import head_types
@@ -23,18 +19,14 @@ from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import survey
 from interp.populations import SECONDS, Asked, Population, choose
-from interp.sections.base import Study, first_reason, unsupported
-from interp.spec import Construction
+from interp.sections.base import Study, first_reason
 from interp.tasks import IGNORED, Batch
-from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 COUNTED_SECONDS = 60.0
 """Time limit for models in count space. It is long enough for a paper's whole data set, because the time that is
 measured on a few inputs is mostly one-time work."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
-LARGEST_TABLE = 40_000
-"""Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""
 MOST_NUMBER_HEADS = 4
 """Largest number of heads that each get a sentence on how they read numbers."""
 SAMPLED_GROUPS = 320
@@ -193,68 +185,3 @@ def right_without(found: HeadOutputs, head: int) -> float:
     """Return the accuracy of the whole model when one head is silenced."""
     kept = [other for other in range(found.n_heads) if other != head]
     return float((found.logits(kept, with_skip=True).argmax(-1) == found.labels).to(torch.float64).mean())
-
-
-# ---------------------------------------------------------------- models that count their own token
-
-
-def counter(study: Study) -> CountingModel:
-    """Return the model as a CountingModel, for all sections on counting."""
-    return CountingModel.of(study.subject)
-
-
-def needs_counter(study: Study) -> str | None:
-    """Return the reason why the model is not a CountingModel, or None."""
-    return unsupported(study.once, counter)
-
-
-def by_relation(study: Study) -> pd.DataFrame:
-    """Return the attention by relation and count."""
-    return attention_by_relation(study.once(counter))
-
-
-# ---------------------------------------------------------------- models of conditional tables
-
-
-def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
-    """Return the logits after every context."""
-    return memorization.context_logits(study.subject)
-
-
-def context_outputs(study: Study) -> HeadOutputs:
-    """Return the output of every head after every context."""
-    return memorization.context_outputs(study.subject)
-
-
-def optimum_gap(study: Study) -> memorization.OptimumGap:
-    """Compare the model with the best map of its rank. Raises UnsupportedError if that is unknown or too slow."""
-    size = memorization.table_of(study.subject).conditional.size
-    if size > LARGEST_TABLE:
-        raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
-    return memorization.optimum_gap(study.subject, logits=study.once(context_logits))
-
-
-def known_optimum(study: Study) -> memorization.OptimumGap | None:
-    """Return optimum_gap, or None if it is unknown or too slow."""
-    try:
-        return study.once(optimum_gap)
-    except UnsupportedError:
-        return None
-
-
-def needs_table(study: Study) -> str | None:
-    """Return the reason why the task is not a conditional table, or None."""
-    return lacks(study.task, CONDITIONAL_TABLE)
-
-
-# ---------------------------------------------------------------- recognizers of strings
-
-
-def needs_recognizer(study: Study) -> str | None:
-    """Return the reason why the model is not a recognizer of strings, or None."""
-    return unsupported(lambda: language_of(study.subject.task_model))
-
-
-def is_exact(study: Study) -> bool:
-    """Return whether the weights are an exact construction."""
-    return study.spec is not None and isinstance(study.spec.origin, Construction)

@@ -24,6 +24,9 @@ from interp.tasks import Task, make_task
 from interp.tasks.plugins import load_families
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.divergence import Diverged, divergence
+from interp.training.engines import reference as reference
+from interp.training.engines import stacked as stacked
+from interp.training.engines import vmap as vmap
 from interp.training.engines.base import ENGINES as ENGINES
 from interp.training.engines.base import Engine
 from interp.training.state import FILE, RunState, load_state, run_key, save_state, saved_engine

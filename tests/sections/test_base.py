@@ -215,9 +215,14 @@ def test_no_sections_are_no_report() -> None:
 
 
 def test_no_two_sections_have_the_same_heading() -> None:
-    files = sorted(Path(interp.sections.__file__).parent.glob("[a-z]*.py"))
-    headings = {path.stem: set(re.findall(r'report\.section\(\s*"([^"]+)"', path.read_text("utf-8"))) for path in files}
-    headings.pop("base")  # an example in its docstring
+    root = Path(interp.sections.__file__).parents[1]
+    files = [
+        *root.glob("sections/[a-z]*.py"),
+        *root.glob("families/*/sections.py"),
+        *root.glob("families/*/sections/*.py"),
+    ]
+    headings = {path: set(re.findall(r'report\.section\(\s*"([^"]+)"', path.read_text("utf-8"))) for path in files}
+    headings.pop(root / "sections" / "base.py")  # an example in its docstring
     seen = Counter(heading for each in headings.values() for heading in each)
     assert len(seen) > 30
     assert [heading for heading, n in seen.items() if n > 1] == []

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import interp.tasks
+import interp.families
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks import max_of_k as algorithmic_max_of_k
@@ -23,7 +23,7 @@ from interp.families.count01 import Count01
 from interp.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.hashes import tensors_sha256
-from interp.tasks.plugins import import_folder
+from interp.tasks.plugins import load_families
 from interp.tasks.validation import check_made
 
 
@@ -209,19 +209,18 @@ def test_sizes(value: Any) -> None:
         inspect.unwrap(check_size)("n", value)
 
 
-def test_a_file_in_the_folder_of_tasks_is_all_that_a_task_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_with_tasks_is_all_that_a_family_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = inspect.getsource(algorithmic_max_of_k).replace('name = "max-of-k"', 'name = "base-test-dropped"')
-    (tmp_path / "algorithmic_dropped.py").write_text(source, "utf-8")
-    monkeypatch.setattr(interp.tasks, "__path__", [*interp.tasks.__path__, str(tmp_path)])
-    import_folder("interp.tasks", interp.tasks.__path__)
+    (tmp_path / "dropped").mkdir()
+    (tmp_path / "dropped" / "tasks.py").write_text(source, "utf-8")
+    monkeypatch.setattr(interp.families, "__path__", [*interp.families.__path__, str(tmp_path)])
+    load_families("tasks")
     try:
         task = make_task(TaskRef(name="base-test-dropped", parameters={"K": 2, "v": 3}))
         assert task.sample(5, seed=1).labels.max() < 3
     finally:
         registry._REGISTRY.pop("base-test-dropped", None)
-        sys.modules.pop("interp.tasks.algorithmic_dropped", None)
+        sys.modules.pop("interp.families.dropped.tasks", None)
 
 
 class Parities(Task):

@@ -13,9 +13,18 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
-from interp.sections import _shared as shared
-from interp.sections.base import Study, section
-from interp.spec import PLAIN_POSITIONS
+from interp.sections.base import Study, section, unsupported
+from interp.spec import PLAIN_POSITIONS, Construction
+
+
+def needs_recognizer(study: Study) -> str | None:
+    """Return the reason why the model is not a recognizer of strings, or None."""
+    return unsupported(lambda: measures.language_of(study.subject.task_model))
+
+
+def is_exact(study: Study) -> bool:
+    """Return whether the weights are an exact construction."""
+    return study.spec is not None and isinstance(study.spec.origin, Construction)
 
 
 @section(
@@ -23,7 +32,7 @@ from interp.spec import PLAIN_POSITIONS
     title="Attention from where the answer is read",
     order=430,
     block="where",
-    needs=shared.needs_recognizer,
+    needs=needs_recognizer,
 )
 def string_attention(study: Study, report: Report) -> None:
     """Show each head's attention on one string of 16 symbols, by position and summed by token."""
@@ -57,13 +66,11 @@ def string_attention(study: Study, report: Report) -> None:
     )
 
 
-@section(
-    "string_components", title="What the heads read and write", order=530, block="where", needs=shared.needs_recognizer
-)
+@section("string_components", title="What the heads read and write", order=530, block="where", needs=needs_recognizer)
 def string_components(study: Study, report: Report) -> None:
     """Show QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
     model = study.subject.task_model
-    exact = shared.is_exact(study)
+    exact = is_exact(study)
     table = measures.components_read(model, None if exact else _named_inputs(model))
     report.section(
         "What the heads read and write",
@@ -118,7 +125,7 @@ SHARES = (-0.03, 1.05)
 """Range of the axes of accuracies and rates."""
 
 
-@section("string_lengths", title="Length and number format", order=140, needs=shared.needs_recognizer)
+@section("string_lengths", title="Length and number format", order=140, needs=needs_recognizer)
 def string_lengths(study: Study, report: Report) -> None:
     """Show accuracy, loss and both kinds of errors on sampled strings of many lengths, in four number formats."""
     model = study.subject.task_model
@@ -157,7 +164,7 @@ def string_lengths(study: Study, report: Report) -> None:
             draw.lines(curve[curve["cross_entropy_bits"] > 0], "length", "cross_entropy_bits", "dtype", "symbols",
                        "cross-entropy (bits)", "log", "log", markers=True),
             "Cross-entropy against length. A coin toss has 1 bit."
-            + (" A proof of the sign alone leaves it near 1." if shared.is_exact(study) else ""),
+            + (" A proof of the sign alone leaves it near 1." if is_exact(study) else ""),
         )  # fmt: skip
     mine = curve[curve["dtype"] == own]
     kinds = mine.melt("length", ["false_accept_rate", "false_reject_rate"], "kind", "rate").dropna()
@@ -179,7 +186,7 @@ def string_lengths(study: Study, report: Report) -> None:
             "The smallest margin of an answer.",
         )  # fmt: skip
     report.add_table("by_length", curve, "The same as numbers, with false accepts and false rejects.", max_rows=12)
-    trained_on = None if shared.is_exact(study) else int(task.parameters["length"])
+    trained_on = None if is_exact(study) else int(task.parameters["length"])
     report.say(sentence(mine, trained_on), "what", ["accuracy_by_length", "cross_entropy_by_length"])
     report.add_fact("cross_entropy_bits", float(mine["cross_entropy_bits"].iloc[-1]))
     report.add_fact("accuracy_longest", float(mine["accuracy"].iloc[-1]))
@@ -218,7 +225,7 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
     return f"{where} ({curve['dtype'].iloc[0]}).{trained}{loss}"
 
 
-@section("string_sensitivity", title="Sensitivity to one symbol", order=150, needs=shared.needs_recognizer)
+@section("string_sensitivity", title="Sensitivity to one symbol", order=150, needs=needs_recognizer)
 def string_sensitivity(study: Study, report: Report) -> None:
     """Show how much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
     model = study.subject.task_model
@@ -248,9 +255,9 @@ def string_sensitivity(study: Study, report: Report) -> None:
 
 def needs(study: Study) -> str | None:
     """Require an exact recognizer whose proof gives the value of s."""
-    if (reason := shared.needs_recognizer(study)) is not None:
+    if (reason := needs_recognizer(study)) is not None:
         return reason
-    if not shared.is_exact(study):
+    if not is_exact(study):
         return "the model is not exact: there is no proof to compare it with"
     proof = measures.proof_of(study.subject.task_model)
     return None if proof.value else "the proof says where s is 0 or what its sign is, not its value"

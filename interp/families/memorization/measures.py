@@ -204,7 +204,7 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
 def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
     """Measure the model's loss without each head, the head's performance alone, and the size of its logits.
 
-    Columns as in `interp.families.memorization.head_contributions`. Raises UnsupportedError if the logits are not a sum over heads.
+    Columns as in `theory.decomposition`. Raises UnsupportedError if the logits are not a sum over heads.
     """
     subject = Subject.of(model)
     outputs = context_outputs(subject) if outputs is None else outputs
@@ -233,7 +233,7 @@ def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> Attent
 
 
 def spectrum(model: Model) -> pd.DataFrame:
-    """Find the directions of the log table that the unembedding has learned (`interp.families.memorization.learned_directions`)."""
+    """Find the directions of the log table that the unembedding has learned (`theory.decomposition`)."""
     subject = Subject.of(model)
     return learned_directions(table_of(subject), unembedding(subject))
 

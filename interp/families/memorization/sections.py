@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from interp import words
+from interp.errors import UnsupportedError
+from interp.families.memorization import measures
 from interp.families.memorization.measures import (
     Memorization,
     OptimumGap,
@@ -20,14 +23,49 @@ from interp.families.memorization.measures import (
 )
 from interp.families.memorization.theory.attention_heads import heads_needed
 from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.measures.outputs import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import tokens
-from interp.sections import _shared as shared
 from interp.sections.base import Study, section, unsupported
+from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+
+LARGEST_TABLE = 40_000
+"""Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""
 
 
-@section("table", title="The whole table", order=110, needs=shared.needs_table)
+def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
+    """Return the logits after every context."""
+    return measures.context_logits(study.subject)
+
+
+def context_outputs(study: Study) -> HeadOutputs:
+    """Return the output of every head after every context."""
+    return measures.context_outputs(study.subject)
+
+
+def optimum_gap(study: Study) -> measures.OptimumGap:
+    """Compare the model with the best map of its rank. Raises UnsupportedError if that is unknown or too slow."""
+    size = measures.table_of(study.subject).conditional.size
+    if size > LARGEST_TABLE:
+        raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
+    return measures.optimum_gap(study.subject, logits=study.once(context_logits))
+
+
+def known_optimum(study: Study) -> measures.OptimumGap | None:
+    """Return optimum_gap, or None if it is unknown or too slow."""
+    try:
+        return study.once(optimum_gap)
+    except UnsupportedError:
+        return None
+
+
+def needs_table(study: Study) -> str | None:
+    """Return the reason why the task is not a conditional table, or None."""
+    return lacks(study.task, CONDITIONAL_TABLE)
+
+
+@section("table", title="The whole table", order=110, needs=needs_table)
 def table(study: Study, report: Report) -> None:
     """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
     task, found = table_of(study.subject), study.once(known)
@@ -49,7 +87,7 @@ def table(study: Study, report: Report) -> None:
     if found.formula is not None:
         numbers["H d_h + d"] = found.formula
     report.add_table("memorization", pd.DataFrame([numbers]), "Exact numbers over the whole table.")
-    gap = study.once(shared.known_optimum)
+    gap = study.once(known_optimum)
     weighted = bool(np.ptp(task.prior) > 1e-12)
     report.say(sentence(found, gap, weighted, least_width(study)), "what", ["kl_by_row"])
     report.add_fact("divergence", found.kl)
@@ -61,7 +99,7 @@ def table(study: Study, report: Report) -> None:
 
 def known(study: Study) -> Memorization:
     """Return the measures of memorization; use them with study.once."""
-    return memorization(study.subject, study.once(shared.context_logits))
+    return memorization(study.subject, study.once(context_logits))
 
 
 def least_width(study: Study) -> int:
@@ -103,14 +141,14 @@ def above(gap: OptimumGap) -> str:
 
 def additive_needs(study: Study) -> str | None:
     """Require a table, and logits that are a sum over heads."""
-    return shared.needs_table(study) or study.subject.no_decomposition()
+    return needs_table(study) or study.subject.no_decomposition()
 
 
 @section("table_attention", title="The attention matrix", order=440, block="where", needs=additive_needs)
 def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
-    found = attention_matrix(subject, study.once(shared.context_outputs))
+    found = attention_matrix(subject, study.once(context_outputs))
     report.section(
         "The attention matrix",
         "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
@@ -144,11 +182,11 @@ def table_attention(study: Study, report: Report) -> None:
         )
 
 
-@section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
+@section("table_contexts", title="Context by context", order=120, needs=needs_table)
 def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
-    found = memorization(study.subject, study.once(shared.context_logits))
-    gap = study.once(shared.known_optimum)
+    found = memorization(study.subject, study.once(context_logits))
+    gap = study.once(known_optimum)
     report.section("Context by context")
     rows = found.rows.assign(
         memorized=np.where(found.rows["right"], "memorized", "not memorized"),
@@ -188,13 +226,13 @@ def table_contexts(study: Study, report: Report) -> None:
 
 def directions_needs(study: Study) -> str | None:
     """Require a table, and logits that are a linear map of the last stream."""
-    return shared.needs_table(study) or unsupported(unembedding, study.subject)
+    return needs_table(study) or unsupported(unembedding, study.subject)
 
 
 @section("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
 def table_directions(study: Study, report: Report) -> None:
     """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
-    table, gap = spectrum(study.subject), study.once(shared.known_optimum)
+    table, gap = spectrum(study.subject), study.once(known_optimum)
     report.section(
         "Directions of the table",
         "Singular vectors of the logarithms of the table, centered and weighted by the root of the prior. A model of "
@@ -224,7 +262,7 @@ def table_directions(study: Study, report: Report) -> None:
 @section("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
-    table = head_table(study.subject, study.once(shared.context_outputs))
+    table = head_table(study.subject, study.once(context_outputs))
     report.section("What heads add to the table", "What each head adds to the logits at the last token.")
     named = table.assign(head="head 0." + table["head"].astype(str))
     report.add_figure(
@@ -235,10 +273,10 @@ def table_heads(study: Study, report: Report) -> None:
     report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
 
 
-@section("table_optimum", title="Distance to the best map of this width", order=115, needs=shared.needs_table)
+@section("table_optimum", title="Distance to the best map of this width", order=115, needs=needs_table)
 def table_optimum(study: Study, report: Report) -> None:
     """Show the divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
-    task, gap = table_of(study.subject), study.once(shared.optimum_gap)
+    task, gap = table_of(study.subject), study.once(optimum_gap)
     report.section("Distance to the best map of this width")
     report.add_text(
         "All logits of a model of width d are a map of rank d; its best divergence depends only on the table. "

@@ -5,7 +5,7 @@ Their smallest value over all sequences then occurs when all other slots have th
 each slot has its best token). So models with one hidden neuron, and all cases in which the neurons' signs are fixed,
 are decided exactly without search. If neurons change sign, ReLUs are bounded by lines, and sequences are split until
 every part is decided or a share of the time is used up. If order does not matter, the undecided rest is counted by
-multisets (histogram_counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source:
+multisets (counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source:
 errata on Behrens et al. (2024), section C.
 """
 

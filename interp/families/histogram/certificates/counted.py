@@ -1,7 +1,7 @@
 """Count exactly how often a histogram model is right on the (sequence, position) pairs that bounds leave undecided.
 
 The answer at a position depends on its own token and on the multiset of the other tokens. At T = 32, L = 10 there are
-273,438,880 multisets per own token, so the walk over them (histogram_walk.py) is compiled and skips subtrees that a
+273,438,880 multisets per own token, so the walk over them (walk.py) is compiled and skips subtrees that a
 bound decides. Own tokens are distributed over threads; the counts do not depend on the number of threads.
 """
 

@@ -1,4 +1,4 @@
-"""Random sequences inside the compiled loop (algorithms and distributions: interp.families.histogram.theory.block_samplers)."""
+"""Random sequences inside the compiled loop (algorithms and distributions: theory/block_samplers.py)."""
 
 from __future__ import annotations
 

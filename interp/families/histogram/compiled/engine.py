@@ -1,4 +1,4 @@
-"""The compiled engine of the six histogram models, with sampler and optimizer in one loop (histogram_loop.py)."""
+"""The compiled engine of the six histogram models, with sampler and optimizer in one loop (kernel.py)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The readout of histogram models: artificial mixtures, singular values, logits, and single neurons.
 
-Supports the same models as `interp.families.histogram.measures.counting`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
+Supports the same models as `counting.py`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from interp.families.histogram.measures import counting
 from interp.families.histogram.measures import readout as counting_readout
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import Mechanism, mechanism
+from interp.families.histogram.sections import shared
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.report.aim import tokens as piece
-from interp.sections import _shared as shared
 from interp.sections.base import Study, section, unsupported
 from interp.tasks import Batch
 

@@ -8,9 +8,9 @@ import pandas as pd
 from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures import readout as counting_readout
+from interp.families.histogram.sections import shared
 from interp.report import Report
 from interp.report import figures as draw
-from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
 

@@ -1,7 +1,7 @@
 """Sets of T unit vectors in d < T dimensions with small overlaps: bounds, and algebraic frames.
 
 A frame is a (T, d) tensor of unit rows. Each construction needs another property of the overlaps (largest absolute
-value, largest against smallest, squares): see `interp.families.histogram.theory.frame_search` for the criteria and the search.
+value, largest against smallest, squares): see `frame_search.py` for the criteria and the search.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ On [lo, hi] a neuron of fixed sign is affine. A neuron that changes sign is boun
 - w < 0: the chord w hi (z - lo) / (hi - lo), the best affine bound, touching at both ends;
 - w > 0: any line w a z with 0 <= a <= 1; `flat_or_steep` takes a = 0 or 1, whichever leaves the smaller gap, and
   `parallel` takes the slope of the chord.
-The minimum of an affine function over token sequences is exact (see `interp.families.histogram.theory.ranges`), so these give sound
+The minimum of an affine function over token sequences is exact (see `ranges.py`), so these give sound
 bounds, exact where no neuron changes its sign. Bounds from above follow with -w.
 Source: errata on Behrens et al. (2024), section C; the relaxation is that of Wong & Kolter (2018) and CROWN (2018).
 """

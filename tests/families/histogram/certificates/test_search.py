@@ -10,6 +10,7 @@ import torch
 
 import interp
 from interp.certificates.budgets import Budget
+from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.search import Search
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import Tables, tables_of
@@ -53,9 +54,7 @@ def searched(tables: Tables, token: int, need: float, slack: float) -> Search:
 @pytest.mark.parametrize("kind", ["dot", "dot-softmax", "lin"])
 def test_untrained_models_agree_with_brute_force(kind) -> None:
     """On most nodes of these some sequences are right and some wrong."""
-    spec = histogram_spec(
-        kind, interp.families.histogram.Histogram(T=3, L=4), 4, 3, origin=Training(init="normal", init_std=1.0)
-    )
+    spec = histogram_spec(kind, Histogram(T=3, L=4), 4, 3, origin=Training(init="normal", init_std=1.0))
     compare(interp.TaskModel(spec, seed=0, dtype="float64"))
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from interp.families.count01.figures.answers import error_by_difference, error_frontier, logit_distributions
+from interp.report.figures_answers import error_by_difference, error_frontier, logit_distributions
 
 
 def test_boxes_hold_percentiles_per_context_head_and_token():
