@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.validation import check_batch, check_labels
+from interp.tasks.validation import OWN, check_batch, check_labels
 
 DRAWN = 16
 """Number of samples per split that must occur among the inputs."""
@@ -58,7 +58,7 @@ def check_entry(task: Task) -> None:
 
     Raises InterpError as every_input does.
     """
-    if type(task).__module__.startswith(f"{__package__}."):
+    if type(task).__module__.startswith(OWN):
         return  # this package's tests check its own tasks
     if task.n_inputs is not None and n_inputs(task) <= FEW and type(task).inputs is not Task.inputs:
         for _ in every_input(task):

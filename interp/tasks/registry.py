@@ -13,7 +13,7 @@ from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import TaskRef
 from interp.tasks.base import Task
 from interp.tasks.hashes import tensors_sha256
-from interp.tasks.validation import check_task
+from interp.tasks.validation import OWN, check_task
 
 T = TypeVar("T", bound=type[Task])
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/-]{0,99}")
@@ -47,7 +47,7 @@ def register_task(kind: T) -> T:
     # A class may replace itself (a notebook cell that runs twice), but no other class may take its name.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise InterpError(f"a task named {name!r} is already registered by {known.__module__}")
-    if not kind.__module__.startswith("interp."):  # the tests check our own tasks
+    if not kind.__module__.startswith(OWN):  # the tests check our own tasks
         check_task(kind)
     _REGISTRY[name] = kind
     return kind

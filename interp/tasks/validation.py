@@ -26,7 +26,7 @@ from interp.tasks.sets import MOST_OUTPUTS
 if TYPE_CHECKING:
     from interp.tasks.base import Task
 
-OWN = f"{__package__}."
+OWN = ("interp.tasks.", "interp.families.")
 ROWS = 3
 """Number of inputs that check_made samples."""
 RELABELED = 64
