@@ -29,9 +29,8 @@ from shared.certified_models import models as models_of
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, check, method_for
+from interp.certificates import Certificate, check, plan
 from interp.certificates.evidence import model_sha256, weights_sha256
-from interp.certificates.options import options_of
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 from interp.report import Report
@@ -129,10 +128,9 @@ def written(model: TaskModel, found: Certificate, file: Path) -> None:
     except InterpError:
         if own:
             raise
-    options = {"seconds": 2.0} if "seconds" in options_of(method_for(model)) else {}
     tensors = {key: value.detach() for key, value in model.named_parameters()}
     double = TaskModel(model.spec, model.task, tensors, seed=model.seed, dtype="float64")
-    certify_model(double, **options).evidence(file)
+    plan(double).certificate(usual={"seconds": 2.0}).evidence(file)
 
 
 def study(arguments: Arguments) -> Report:

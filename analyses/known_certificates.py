@@ -18,9 +18,8 @@ import pandas as pd
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, method_for
+from interp.certificates import Certificate
 from interp.certificates.known import FILE, key_of, to_plain
-from interp.certificates.options import options_of
 from interp.errors import UnsupportedError
 from interp.files import write_atomically
 from interp.report import Report
@@ -67,7 +66,7 @@ def names(arguments: Arguments) -> list[str]:
 
 def certified(model: TaskModel, seconds: float) -> Certificate:
     """The certificate, searched for as long as it is given where its method searches."""
-    return certify_model(model, **({"seconds": seconds} if "seconds" in options_of(method_for(model)) else {}))
+    return plan(model).certificate(usual={"seconds": seconds})
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ The content of a report comes from interp/sections.
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +20,7 @@ import torch
 from interp import zoo
 from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, method_for, method_for_subject
-from interp.certificates.base import Method
-from interp.certificates.options import check_options
+from interp.certificates import Certificate, plan
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
 from interp.explanations import Explanation, explain_subject
 from interp.files import refuse_special
@@ -126,20 +122,7 @@ def certify(
     _check_source(source)
     subject, _ = open_subject(source, task, config, tokens, outputs, padding, device, dtype)
     with threads_for(subject.model):
-        if isinstance(subject.model, TaskModel) and subject.token_ids is None:
-            return certify_model(subject.model, **options)
-        if subject.model.cfg.positional_embedding_type == "alibi":  # TransformerLens keeps the longest bias so far
-            subject = replace(subject, model=copy.deepcopy(subject.model))
-        method = certification(subject)
-        check_options(method, options)
-        return method.of_subject(subject, **options)
-
-
-def certification(subject: Subject) -> Method:
-    """Return the method that `certify` uses for a model. Raises UnsupportedError if no method applies."""
-    if isinstance(subject.model, TaskModel) and subject.token_ids is None:
-        return method_for(subject.model)
-    return method_for_subject(subject)
+        return plan(subject).certificate(**options)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:

@@ -370,19 +370,22 @@ def certify(
     given = foreign(task, config, tokens, outputs, padding)
     # Load by name first, so that a wrong name fails before the slow imports.
     source: Any = checkpoint if given else interp.load(checkpoint, dtype=dtype or None)
-    from interp._analyze import certification, open_subject
+    from interp._analyze import open_subject
+    from interp.certificates import plan
     from interp.certificates.evidence import check_path
     from interp.certificates.options import options_table, parse_options
+    from interp.threads import threads_for
 
     subject, _ = open_subject(source, **given, dtype=dtype or None)
-    method = certification(subject)
+    planned = plan(subject)
     if options:
-        typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)
-        _print(options_table(method, subject.task), format)
+        typer.echo(f"{checkpoint} is certified by: {planned.method.name}", err=True)
+        _print(options_table(planned.method, subject.task), format)
         return
     if evidence is not None:
         check_path(evidence)  # fail before the computation if the file cannot be written
-    certificate = interp.certify(subject, **parse_options(method, more or ()))
+    with threads_for(subject.model):
+        certificate = planned.certificate(**parse_options(planned.method, more or ()))
     if format is Format.table:
         typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:

@@ -8,8 +8,7 @@ import pandas as pd
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, method_for
-from interp.certificates.options import options_of
+from interp.certificates import Certificate
 from interp.constructions import registered_constructions
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import sampled_accuracy
@@ -43,8 +42,7 @@ def certified(model: TaskModel, arguments: Arguments) -> Certificate | str:
     """The certificate, or why there is none."""
     budget = {"full": 10.0, "quick": 2.0, "smoke": 0.2}[arguments.mode]
     try:
-        budgeted = "seconds" in options_of(method_for(model))
-        return certify_model(model, **({"seconds": budget} if budgeted else {}))
+        return plan(model).certificate(usual={"seconds": budget})
     except UnsupportedError as error:
         return str(error)
 

@@ -10,9 +10,10 @@ from interp.certificates import places as places
 from interp.certificates import products as products
 from interp.certificates.base import Certificate as Certificate
 from interp.certificates.base import register_method as register_method
+from interp.certificates.certify import Plan as Plan
 from interp.certificates.certify import certify_model as certify_model
 from interp.certificates.certify import method_for as method_for
-from interp.certificates.certify import method_for_subject as method_for_subject
+from interp.certificates.certify import plan as plan
 from interp.certificates.enumeration import certify_subject as certify_subject
 from interp.tasks.plugins import load_families as _load_families
 

@@ -18,7 +18,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.probes import Probes
 from interp.certificates.scope import Takes, refusal_of
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.views import view
@@ -154,17 +154,11 @@ class Method:
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {}
 
-    def of_subject(self, subject: Subject, **options: Any) -> Certificate:
-        """Certify any model with a task. Raises UnsupportedError if the method supports only task models."""
-        if self.stranger is None:
-            raise UnsupportedError(f"{self.name}: only for models built from a spec")
-        return self.stranger[1](subject, **options)
-
     def refusal(self, model: TaskModel) -> str | None:
         """Return the reason why this method does not apply to a model, or None."""
-        if self.takes is None:
-            return self.why_not(model)
-        return self.why_not(model) or premise_refusal(model) or refusal_of(model.spec, self.takes)
+        if (reason := self.other_task(model.task) or self.why_not(model)) is not None or self.takes is None:
+            return reason
+        return premise_refusal(model) or refusal_of(model.spec, self.takes)
 
 
 _METHODS: dict[str, Method] = {}

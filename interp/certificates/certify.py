@@ -1,4 +1,4 @@
-"""Choose the method for a model and make its certificate.
+"""Plan the certificate of a model, and make it.
 
 A method is chosen by the supported fields of the spec, the spec's symmetry and the task's domain, never by a task's
 name. Before a certificate is issued, the proof is compared with the model itself (see probes.py).
@@ -6,20 +6,69 @@ name. Before a certificate is issued, the proof is compared with the model itsel
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import FRESH, Certificate, Method, Source, noted, registered_methods
 from interp.certificates.converted import certify_converted, convert
+from interp.certificates.enumeration import name_of
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
-from interp.certificates.options import check_options
+from interp.certificates.options import check_options, options_of
 from interp.certificates.probes import compare
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import registered_tasks
 from interp.tasks.domain import check_entry
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is certified: the method that applies, and a function that makes the certificate from its options."""
+
+    method: Method
+    make: Callable[..., Certificate]
+
+    def certificate(self, usual: Mapping[str, Any] | None = None, **options: Any) -> Certificate:
+        """Make the certificate. usual: options of those that the method has. Raises InterpError for unknown options."""
+        known = options_of(self.method)
+        options = {name: value for name, value in (usual or {}).items() if name in known} | options
+        check_options(self.method, options)
+        return self.make(**options)
+
+
+def plan(subject: Subject | TaskModel) -> Plan:
+    """Plan the certificate of a model. Raises UnsupportedError, with the reasons, if no method applies.
+
+    A task model is certified as a fresh model of its spec and parameters. For an external model, if a spec can express
+    it, this is a proof about its config and parameters (see converted.py); otherwise a method that supports external
+    models, which it runs.
+    """
+    model = subject if isinstance(subject, TaskModel) else subject.model
+    if isinstance(model, TaskModel) and (subject is model or subject.token_ids is None):
+        fresh = frozen(model)
+        method = method_for(fresh)
+        return Plan(method, partial(_of_task_model, model, fresh, method))
+    assert isinstance(subject, Subject)
+    if model.cfg.positional_embedding_type == "alibi":  # TransformerLens keeps the longest bias so far
+        subject = replace(subject, model=copy.deepcopy(model))
+    try:
+        made = convert(subject)
+        method = method_for(made)
+        if method.takes is not None and method.stranger is None:
+            return Plan(method, partial(certify_converted, subject, made, partial(_proof, method)))
+        proof = f"{method.name} takes it as it is"
+    except InterpError as error:
+        proof = str(error)
+    reason = None
+    for method in registered_methods().values():
+        if method.stranger is not None and (reason := method.stranger[0](subject)) is None:
+            return Plan(method, partial(method.stranger[1], subject))
+    raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}; and no proof is about it: {proof}")
 
 
 def method_for(model: TaskModel) -> Method:
@@ -32,61 +81,16 @@ def method_for(model: TaskModel) -> Method:
     for method in registered_methods().values():
         if (reason := method.refusal(model)) is None:
             return method
-        if method.other_task(model.task) is None:
-            reasons.append(f"{method.name}: {reason}")
-        elif method.takes is None:
+        if method.takes is None:
             lacks.append(f"{method.name}: {reason}")
+        elif method.other_task(model.task) is None:
+            reasons.append(f"{method.name}: {reason}")
         else:
             others.append(method.name)
     said = "; ".join(reasons + lacks)
     if others:
         said += f" (methods for other kinds of tasks: {'; '.join(others)})"
     raise UnsupportedError(f"{model.spec.id} cannot be certified: {said}")
-
-
-def method_for_subject(subject: Subject) -> Method:
-    """Return the first registered method that applies to an external model with its task.
-
-    If a spec can express the model, this is a proof about its config and parameters (see converted.py); otherwise it is
-    a method that supports external models. If no method applies, it is the last one, which raises its reason when run.
-    """
-    proof = _of_converted(subject)
-    if isinstance(proof, Method):
-        return proof
-    known = [method for method in registered_methods().values() if method.stranger is not None]
-    for method in known:
-        assert method.stranger is not None
-        if method.stranger[0](subject) is None:
-            return method
-    last = known[-1]
-
-    def refused(subject: Subject, **options: Any) -> Certificate:
-        try:
-            return last.of_subject(subject, **options)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{error}; and no proof is about it: {proof}") from None
-
-    return replace(last, stranger=(lambda subject: None, refused))
-
-
-def _of_converted(subject: Subject) -> Method | str:
-    """Return the method for an external model converted to a spec, or the reason why there is none."""
-    try:
-        made = convert(subject)
-        method = method_for(made)
-    except InterpError as error:
-        return str(error)
-    if method.takes is None or method.stranger is not None:
-        return f"{method.name} takes it as it is"
-
-    def run(subject: Subject, **options: Any) -> Certificate:
-        def proof(model: TaskModel, **given: Any) -> Certificate:
-            return replace(noted(method.run(model, **given)), source=Source(model, method.name, given, write_evidence))
-
-        found: Certificate = certify_converted(subject, made, proof, **options)
-        return found
-
-    return replace(method, stranger=(lambda subject: None, run))
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:
@@ -98,11 +102,18 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     has hooks, or if the given model or its task differ from the fresh ones on these inputs; InterpError for an unknown
     option; and Mismatch if proof and model disagree.
     """
-    fresh = frozen(model)
-    method = method_for(fresh)
-    check_options(method, options)
+    return plan(model).certificate(**options)
+
+
+def _proof(method: Method, model: TaskModel, **options: Any) -> Certificate:
+    """Return a method's certificate, which knows how it was made."""
+    return replace(noted(method.run(model, **options)), source=Source(model, method.name, options, write_evidence))
+
+
+def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options: Any) -> Certificate:
+    """Certify the fresh model, and compare the given one with it."""
     check_entry(fresh.task)
-    found = replace(noted(method.run(fresh, **options)), source=Source(fresh, method.name, options, write_evidence))
+    found = _proof(method, fresh, **options)
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))

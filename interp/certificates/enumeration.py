@@ -77,17 +77,17 @@ def certify_subject(
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
     if (reason := no_domain(task) or name_taken(task) or hooks_on(model) or autocast()) is not None:
-        raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
+        raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")
     total = n_inputs(task)
     if total > most:
         raise UnsupportedError(
-            f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
+            f"{name_of(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     slip = _difference(subject, total, batch_size)
     if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
-        raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
+        raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
     found = Found(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)
@@ -109,7 +109,7 @@ def certify_subject(
     if max(found.wrong, found.close) > LISTED:
         notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
     certificate = Certificate(
-        model=_name(model),
+        model=name_of(model),
         status=status,
         accuracy=1 - found.wrong / found.answers,
         n_inputs=found.rows,
@@ -279,7 +279,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     return worst
 
 
-def _name(model: HookedTransformer) -> str:
+def name_of(model: HookedTransformer) -> str:
     if isinstance(model, TaskModel):
         return model.spec.id
     cfg = model.cfg

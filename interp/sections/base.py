@@ -33,7 +33,7 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, method_for_subject
+from interp.certificates import Certificate, plan
 from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
 from interp.measures.subject import Subject
@@ -46,6 +46,8 @@ from interp.tasks import Batch, Task
 from interp.tasks.plugins import load_families
 
 Value = TypeVar("Value")
+SHORT = {"seconds": 4.0, "most": 1 << 20}
+"""Options of certificates in a report: a shorter search than with interp.certify."""
 SAMPLED_ROWS = 1000
 """Number of inputs of a split if the task has no fixed data set."""
 
@@ -138,8 +140,8 @@ class Study:
         """The certificate, or the reason why the model has none."""
         try:
             if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
-                return known(self.model) or certify_model(self.model, **_report_options(self.model))
-            return method_for_subject(self.subject).of_subject(self.subject)
+                return known(self.model) or plan(self.subject).certificate(usual=SHORT)
+            return plan(self.subject).certificate()
         except UnsupportedError as error:
             return str(error)
 
@@ -191,14 +193,6 @@ def _data(study: Study, split: str) -> Batch:
 def _features(study: Study) -> Mapping[str, Tensor]:
     batch = study.task.example
     return study.task.features(study.data()[slice(0, 1)] if batch is None else batch)
-
-
-def _report_options(model: TaskModel) -> dict[str, Any]:
-    """Return options for certificates in a report: a shorter search than with interp.certify."""
-    from interp.certificates import method_for
-
-    known = inspect.signature(method_for(model).run).parameters
-    return {name: value for name, value in {"seconds": 4.0, "most": 1 << 20}.items() if name in known}
 
 
 # ---------------------------------------------------------------- sections

@@ -12,7 +12,8 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
-from interp.certificates.multisets import certify_multisets, labels_follow, refusal
+from interp.certificates.base import registered_methods
+from interp.certificates.multisets import certify_multisets, labels_follow
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
@@ -89,6 +90,7 @@ def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
 
 
 def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
+    refusal = registered_methods()["every multiset"].refusal
     assert "positions" in (refusal(TaskModel(spec_of(positions="learned", max_length=4))) or "")
     assert method_for(interp.build("count01/minimal")).name == "count box"
     assert "does not list its inputs up to order" in (refusal(interp.build("count01/minimal")) or "")

@@ -57,7 +57,7 @@ def other_task(task: Task) -> str | None:
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
     spec = model.spec
-    if (reason := other_task(model.task) or premise_refusal(model) or format_refusal(model)) is not None:
+    if (reason := premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     layer = spec.layers[0]
     if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
@@ -102,8 +102,6 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     and labels that are not among the most likely next tokens.
     """
     started = time.perf_counter()
-    if (reason := refusal(model)) is not None:
-        raise InterpError(f"{model.spec.id}: {reason}")
     if max_kl is not None and max_kl < 0:
         raise InterpError(f"max_kl = {max_kl} must not be negative")
     task: Any = model.task

@@ -75,8 +75,6 @@ def certify_histogram(
     Budget(0 if seconds is None else seconds, STEPS_A_SECOND)  # refuses seconds below 0
     if samples > most(2**24):
         raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
-    if reason := refusal(model):
-        raise InterpError(reason)
     tables, generator = tables_of(model), np.random.default_rng(seed)
     need, slack = _thresholds(model, tables)
     parts = [_root(tables, token, need, slack) for token in range(tables.T)]

@@ -70,8 +70,6 @@ def other_task(task: Task) -> str | None:
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
     spec = model.spec
-    if (reason := other_task(model.task)) is not None:
-        return reason
     if spec.decision != "sigmoid" or spec.readout != "scalar" or spec.readout_at not in ("[CLS]", "last"):
         return "strings are judged by the sign of one output, read at [CLS] or at the last token"
     return rounding.refusal(model)
