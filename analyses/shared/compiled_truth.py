@@ -13,7 +13,7 @@ from interp.architecture.task_model import TaskModel
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask
 
-SAME = 1e-5
+SAME = 1e-4
 """Weights that differ by less are equal: a model may have been read in float32."""
 TRIED = 12
 """Most values that are put in the place of a variable."""
@@ -85,6 +85,8 @@ def partition(task: ProgramTask, part: str, found: Program, tokens: Int[Tensor, 
     """
     (step,) = (step for step in task.program.steps if step.part == part)
     where, made = matters(task, step.name, tokens), task.program.run(tokens)[step.name]
+    if not where.any():  # it matters at several positions together, and at none alone
+        where = task.batch(tokens).attention_mask
     truth, read = labels(made[where]), labels(variable(found, part, tokens)[where])
     of_truth, to_truth = known(truth, read) >= STAYS, known(read, truth) >= STAYS
     if to_truth:

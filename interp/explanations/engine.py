@@ -118,7 +118,7 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, clock
         empty, level=level if explained or program is not None else "none", parts=parts,
         program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
         without=None if reader.without is None else reader.without.share,
-        joint=reader.running.kept(reader.edits).share, tested_on=tested(population, n),
+        joint=reader.running.kept({}).share, tested_on=tested(population, n),
     )  # fmt: skip
 
 

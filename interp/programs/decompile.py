@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations, islice
+from operator import and_
 
 import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs import maps
-from interp.programs.heads import Pattern, Queries, hardened, patterns, soft, values_by
+from interp.programs.heads import Pattern, Queries, hardened, patterns, soft, values_by, values_of_shares
 from interp.programs.language import Features, Head, Linear, Program, Step, Table, applied, codes, linear, visible
+from interp.programs.maps import Codes
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed, used
-from interp.programs.running import Kept, Running, softmax
+from interp.programs.running import Edits, Kept, Running, softmax
 from interp.tasks import Task
 
 TRIED = 8
@@ -32,6 +34,14 @@ EXACT = 1e-3
 """The same of a description that is exact up to rounding; where there is one, no looser one is tried."""
 MOST_VALUES = 64
 """Most values of a soft head that other steps may look up."""
+SELECTED = 0.01
+"""Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
+READ = 0.02
+"""Least spread of what a source adds to a head's queries, keys or values, as a share of the largest, that is read."""
+FEW = 8
+"""Most values of an MLP for which sums of weights are tried that give each of them exactly."""
+NEARLY = 0.9995
+"""Share of the positions at which such sums must give the value: limits between close sums are fitted."""
 HARD = 0.99
 ANSWER = 0.998
 """Share of the model's answers that a table of the readout must give."""
@@ -58,13 +68,13 @@ class Role:
 
 @dataclass(eq=False)
 class Decompiler:
-    """The state of reading a program: steps so far, their variables on the batch, and the parts replaced."""
+    """The state of reading a program: steps so far, their variables on the batch, and the model with the parts that are
+    described replaced."""
 
     running: Running
     check: Callable[[], None] = lambda: None
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
-    edits: dict[Part, Tensor] = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
     vectors: dict[str, Tensor] = field(default_factory=dict)
     roles: dict[Part, Role] = field(default_factory=dict)
@@ -111,16 +121,27 @@ class Decompiler:
         return own.layer == part.layer and own.head is not None and part.head is None
 
     def codes(self, mask: Tensor | None = None, part: Part | None = None) -> dict[str, tuple[Tensor, int]]:
-        """The variables that have one value at each position when a part runs: the value, and how many there are."""
+        """The variables that have one value at each position when a part runs: the value, and how many there are.
+
+        Positions at which the variable's own part does not matter are left out of account.
+        """
         found = {}
         for name, weights in self.made.items():
             if not self.before(name, part):
                 continue
-            where = self.running.mask if mask is None else mask
+            where = self.matters(name) & (self.running.mask if mask is None else mask)
             if float((weights[where].amax(-1) > HARD).double().mean()) > 0.999:
                 code = weights.argmax(-1)
                 found[name] = (code if mask is None else code[mask], weights.shape[-1])
         return found
+
+    def matters(self, name: str) -> Tensor:
+        """The positions at which a variable matters, as far as its own part is concerned."""
+        step = next((one for one in self.steps if one.name == name), None)
+        everywhere = self.running.mask
+        if step is None or step.part:
+            return self.needed.get(name if step is None else step.part, everywhere)
+        return reduce(and_, map(self.matters, step.of), everywhere)
 
     # ------------------------------------------------------------ the whole
 
@@ -130,30 +151,45 @@ class Decompiler:
         places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
         self.made["position"] = codes(places, batch.tokens.shape[1])
         matter, self.without = used(self.running, self.kinds, self.check)
-        for part in self.running.parts:
-            if part not in matter:
-                self.edits[part] = self.kinds.means(part)
-                self.roles[part] = Role(str(part), "not used")
+        unused = [part for part in self.running.parts if part not in matter]
+        self.roles |= {part: Role(str(part), "not used") for part in unused}
+        self.put({part: self.kinds.means(part) for part in unused})
         self.matter = matter
         for part in matter:
             self.check()
             (self.head if part.head is not None else self.mlp)(part)
 
+    def described(self, part: Part, found: Quantized, value: Tensor, enough: float) -> float:
+        """Replace a part by its description, and return the share of answers that stays.
+
+        Where the part does not matter, it gets its mean only if the description gives too few of the answers there.
+        """
+        share = 0.0
+        for new in (value, self.spread(found, value)):
+            if (share := self.stays(part, new)) >= enough:
+                self.put({part: new})
+                break
+        return share
+
+    def put(self, edits: Edits) -> None:
+        """Parts are replaced from here on."""
+        self.running = self.running.after(edits)
+
     def enough(self) -> float:
         """The share of answers that the next description must keep."""
-        return min(KEPT, self.running.kept(self.edits).share - (1 - KEPT) / 4)
+        return min(KEPT, self.running.kept({}).share - (1 - KEPT) / 4)
 
     def low(self, part: Part) -> Tensor:
         return metric(self.running, part, self.matter)
 
     def quantized(self, part: Part) -> Quantized:
-        found = quantize(self.running, self.kinds, part, self.edits, self.low(part))
+        found = quantize(self.running, self.kinds, part, self.low(part))
         self.needed[str(part)] = found.needed
         return found
 
     def stays(self, part: Part, value: Tensor) -> float:
         self.check()
-        return self.running.kept({**self.edits, part: value}).share
+        return self.running.kept({part: value}).share
 
     # ------------------------------------------------------------ edges
 
@@ -165,28 +201,46 @@ class Decompiler:
                 found[str(part)] = self.running.written(part)
         return {name: added for name, added in found.items() if added is not None}
 
-    def edges(self, layer: int | None) -> list[str] | None:
-        """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum."""
+    def edges(self, layer: int | None, shuffled: bool = False) -> list[str] | None:
+        """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum.
+
+        shuffled: paths matter that cannot carry the values of other positions instead, not only those that cannot carry
+        the mean.
+        """
         running = self.running
         if not running.paths:
             return None
         added = self.sources(layer)
-        change = {name: self.kinds.mean(one) - one for name, one in added.items()}
-        out_of_use = {  # the parts that are not used stay at their means
-            str(part): self.kinds.mean(one) - one
-            for part in running.parts
-            if part not in self.matter
-            for one in [running.written(part)]
-        }
+        other = self.kinds.shuffled if shuffled else self.kinds.mean
+        change = {name: other(one) - one for name, one in added.items()}
 
         def kept(out: Sequence[str]) -> Kept:
             self.check()
-            some = {**out_of_use, **{name: change[name] for name in out}}
+            some = {name: change[name] for name in out}
             if layer is None:
                 return Kept.of(running.read_out(some), running.answers)
             return running.kept({Part(layer): running.mlp_on(layer, some)})
 
         return needed(list(added), kept)
+
+    def read(self, part: Part) -> tuple[list[str] | None, ...]:
+        """The sources that a head's queries, keys and values read, by how much what they add varies."""
+        if not self.running.paths:
+            return None, None, None
+        attn = self.running.blocks[part.layer].attn
+        added = {
+            name: one[self.running.mask]
+            for name, one in self.sources(part.layer).items()
+            if name in ("token", "position") or self.before(name, part)
+        }
+        found = []
+        for weights in (attn.W_Q, attn.W_K, attn.W_V):
+            spread = {
+                name: float((one @ weights[part.head].detach().float().cpu()).std(0).norm())
+                for name, one in added.items()
+            }
+            found.append([name for name, one in spread.items() if one >= READ * max(spread.values())])
+        return tuple(found)
 
     def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
         """Whether a variable may be read where only some sources matter."""
@@ -222,13 +276,12 @@ class Decompiler:
             self.keep(part, found, "its attention and values are no table over variables found so far")
             return
         shares = applied(step, self.made, self.seen)
-        value = self.spread(found, (shares @ mean.double()).float())
-        share = self.stays(part, value)
+        share = self.described(part, found, (shares @ mean.double()).float(), enough)
         if share < enough:
             self.keep(part, found, "as a table of attention and values, it does not keep the answers")
             return
         self.steps.append(step)
-        self.made[name], self.vectors[name], self.edits[part] = shares, mean, value
+        self.made[name], self.vectors[name] = shares, mean
         self.roles[part] = Role(name, "explained", name, share)
         if name not in self.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:
             self.level(part, found, mean, enough)
@@ -258,14 +311,22 @@ class Decompiler:
             return (table + asked.counts).softmax(-1).nan_to_num(0.0)
 
         scores = graded
-        if self.stays(part, self.at(found, asked, weights(hard), v)) >= enough:
+        selects = float((weights(hard) - asked.pattern).abs().sum(-1).mean()) / 2 <= SELECTED
+        if selects and self.stays(part, self.at(found, asked, weights(hard), v)) >= enough:
             scores = hard
         received = torch.zeros(self.counts.shape).index_add_(0, asked.rows, weights(scores))
         tried = []
-        for name, (code, n) in self.codes(part=part).items():
-            mean, left = values_by(v, received, code, n, low)
-            tried.append((n, left, name, mean))
-        near = nearby([left for _, left, _, _ in tried])
+        read = self.read(part)[2]
+        known = self.codes(part=part)
+        for name, weights_ in self.made.items():
+            if not self.allowed(name, read) or not self.before(name, part) or weights_.shape[-1] > MOST_VALUES:
+                continue
+            if name in known:
+                mean, left = values_by(v, received, *known[name], low)
+            else:
+                mean, left = values_of_shares(v, received, weights_, low)
+            tried.append((weights_.shape[-1], left, name, mean))
+        near = nearby([left for _, left, _, _ in tried] or [1.0])
         for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
             if left <= near:
                 step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part))
@@ -278,13 +339,24 @@ class Decompiler:
         """The cheapest pattern by two variables that takes the place of the head's; pairs only where none does."""
         some = asked.some()
         singles = {n: c for n, c in self.codes(part=part).items() if " and " not in n}
-        fitted = list(patterns(some, singles))
+        queries, keys, _ = self.read(part)
+
+        def fits(codes: Codes) -> list[Pattern]:
+            return list(
+                patterns(
+                    some,
+                    {name: one for name, one in codes.items() if self.allowed(name, queries)},
+                    {name: one for name, one in codes.items() if self.allowed(name, keys)},
+                )
+            )
+
+        fitted = fits(singles)
         if (one := self.first(part, found, asked, v, enough, fitted)) is not None:
             return one
         near = sorted(fitted, key=lambda one: one.distance)
         self.pair([*dict.fromkeys(one.query for one in near if one.query)][:PAIRED])
         self.pair([*dict.fromkeys(one.key for one in near if one.key)][:PAIRED])
-        return self.first(part, found, asked, v, enough, list(patterns(some, self.codes(part=part))))
+        return self.first(part, found, asked, v, enough, fits(self.codes(part=part)))
 
     def first(
         self, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
@@ -344,40 +416,71 @@ class Decompiler:
         if found.size == 1:
             self.minor(part, found)
             return
-        name, target = str(part), found.code[found.needed]
-        values = tuple(f"v{i}" for i in range(found.size))
         best = None
         if found.share >= enough:
-            sources = self.edges(part.layer)
-            known = {n: c for n, c in self.codes(found.needed, part).items() if self.allowed(n, sources)}
-            fitting = list(islice(maps.tables(target, known), 200))
-            for one in sorted(fitting, key=lambda one: (one.share < 1, not self.whole(one.of, sources)))[:TRIED]:
-                step: Step = Table(name, one.of, one.entries, values, name)
-                code = applied(step, self.made, self.seen).argmax(-1)
-                if (share := self.stays(part, found.put(code))) >= enough:
-                    best = (step, share)
-                    break
-            if best is None and found.size <= MOST_VALUES:
-                features = {n: self.made[n][found.needed] for n in self.made
-                            if self.allowed(n, sources) and self.before(n, part)}  # fmt: skip
-                fit = maps.weighed(target, features, found.size, maps.DETERMINED)
-                step = Linear(name, fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), values, name)
-                code = applied(step, self.made, self.seen).argmax(-1)
-                if (share := self.stays(part, found.put(code))) >= enough:
-                    best = (step, share)
+            every, sources = self.edges(part.layer, shuffled=True), self.edges(part.layer)
+            best = (
+                self.table(part, found, every, enough, exact=True, levels=False)
+                or self.sums(part, found, every, enough, exact=True)
+                or self.table(part, found, every, enough, exact=True)
+                or self.table(part, found, sources, enough)
+                or self.sums(part, found, sources, enough)
+            )
         if best is None:
             self.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
             return
-        step, share = best
+        step, name = best, str(part)
         self.add(step)
         self.vectors[name] = found.vectors
-        self.edits[part] = found.put(self.made[name].argmax(-1))
+        share = self.described(part, found, found.vectors[self.made[name].argmax(-1)], enough)
         self.roles[part] = Role(name, "explained", name, share)
+
+    def table(
+        self, part: Part, found: Quantized, sources: Sequence[str] | None, enough: float, exact: bool = False,
+        levels: bool = True,
+    ) -> Step | None:  # fmt: skip
+        """The MLP as a table over at most three variables that reach it; levels: levels of soft heads among them."""
+        known = {
+            n: c
+            for n, c in self.codes(found.needed, part).items()
+            if self.allowed(n, sources) and (levels or not n.endswith(" level"))
+        }
+        if not known:
+            return None
+        share = 1.0 if exact else maps.DETERMINED
+        fitting = list(islice(maps.tables(found.code[found.needed], known, enough=share), 200))
+        for one in sorted(fitting, key=lambda one: (one.share < 1, not self.whole(one.of, sources)))[:TRIED]:
+            step = Table(str(part), one.of, one.entries, found.names, str(part))
+            if self.stays(part, found.put(self.code(step))) >= enough:
+                return step
+        return None
+
+    def sums(
+        self, part: Part, found: Quantized, sources: Sequence[str] | None, enough: float, exact: bool = False
+    ) -> Step | None:
+        """The MLP as the largest of a few sums of weights; exact: at each position, and of shares, not their levels."""
+        if found.size > (FEW if exact else MOST_VALUES):
+            return None
+        features = {
+            n: self.made[n][found.needed]
+            for n in self.made
+            if self.allowed(n, sources) and self.before(n, part) and not (exact and n.endswith(" level"))
+        }
+        fit = maps.weighed(found.code[found.needed], features, found.size, 1.0 if exact else maps.DETERMINED)
+        if exact and fit.share < NEARLY:
+            return None
+        weights, bias = tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist())
+        step = Linear(str(part), fit.of, weights, bias, found.names, str(part))
+        return step if self.stays(part, found.put(self.code(step))) >= enough else None
+
+    def code(self, step: Step) -> Tensor:
+        """The value that a step gives at each position."""
+        return applied(step, self.made, self.seen).argmax(-1)
 
     # ------------------------------------------------------------ what has no description
 
     def minor(self, part: Part, found: Quantized) -> None:
-        self.edits[part] = found.put()
+        self.put({part: found.put()})
         self.roles[part] = Role(str(part), "minor", kept=found.share)
 
     def keep(self, part: Part, found: Quantized, why: str) -> None:
@@ -460,7 +563,7 @@ class Decompiler:
                 return None
             weights[name] = running.subject.columns(out @ unembed)
         total = sum(self.made[name][mask] @ one for name, one in weights.items())
-        bias = (running.logits_with(self.edits).double() - total).mean(0)
+        bias = (running.logits.double() - total).mean(0)
         if kind == "sigmoid":
             weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
             bias = torch.cat([torch.zeros(1).double(), bias])

@@ -7,7 +7,7 @@ judged in the running model: the described head takes the place of the real one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.programs.language import NEVER
+from interp.programs.maps import Codes
 
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
@@ -59,16 +60,15 @@ class Queries:
         return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at])
 
 
-def patterns(asked: Queries, codes: Mapping[str, tuple[Tensor, int]]) -> Iterator[Pattern]:
-    """Fit a table of scores for each pair of variables; the empty name is a constant."""
+def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:
+    """Fit a table of scores for each pair of a query's and a key's variable; the empty name is a constant."""
     pattern = asked.pattern
     there = asked.counts > -torch.inf
     scores = torch.where(there, asked.scores, 0.0)
-    one = (torch.zeros_like(next(iter(codes.values()))[0]), 1)
-    named = {"": one, **codes}
-    for query, (query_code, n_query) in named.items():
+    one = (torch.zeros(int(asked.rows.max()) + 1, asked.scores.shape[1], dtype=torch.long), 1)
+    for query, (query_code, n_query) in {"": one, **queries}.items():
         q = query_code[asked.rows, asked.positions]
-        for key, (key_code, n_key) in named.items():
+        for key, (key_code, n_key) in {"": one, **keys}.items():
             if not key and query:
                 continue  # scores that depend on the query alone are even attention, which "" and "" say
             k = key_code[asked.rows]
@@ -137,3 +137,16 @@ def values_by(
     whole = (v.flatten(0, 1) - (v.flatten(0, 1) * w[:, None]).sum(0) / w.sum().clamp(min=1e-12)) @ low
     left = float((seen.square().sum(1) * w).sum() / (whole.square().sum(1) * w).sum().clamp(min=1e-20))
     return mean, left
+
+
+def values_of_shares(
+    v: Float[Tensor, "rows length d"], weight: Float[Tensor, "rows length"],
+    shares: Float[Tensor, "rows length values"], low: Float[Tensor, "d r"],
+) -> tuple[Float[Tensor, "values d"], float]:  # fmt: skip
+    """The same for a variable that has several values with shares at one position: a sum of vectors by the shares."""
+    w, x, y = weight.flatten().double(), shares.flatten(0, 1).double(), v.flatten(0, 1).double()
+    root = w.sqrt()[:, None]
+    mean = torch.linalg.lstsq(root * x, root * y, driver="gelsd").solution
+    whole = y - (y * w[:, None]).sum(0) / w.sum().clamp(min=1e-12)
+    left = ((y - x @ mean) @ low.double()).square().sum(1) @ w / ((whole @ low.double()).square().sum(1) @ w + 1e-20)
+    return mean.float(), float(left)

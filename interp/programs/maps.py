@@ -19,6 +19,8 @@ MOST_TABLES = 5_000
 """Largest number of tables of three variables that are tried; beyond it, the variables that say most alone are kept."""
 FITTED = 3_000
 """Largest number of points to which weights are fitted."""
+SHARP = 0.98
+"""Share from which on weights are fitted again, nearly without a penalty, if they are to give more."""
 MOST_WEIGHED = 4
 """Largest number of variables whose weights are summed."""
 
@@ -106,17 +108,19 @@ def weighed(
         if best.of and top.share < best.share + 1e-3:
             break
         best = top
+    if SHARP <= best.share < enough:
+        best = max(best, _fit(target, features, list(best.of), n_target, free=True), key=lambda one: one.share)
     return best
 
 
-def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int) -> Weights:
-    """Multinomial logistic regression, nearly without a penalty."""
+def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int, free: bool = False) -> Weights:
+    """Multinomial logistic regression, nearly without a penalty; free: with next to none."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     x = torch.cat([torch.zeros(len(target), 0), *(features[name] for name in of)], 1).double()
     some = torch.arange(len(x))
-    if len(x) > FITTED:
+    if len(x) > FITTED and not free:
         some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED]
     classes = target[some].unique()
     weights, bias = torch.zeros(x.shape[1], n_target, dtype=torch.float64), torch.full((n_target,), -1e3).double()
@@ -125,7 +129,9 @@ def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            made = LogisticRegression(C=1e4, max_iter=300).fit(x[some].numpy(), target[some].numpy())
+            made = LogisticRegression(
+                C=1e8 if free else 1e4, max_iter=5000 if free else 300, tol=1e-8 if free else 1e-4
+            ).fit(x[some].numpy(), target[some].numpy())
         coef, intercept = torch.as_tensor(made.coef_), torch.as_tensor(made.intercept_)
         if len(classes) == 2:  # scikit-learn keeps the second class alone
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.relevance import Kinds
-from interp.programs.running import Edits, Running
+from interp.programs.running import Running
 
 KEPT = 0.9975
 """Share of the model's answers that values must keep."""
+FIXED = 2e-4
+"""Largest share of the answers that may change where a part is said not to matter at positions of a kind."""
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MOST_CLUSTERED = 1500
 """Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
@@ -48,6 +50,10 @@ class Quantized:
     def size(self) -> int:
         return len(self.vectors)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"v{i}" for i in range(self.size))
+
     def put(self, code: Tensor | None = None) -> Float[Tensor, "rows length d"]:
         """The part's values with each code at its vector."""
         code = self.code if code is None else code
@@ -56,18 +62,20 @@ class Quantized:
         return new
 
 
-def quantize(running: Running, kinds: Kinds, part: Part, edits: Edits, low: Float[Tensor, "d r"]) -> Quantized:
-    """Find the values of a part, with earlier parts replaced as in `edits`; low: see `metric`."""
-    value = running.value(part)
-    base = running.kept(edits).share
+def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"]) -> Quantized:
+    """Find the values of a part; low: see `metric`."""
+    value, original = running.value(part), running.original.value(part)
+    base = running.kept({}).share
     enough = min(KEPT, base - (1 - KEPT) / 4)
+    exact = base - FIXED
     where = kinds.present
     fixed: tuple[int, ...] = ()
     for kind in where:
-        here = value[kinds.each == kind]
-        if float((here - here[:1]).abs().max()) <= 1e-3 * float(value.abs().max()):
+        here = original[kinds.each == kind]
+        if float((here - here[:1]).abs().max()) <= 1e-3 * float(original.abs().max()):
             continue  # it is one value here as it is, and may be the same as elsewhere
-        if running.kept({**edits, part: kinds.mean(value, (*fixed, kind))}).share >= enough:
+        alike = (kinds.mean(value, (*fixed, kind)), kinds.shuffled(value, (*fixed, kind)))
+        if all(running.kept({part: new}).share >= exact for new in alike):
             fixed += (kind,)
     if set(fixed) == set(where):  # the part matters for fewer answers than one value may change
         fixed = where[:-1]
@@ -84,15 +92,15 @@ def quantize(running: Running, kinds: Kinds, part: Part, edits: Edits, low: Floa
         if size > len(different):
             break
         chosen = clustered(chosen, points, different, back, tree, size)
-        share = running.kept({**edits, part: chosen.put()}).share
+        share = running.kept({part: chosen.put()}).share
         if share >= enough:
             if size < natural:
                 chosen = clustered(chosen, points, different, back, tree, natural)
-                share = running.kept({**edits, part: chosen.put()}).share
+                share = running.kept({part: chosen.put()}).share
             return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
     if len(different) <= SIZES[-1]:
         chosen = clustered(chosen, points, different, back, tree, len(different))
-    share = running.kept({**edits, part: chosen.put()}).share
+    share = running.kept({part: chosen.put()}).share
     return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
 
 

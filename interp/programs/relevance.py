@@ -1,9 +1,11 @@
 """What matters: the smallest set of parts whose mean, together with that of all others left out, keeps the answers.
 
 A part is *not used* if it can be replaced by its mean over positions of the same kind, together with all other parts
-that are not used, and the model's answers stay. Kinds are: the read position, each mark (a token such as [BOS] that
-stands at the same place in each row), and content. Means by absolute position would mix kinds where rows differ in
-length. What correlates with a part that is not used does not matter.
+that are not used, and the model's answers stay; and as well by its values at other positions of the same kind.
+
+Kinds are: the read position, each mark (a token such as [BOS] that stands at the same place in each row), and content.
+Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
+does not matter.
 """
 
 from __future__ import annotations
@@ -70,6 +72,14 @@ class Kinds:
             new[here] = value[here].mean(0)
         return new
 
+    def shuffled(self, value: Tensor, kinds: tuple[int, ...] | None = None) -> Tensor:
+        """A value with the positions of each kind (default: all) in another order."""
+        new, random = value.clone(), torch.Generator().manual_seed(0)
+        for kind in self.present if kinds is None else kinds:
+            here = self.each == kind
+            new[here] = value[here][torch.randperm(int(here.sum()), generator=random)]
+        return new
+
     def means(self, part: Part) -> Tensor:
         return self.mean(self.running.value(part))
 
@@ -104,12 +114,18 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
 
 
 def used(running: Running, kinds: Kinds, check: Callable[[], None]) -> tuple[list[Part], Kept]:
-    """Return the parts that matter, in order of running, and what stays without all others."""
+    """Return the parts that matter, in order of running, and what stays with all others at their means.
+
+    A part matters, too, if it cannot carry the values of other positions of the same kind: where a later part decides
+    by the largest of its inputs, the mean may stand for the usual value.
+    """
     means = {part: kinds.means(part) for part in running.parts}
+    others = {part: kinds.shuffled(running.value(part)) for part in running.parts}
 
     def kept(out: Sequence[Part]) -> Kept:
         check()
-        return running.kept({part: means[part] for part in out})
+        either = (running.kept({part: new[part] for part in out}) for new in (means, others))
+        return min(either, key=lambda kept: kept.both)
 
     found = needed(running.parts, kept)
-    return found, kept([part for part in running.parts if part not in found])
+    return found, running.kept({part: means[part] for part in running.parts if part not in found})

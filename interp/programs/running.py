@@ -1,13 +1,14 @@
 """The running model with parts replaced: what the decompiler asks, again and again.
 
-A run starts at the first layer that a replacement touches. A replacement in the last layer needs no attention at all:
-only the read positions are computed. So a long row costs one full pass, and then next to nothing.
+What is described stays replaced (`after`): later parts are seen as they are on what the described ones give. A run
+starts at the first layer that a further replacement touches. A replacement in the last layer needs no attention at
+all: only the read positions are computed. So a long row costs one full pass, and then next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +38,10 @@ class Running:
     reads: Reads
     counts: Float[Tensor, "rows length"] | None = None
     """How often each position's token occurs, where equal tokens of a row are held once; see `of`."""
+    replaced: Edits = field(default_factory=dict)
+    """Parts that are replaced in each run."""
+    without: Running | None = None
+    """The same without replacements."""
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Running:
@@ -60,6 +65,15 @@ class Running:
         short = Batch(tokens, lengths, batch.labels)
         return cls(subject, short, Reads(reads.rows, lengths[reads.rows] - 1, reads.classes), counts)
 
+    def after(self, edits: Edits) -> Running:
+        """The same with more parts replaced."""
+        return replace(self, replaced={**self.replaced, **edits}, without=self.original)
+
+    @property
+    def original(self) -> Running:
+        """The same without replacements."""
+        return self.without or self
+
     def _counted(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
         """The hooks that count equal tokens; after the last token of a row, there are none."""
         if self.counts is None:
@@ -67,6 +81,19 @@ class Running:
         shift = self.counts[here].log()[:, None, None, :].to(self.subject.model.cfg.device)
         hook = lambda scores, hook: (scores + shift.to(scores)).masked_fill(torch.isnan(scores), -torch.inf)  # noqa: E731
         return [(f"blocks.{layer}.attn.hook_attn_scores", hook) for layer in range(len(self.blocks))]
+
+    def _put(self, edits: Edits, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
+        """The hooks that replace parts."""
+
+        def put(part: Part) -> Any:
+            def hook(activation: Tensor, hook: Any) -> Tensor:
+                activation = activation.clone()
+                part.put(activation, edits[part][here].to(activation))
+                return activation
+
+            return hook
+
+        return [(part.hook, put(part)) for part in edits]
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -115,7 +142,8 @@ class Running:
             here = slice(start, min(n, start + size))
             inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
             rows, positions = self.reads.rows[inside] - start, self.reads.positions[inside]
-            hooks = [*((name, keep(name)) for name in names), *self._counted(here)]  # scores without counts
+            # Replaced values are kept, and scores without counts.
+            hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._counted(here)]
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
                 out = self.subject(self.batch.tokens[here])
             found.setdefault("out", []).append(out[rows, positions].cpu())
@@ -147,8 +175,8 @@ class Running:
 
     @cached_property
     def answers(self) -> Int[Tensor, "reads"]:
-        """The model's answers, as output indices."""
-        return decide(self.logits, self.subject.decision)
+        """The model's answers without replacements, as output indices."""
+        return decide(self.original.logits, self.subject.decision)
 
     # ------------------------------------------------------------ with replacements
 
@@ -158,6 +186,7 @@ class Running:
         if not edits:
             return self.logits
         first = min(part.layer for part in edits)
+        edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
         if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
             return at_reads
         size = max(1, CHUNK // (self.subject.model.cfg.n_heads * self.batch.tokens.shape[1] ** 2))
@@ -175,15 +204,7 @@ class Running:
         bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
         pad = None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
 
-        def put(part: Part) -> Any:
-            def hook(activation: Tensor, hook: Any) -> Tensor:
-                activation = activation.clone()
-                part.put(activation, edits[part][here].to(activation))
-                return activation
-
-            return hook
-
-        hooks = [*self._counted(here), *((part.hook, put(part)) for part in edits)]
+        hooks = [*self._counted(here), *self._put(edits, here)]
         with model.hooks(fwd_hooks=[*hooks]), self.subject.masked(self.batch[here]):
             for block in self.blocks[first:]:
                 stream = block(stream, attention_mask=pad)
