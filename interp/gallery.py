@@ -28,7 +28,7 @@ COLUMNS = ("model", "what is asked", "what it computes", "how", "state")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Card:
     """One row of the index. page: file name, or "" if no report could be made; `computes` is then the reason."""
 
     name: str
@@ -63,22 +63,22 @@ def gallery(out: str | Path, models: Sequence[str] | None = None, sections: Sequ
     return write_atomically(out / "index.html", _index(entries))
 
 
-def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
+def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Card:
     try:
         model = zoo.load(name)
         report = analyze(name, sections=sections)
     except InterpError as error:
-        return Entry(name, "", "", str(error), "", "none")
+        return Card(name, "", "", str(error), "", "none")
     page = f"{slug(name)}.html"
     report.save(out / page)
     state = str(report.facts.get("certificate", "none"))
     said = {about: [one.text for one in report.said if one.about == about] for about in ("what", "how", "proof")}
     computes = (said["what"] or said["proof"] or [report.subtitle])[0]
     how = said["how"][-1] if said["how"] else ""  # the last sentence is the most specific
-    return Entry(name, page, model.task.describe, computes, how, state)
+    return Card(name, page, model.task.describe, computes, how, state)
 
 
-def _index(entries: Sequence[Entry]) -> str:
+def _index(entries: Sequence[Card]) -> str:
     columns = [word for word in COLUMNS if word != "how" or any(entry.how for entry in entries)]
     pages = sum(bool(entry.page) for entry in entries)
     rows = "\n".join(_row(entry, columns) for entry in entries)
@@ -118,7 +118,7 @@ main {{ margin-top: 20px; }}
 """
 
 
-def _row(entry: Entry, columns: Sequence[str]) -> str:
+def _row(entry: Card, columns: Sequence[str]) -> str:
     name = html.escape(entry.name)
     link = f'<a href="{html.escape(entry.page)}">{name}</a>' if entry.page else name
     word, title = STATES.get(entry.state, ("measured" if entry.page else "no report", ""))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interp.errors import InterpError
-from interp.gallery import Entry, _first_sentences, _index, gallery
+from interp.gallery import Card, _first_sentences, _index, gallery
 
 
 @pytest.mark.slow
@@ -26,16 +26,16 @@ def test_pages_and_index(tmp_path: Path) -> None:
 
 
 def test_columns_that_say_something_and_states_in_words() -> None:
-    made = [Entry("a", "a.html", "asked", "computes", "", state) for state in ("certified", "undecided", "none")]
+    made = [Card("a", "a.html", "asked", "computes", "", state) for state in ("certified", "undecided", "none")]
     index = _index(made)
     assert [word for word in ("proved", "undecided", "measured") if f'">{word}</span>' in index] == [
         "proved", "undecided", "measured"
     ]  # fmt: skip
     assert ">how<" not in index
     assert ">3 models, 3 reports.<" in index
-    assert ">1 model, 0 reports.<" in _index([Entry("a", "", "", "needs table", "", "none")])
+    assert ">1 model, 0 reports.<" in _index([Card("a", "", "", "needs table", "", "none")])
     assert 'data-label="how"' not in index
-    assert 'data-label="how">by counting.<' in _index([*made, Entry("b", "b.html", "asked", "", "by counting", "none")])
+    assert 'data-label="how">by counting.<' in _index([*made, Card("b", "b.html", "asked", "", "by counting", "none")])
 
 
 def test_an_unknown_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:

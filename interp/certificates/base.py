@@ -23,6 +23,8 @@ from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.views import view
 
+Progress = Callable[[int, int], None]
+"""Called with the number of things done and the number of all."""
 Status = Literal["certified", "refuted", "undecided"]
 IN_REALS = "reals, with a rounding bound"
 FRESH = "the spec and the parameters, in a fresh model that runs interp's own forward"
@@ -30,13 +32,13 @@ AT_HAND = "the model at hand, as it was run"
 
 
 @dataclass(frozen=True)
-class Source:
+class MadeBy:
     """The origin of a certificate: the model, the method's registered name, its options, and its evidence writer."""
 
     model: TaskModel
     method: str
     options: dict[str, Any]
-    write: Callable[[Certificate, Source, str | Path], Path]
+    write: Callable[[Certificate, MadeBy, str | Path], Path]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Certificate:
     n_answers: int | None = None
     notes: tuple[str, ...] = ()
     tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
-    source: Source | None = field(default=None, repr=False, compare=False)
+    source: MadeBy | None = field(default=None, repr=False, compare=False)
     arithmetic: str = IN_REALS
     probes: tuple[Probes, ...] = field(default=(), repr=False, compare=False)
     probed: int = 0

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import FRESH, Certificate, Method, Source, noted, registered_methods
+from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.converted import certify_converted, convert
 from interp.certificates.enumeration import name_of
 from interp.certificates.evidence import write_evidence
@@ -107,7 +107,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 
 def _proof(method: Method, model: TaskModel, **options: Any) -> Certificate:
     """Return a method's certificate, which knows how it was made."""
-    return replace(noted(method.run(model, **options)), source=Source(model, method.name, options, write_evidence))
+    return replace(noted(method.run(model, **options)), source=MadeBy(model, method.name, options, write_evidence))
 
 
 def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options: Any) -> Certificate:

@@ -7,7 +7,7 @@ for the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count0
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from interp.architecture.answers import find_positions
 from interp.architecture.reduced import CountedRows, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
 from interp.certificates.probes import Probes, margins
@@ -36,7 +36,6 @@ from interp.tasks.counted import (
     undeclared,
 )
 
-Progress = Callable[[int, int], None]
 QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
 
 
@@ -124,7 +123,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     """Evaluate the model in float64 on all counts of a box."""
     tables = model.token_tables()
     shape = shape_of(model.task)
-    bounds, both = Bounds(model, shape, box), sum(shape.answers)
+    bounds, both = RoundingBounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
     wrong, wrong_between, neither, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0, 0.0, 0.0
     near: list[tuple[float, np.ndarray]] = []
@@ -164,7 +163,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     return Sweep(errors, worst, closest, rounding, close, tied, wrong_between, slip, smallest, neither)
 
 
-class Bounds:
+class RoundingBounds:
     """Rounding bounds on margins per query token: in the model's own format, and in float64."""
 
     def __init__(self, model: TaskModel, shape: CountedShape, box: CountBox) -> None:
@@ -246,7 +245,7 @@ def certify_box(
 def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
     """Yield margins at the inputs with the smallest margins and at random ones, each from its own row of counts."""
     task, shape = model.task, shape_of(model.task)
-    bounds = Bounds(model, shape, box)
+    bounds = RoundingBounds(model, shape, box)
     index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
     drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
     counts = torch.cat([torch.from_numpy(found.near), drawn])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -27,7 +27,7 @@ from interp.architecture.answers import NOT_NAMED, answered, decide, margins, wo
 from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.base import AT_HAND, Certificate, Status, noted, register_method
+from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
 from interp.certificates.frozen import hooks_on
 from interp.certificates.generated import Whole, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
@@ -48,8 +48,6 @@ MOST = 1 << 30
 
 LISTED = 100_000
 """Largest number of errors, and of close inputs, in the tables."""
-
-Progress = Callable[[int, int], None]
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -88,7 +86,7 @@ def certify_subject(
     slip = _difference(subject, total, batch_size)
     if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
         raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
-    found = Found(whole=None if task.generates is None else Whole())
+    found = RunCounts(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)
         if progress is not None:
@@ -170,7 +168,7 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
 
 
 @dataclass
-class Found:
+class RunCounts:
     """Results so far: numbers of rows, answers, errors and close answers, the first errors and close answers, the error
     after the fewest tokens, and the number of whole answers if the task generates them."""
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check
-from interp.certificates.base import Certificate, Source
+from interp.certificates.base import Certificate, MadeBy
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 
@@ -75,7 +75,7 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
+def write_evidence(certificate: Certificate, source: MadeBy, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
     The checker runs before the file is written. Raises UnsupportedError if the method has no evidence, if the checker

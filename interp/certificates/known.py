@@ -16,7 +16,7 @@ import pandas as pd
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.base import Certificate, Source
+from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
 from interp.tasks.hashes import tensors_sha256
@@ -44,7 +44,7 @@ def known(model: TaskModel) -> Certificate | None:
     found = from_plain(_all()[key])
     few = (batch[slice(0, COMPARED)] for batch in probes_of(fresh.task, ()))
     method, options = _all()[key]["made_by"]
-    source = Source(fresh, method, options, write_evidence)
+    source = MadeBy(fresh, method, options, write_evidence)
     return replace(found, source=source, on_record=True, probed=compare_with_fresh(model, fresh, few))
 
 

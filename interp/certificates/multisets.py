@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from interp.architecture.reduced import (
     reduced_outputs,
 )
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
@@ -36,7 +36,6 @@ from interp.errors import InterpError
 from interp.tasks import Batch, Task
 from interp.tasks.domain import Drawn, every_input
 
-Progress = Callable[[int, int], None]
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction", "n_out"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
@@ -69,7 +68,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 @dataclass
-class Found:
+class MultisetCounts:
     """Results so far. multisets, inputs: their numbers. wrong: inputs with a margin <= 0. tied: inputs with a margin
     within the rounding of this evaluation. close: right inputs with a margin within the model's rounding. worst: the
     smallest margin; nearest: its input."""
@@ -96,7 +95,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     started, task = time.perf_counter(), model.task
     tables = model.token_tables()
     bounds: dict[int, tuple[float, float]] = {}
-    found = Found()
+    found = MultisetCounts()
     compared, drawn = labels_follow(task), Drawn(task)
     lines: list[tuple[object, ...]] = []
     probes: list[tuple[Batch, Tensor, float, int]] = []
@@ -219,7 +218,7 @@ def _bounds(
     return max(need), max(slack)
 
 
-def _status(model: TaskModel, found: Found, need: float) -> Status:
+def _status(model: TaskModel, found: MultisetCounts, need: float) -> Status:
     """Return "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
     if found.worst > need:
         return "certified"
@@ -230,12 +229,12 @@ def _status(model: TaskModel, found: Found, need: float) -> Status:
     return "refuted" if not torch.equal(said, batch.labels) else "undecided"
 
 
-def _interval(found: Found, total: int) -> tuple[float, float]:
+def _interval(found: MultisetCounts, total: int) -> tuple[float, float]:
     """Return bounds on the accuracy if some inputs are undecided, by counting all of these as wrong, or as right."""
     return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
 
 
-def _said(task: Task, found: Found) -> str:
+def _said(task: Task, found: MultisetCounts) -> str:
     assert found.nearest is not None
     batch, out = found.nearest
     said, right = word_of(task, out, Decision()), task.answer_words[int(batch_classes(task, batch)[0])]

@@ -14,7 +14,7 @@ all answers right. A counterexample is reported only after the model itself has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,10 +27,10 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import NOT_NAMED, Decision, correct, decide, find_positions, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Certificate, Status, noted, register_method
+from interp.certificates.base import Certificate, Progress, Status, noted, register_method
 from interp.certificates.budgets import Budget
 from interp.certificates.generated import sees_its_answers
-from interp.certificates.places_count import Pattern, union
+from interp.certificates.places_count import TokenPattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, refusal, token_tables
 from interp.certificates.places_ranges import Cells, Routes
@@ -47,7 +47,6 @@ from interp.tasks.structure import compare
 from interp.threads import one_thread
 
 Array = np.ndarray
-Progress = Callable[[int, int], None]
 
 FEWEST = 1 << 20
 """Tasks with fewer inputs are certified by running each input instead."""
@@ -74,7 +73,7 @@ TAKEN_APART = "the config and the parameters; the model itself was run on the pr
 
 
 @dataclass
-class Tally:
+class ReadTally:
     """Progress of the proof at one read position.
 
     inputs: total number of inputs; right, wrong: numbers of inputs decided so far. cells: number of sets processed.
@@ -92,7 +91,7 @@ class Tally:
     error: float = 0.0
     finished: bool = False
     nearest: list[tuple[float, tuple[Routes, Cells]]] = field(default_factory=list)
-    patterns: list[Pattern] | None = field(default_factory=list)
+    patterns: list[TokenPattern] | None = field(default_factory=list)
     drawn: int = 0
     drawn_right: int = 0
 
@@ -343,7 +342,7 @@ class ReadProof:
         seen = at + 1 if proof.net.causal else self.paths.length
         self.real = token_tables(proof.net, ROUNDOFF[torch.float64], at, seen)
         self.own = token_tables(proof.net, ROUNDOFF[proof.net.dtype], at, seen)
-        self.tally = Tally(at, self.paths.n_inputs)
+        self.tally = ReadTally(at, self.paths.n_inputs)
         self._sights: dict[int, Sight] = {}
         self.order = self._places_that_matter(seen)
 
@@ -488,7 +487,7 @@ class ReadProof:
         for index in wrong.tolist():
             states = {cut: int(part[index]) for cut, part in cells.states.items() if cut}
             tokens = {place: int(part[index]) for place, part in cells.tokens.items()}
-            tally.patterns.append(Pattern(states, asked | tokens))
+            tally.patterns.append(TokenPattern(states, asked | tokens))
 
 
 @register_method(
@@ -561,7 +560,7 @@ def _conclude(
     return noted(found)
 
 
-def _accuracy(tallies: Sequence[Tally]) -> tuple[float | tuple[float, float], tuple[float, float] | None]:
+def _accuracy(tallies: Sequence[ReadTally]) -> tuple[float | tuple[float, float], tuple[float, float] | None]:
     """Return the share of right answers, or an interval and the wider one that is proved without random inputs."""
     total, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("inputs", "wrong"))
     if not any(tally.open for tally in tallies):

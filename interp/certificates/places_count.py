@@ -21,7 +21,7 @@ ENTRY = 250
 
 
 @dataclass(frozen=True)
-class Pattern:
+class TokenPattern:
     """The set of inputs with these states (by number of places read) and these tokens (by place)."""
 
     states: dict[int, int]
@@ -33,7 +33,7 @@ class Pattern:
         return max([*self.states, *(place + 1 for place in self.tokens)], default=0)
 
 
-def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int | None:
+def union(paths: Paths, patterns: Sequence[TokenPattern], most: int = STEPS) -> int | None:
     """Return the number of inputs that match at least one pattern; None if counting takes more than `most` steps."""
     states = _Conditions(patterns, "states")
     tokens = _Conditions(patterns, "tokens")
@@ -67,7 +67,7 @@ def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int |
 class _Conditions:
     """Bit masks of the patterns that a state at a cut, or a token at a place, matches."""
 
-    def __init__(self, patterns: Sequence[Pattern], name: str) -> None:
+    def __init__(self, patterns: Sequence[TokenPattern], name: str) -> None:
         self.all = (1 << len(patterns)) - 1
         self.unconditioned: dict[int, int] = defaultdict(lambda: self.all)
         self.matching: dict[tuple[int, int], int] = defaultdict(int)

@@ -99,7 +99,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Neurons:
+class NeuronLayer:
     """An MLP: act(x into + b_in) out + b_out, or with a gate (act(x gate) * (x into) + b_in) out + b_out."""
 
     activation: str
@@ -130,7 +130,7 @@ class OneLayer:
     factor: float
     write: Float[Tensor, "heads d_head d_model"]
     b_write: Float[Tensor, "d_model"]
-    neurons: Neurons | None
+    neurons: NeuronLayer | None
     read: Float[Tensor, "d_model n_out"]
     b_read: Float[Tensor, "n_out"]
     post: bool
@@ -288,7 +288,7 @@ def _factor(model: HookedTransformer, attn: Any, length: int) -> float:
     return factor
 
 
-def _neurons(model: HookedTransformer, block: Any) -> Neurons | None:
+def _neurons(model: HookedTransformer, block: Any) -> NeuronLayer | None:
     mlp = getattr(block, "mlp", None)
     if mlp is None or isinstance(mlp, nn.Identity) or not hasattr(mlp, "W_in"):
         return None
@@ -299,14 +299,14 @@ def _neurons(model: HookedTransformer, block: Any) -> Neurons | None:
     else:
         activation = model.cfg.act_fn or "relu"
     into, b_in, out, b_out = (getattr(mlp, name).detach().double() for name in ("W_in", "b_in", "W_out", "b_out"))
-    return Neurons(activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
+    return NeuronLayer(activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
 
 
 # ---------------------------------------------------------------- tables over tokens and places
 
 
 @dataclass(frozen=True)
-class TokenTables:
+class PositionTables:
     """Scores and values that one query position sees, with their rounding errors.
 
     stream: (query token, d_model), the residual stream at that position as it enters the layer. scores: (head, query
@@ -319,7 +319,7 @@ class TokenTables:
 
 
 @torch.no_grad()
-def token_tables(net: OneLayer, u: float, at: int, seen: int) -> TokenTables:
+def token_tables(net: OneLayer, u: float, at: int, seen: int) -> PositionTables:
     """Compute the tables for a query at position `at` and keys at the first `seen` positions. u: the unit roundoff."""
     numbers = Arithmetic(u)
     rows = numbers.add(
@@ -331,7 +331,7 @@ def token_tables(net: OneLayer, u: float, at: int, seen: int) -> TokenTables:
     q = _headed(net, numbers, inner[at : at + 1], net.query, 0, at)
     k = _headed(net, numbers, inner, net.key, 1, 0)
     v = _linear(numbers, inner, net.value)
-    return TokenTables(own, _scores(net, numbers, q[:, 0], k, at, seen), v)
+    return PositionTables(own, _scores(net, numbers, q[:, 0], k, at, seen), v)
 
 
 def _linear(numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor]) -> Tracked:

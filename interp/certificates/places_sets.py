@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from interp.budget import gigabytes
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
-from interp.certificates.places_model import Norm, OneLayer, TokenTables
+from interp.certificates.places_model import Norm, OneLayer, PositionTables
 from interp.certificates.places_ranges import Cells, Routes, Sums
 
 Array = np.ndarray
@@ -73,7 +73,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSums:
     """One head for one query token: it writes `middle` plus coordinates, given by `sums`, times `directions`.
 
     remainder: bound on the part of its output outside the directions. moved: how far rounding of the attention weights
@@ -97,7 +97,7 @@ class Sight:
     net: OneLayer
     routes: Routes
     token: int
-    heads: tuple[Head, ...]
+    heads: tuple[HeadSums, ...]
     stream: Float[Array, "d_model"]
     rest: Float[Array, "d_model"]
     error: Float[Array, "d_model"]
@@ -222,7 +222,7 @@ def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int
     )  # fmt: skip
 
 
-def sight(net: OneLayer, routes: Routes, at: int, token: int, real: TokenTables, own: TokenTables) -> Sight:
+def sight(net: OneLayer, routes: Routes, at: int, token: int, real: PositionTables, own: PositionTables) -> Sight:
     """Return the Sight of this token at the read position.
 
     real: the tables with the errors of float64; own: with those of the model's number format.
@@ -306,7 +306,7 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
 def _head(
     routes: Routes, order: Array, here: Array, weight: Array, slack: float, slip: float, values: Array, errors: Array,
     write: Array, usable: Array,
-) -> Head:  # fmt: skip
+) -> HeadSums:  # fmt: skip
     """Find the directions in which a head writes and the coordinates of each token's value along them."""
     (placed, off) = _placed(order, here, values @ write, errors @ np.abs(write))
     lost = gamma(write.shape[0] + 3, 2 * U64) * (np.abs(values) @ np.abs(write)).max((0, 1))
@@ -320,7 +320,7 @@ def _head(
     remainder = remainder + 64 * U64 * (np.abs(used).max(0) + np.abs(middle) + np.abs(back).max(0, initial=0))
     sums = Sums(routes, weight, np.ascontiguousarray(coordinates.transpose(2, 0, 1)), slack)
     moved = slip * (sums.ends[:, 1] - sums.ends[:, 0])
-    return Head(sums, middle, directions, remainder, np.nan_to_num(moved, nan=0.0))
+    return HeadSums(sums, middle, directions, remainder, np.nan_to_num(moved, nan=0.0))
 
 
 def _lost(

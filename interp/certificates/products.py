@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor
 from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.budgets import Budget
 from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
@@ -72,7 +72,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 @dataclass(frozen=True)
-class TokenTables:
+class PlaceTables:
     """Score and output of each token at each place, with bounds on their errors.
 
     output: the model's output if the head attends to this token only. seen: number of places that the read position
@@ -88,7 +88,7 @@ class TokenTables:
 
 
 @torch.no_grad()
-def token_tables(model: TaskModel, at: int, query: int, length: int) -> TokenTables:
+def token_tables(model: TaskModel, at: int, query: int, length: int) -> PlaceTables:
     """Return the tables of a model that is read at position `at`, where token `query` is, in rows of this length."""
     parts, layer = dict(model.named_parameters()), model.spec.layers[0]
     seen = at + 1 if model.spec.direction == "causal" else length
@@ -114,7 +114,7 @@ def token_tables(model: TaskModel, at: int, query: int, length: int) -> TokenTab
     shape = (seen, len(tokens))
     score, score_error = (part[0, 0].view(shape).numpy() for part in (scores.value, scores.error))
     output, output_error = (part.view(*shape, -1).numpy() for part in (out.value, out.error))
-    return TokenTables(score, score_error, output, output_error, seen, need)
+    return PlaceTables(score, score_error, output, output_error, seen, need)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Shares:
     high: list[Float[np.ndarray, "tokens rivals"]]
 
     @classmethod
-    def of(cls, tables: TokenTables, product: Product) -> Shares:
+    def of(cls, tables: PlaceTables, product: Product) -> Shares:
         found = cls([], [], [], [])
         places = [np.array(tokens) for tokens in product.places[: tables.seen]]
         top = max(float(tables.score[place, ids].max()) for place, ids in enumerate(places))
@@ -239,9 +239,7 @@ Near = tuple[float, float, Tensor, Product]
 
 @register_method("every product of token sets", undeclared, refusal, TAKES)
 @one_thread()
-def certify_products(
-    model: TaskModel, seconds: float | int = 60, progress: Callable[[int, int], None] | None = None
-) -> Certificate:
+def certify_products(model: TaskModel, seconds: float | int = 60, progress: Progress | None = None) -> Certificate:
     """Certify every input of a task whose inputs are products of token sets, with one answer each.
 
     Bounds are computed in float64, including rounding. The model is certified in its own number format if the smallest

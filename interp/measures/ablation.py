@@ -26,7 +26,7 @@ from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.outputs import head_outputs
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import (
     Edit,
     Hook,
@@ -55,7 +55,7 @@ Mode = Literal["zero", "mean", "pooled_mean", "resample"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ablation(Table):
+class Ablation(Tabular):
     """Accuracy and loss without each group of parts; the first row, without a part, is the unchanged model."""
 
     @property

@@ -18,7 +18,7 @@ from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category
 from interp.measures.inputs import Inputs, as_batch
 from interp.measures.outputs import check_layer
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import data
 from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionRatios(Table):
+class AttentionRatios(Tabular):
     """One row per head of a layer; columns head, layer, w01, w02, s_acc, category. tokens: the three tokens."""
 
     tokens: tuple[str, ...]

@@ -21,7 +21,7 @@ from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import not_additive, readout_map
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, post_norm
 
@@ -151,7 +151,7 @@ def number_circuits(model: Model) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SingularValues(Table):
+class SingularValues(Tabular):
     """Singular values; columns matrix, index, value (and layer, head, circuit for heads)."""
 
     @property

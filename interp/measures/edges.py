@@ -23,7 +23,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
 from interp.measures.subject import Model, Subject, norm_follows_attention
 from interp.tasks import Batch
@@ -118,7 +118,7 @@ def _names(subject: Subject, known: Sequence[Node]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Edges(Table):
+class Edges(Tabular):
     """The effect of every edge; columns sender, receiver, recovered. order: names of all nodes. pairs: their number."""
 
     order: tuple[str, ...]

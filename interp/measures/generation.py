@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Layout:
+class AnswerLayout:
     """The positions and tokens of the answers in a batch.
 
     starts: the position at which each row's first answer is read. wanted: the right output indices from there on,
@@ -46,7 +46,7 @@ def not_generated(subject: Subject, batch: Batch) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def layout(subject: Subject, batch: Batch) -> Layout | str:
+def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
     """Return the layout of a batch's answers, or the reason why they are not consecutive tokens."""
     task, name, declared = subject.task, subject.task.name, subject.task.generates
     if subject.decision.kind != "argmax":
@@ -81,7 +81,7 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
     if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
         return f"the answers of task {name} are not the next tokens"
-    return Layout(starts, wanted.long(), tokens, stop)
+    return AnswerLayout(starts, wanted.long(), tokens, stop)
 
 
 def _not_as_declared(
@@ -177,7 +177,7 @@ def generate(model: Model, batch: Batch) -> Generated:
     return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
 
 
-def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
+def _forced(subject: Subject, batch: Batch, found: AnswerLayout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
     """Return the mask of the answers that are right after the right tokens so far."""
     places = subject.read_mask(batch)
     whole = torch.zeros(places.shape, dtype=torch.bool)

@@ -22,7 +22,7 @@ from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
 from interp.measures.runs import Edit, Part, activations, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
-from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, Interchange, answered_pairs, fit_probe, pairs_of
+from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, InterchangePairs, answered_pairs, fit_probe, pairs_of
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float
     return 1 - within / (n - k) / (total / (n - 1))
 
 
-def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange) -> Callable[[slice], list[Edit]]:
+def _swap(subject: Subject, batch: Batch, head: Part, pairs: InterchangePairs) -> Callable[[slice], list[Edit]]:
     """Return a function from slices of pairs to edits that replace the head's output at bases by that at sources."""
     where = reads_of(subject, batch)
 

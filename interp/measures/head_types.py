@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.errors import InterpError, one_of
 from interp.measures.attention import attention_rows
 from interp.measures.inputs import Inputs, batch_of
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
 from interp.words import counted
@@ -37,7 +37,7 @@ KINDS = ("self", "previous_token", "first_token", "same_token", "induction")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTypes(Table):
+class HeadTypes(Tabular):
     """One row per head; columns layer, head, entropy, uniform, and the scores KINDS. inputs: their number."""
 
     inputs: int

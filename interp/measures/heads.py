@@ -21,7 +21,7 @@ from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import HeadOutputs as HeadOutputs
 from interp.measures.outputs import check_layer, read_positions
 from interp.measures.outputs import head_outputs as head_outputs
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import heads_of, numbered
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import MAX_SUBSETS, select_groups
@@ -54,7 +54,7 @@ def roc_auc(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadMetrics(Table):
+class HeadMetrics(Tabular):
     """Metrics of groups of heads; columns heads, size, s_acc, l_acc, roc_auc, relative_gap, layer."""
 
     @property

@@ -22,7 +22,7 @@ from interp.measures.attention_ratios import attended
 from interp.measures.circuits import circuit_tables
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import check_layer, decompose
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
@@ -119,7 +119,7 @@ SWEEP = tuple(10 ** (exponent / 2) for exponent in range(-6, 7))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reweighting(Table):
+class Reweighting(Tabular):
     """s-acc of every head by attention ratio; columns head, layer, w01, w02, s_acc, accuracy. tokens: the three."""
 
     tokens: tuple[str, ...]

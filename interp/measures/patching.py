@@ -20,7 +20,7 @@ from interp.errors import InterpError, one_of
 from interp.measures.ablation import aligned
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import (
     Edit,
     Part,
@@ -45,7 +45,7 @@ MAX_POSITIONS = 40  # largest length for which positions are patched one by one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Patched(Table):
+class Patched(Tabular):
     """Effects of activation patching at every site.
 
     clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.

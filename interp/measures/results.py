@@ -51,7 +51,7 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table(Result):
+class Tabular(Result):
     """A result that is one table."""
 
     table: pd.DataFrame

@@ -28,7 +28,7 @@ from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads
-from interp.measures.results import Table
+from interp.measures.results import Tabular
 from interp.measures.runs import Edit, activations, forward, hooks_of, pieces, reads_of, stream_hook, stream_name
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -63,7 +63,7 @@ def sites(subject: Subject, batch: Batch) -> list[Site]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Probes(Table):
+class VariableProbes(Tabular):
     """Probe and interchange accuracy, one row per feature and site; see `probe`. n_layers: of the model."""
 
     n_layers: int
@@ -99,7 +99,7 @@ class Probes(Table):
 @torch.no_grad()
 def probe(
     model: Model, feature: str | Sequence[str] | None = None, inputs: Inputs | None = None, seed: int = 0
-) -> Probes:
+) -> VariableProbes:
     """Measure, at each layer and position, whether a feature can be read linearly, and whether the model uses it.
 
     feature: one or several features that the task declares (default: all). inputs: at least 40 (default: at most 1,000
@@ -166,7 +166,7 @@ def probe(
                     row[column] = _interchanged(subject, batch, streams, site, pairs, part)
                 row["pairs"] = len(pairs.base)
             rows.append(row)
-    return Probes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
+    return VariableProbes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
 
 
 def _most(value: Tensor) -> float:
@@ -192,7 +192,7 @@ def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_mod
 # ---------------------------------------------------------------- probes
 
 
-class Probe(NamedTuple):
+class LinearProbe(NamedTuple):
     """A linear probe. accuracy: cross-fitted. fitted: on its own inputs. projection: onto the part that it reads."""
 
     accuracy: float
@@ -202,7 +202,7 @@ class Probe(NamedTuple):
 
 def fit_probe(
     x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"], seed: int = 0
-) -> Probe:
+) -> LinearProbe:
     """Fit a linear probe of a discrete variable: multinomial logistic regression on whitened vectors.
 
     inputs: the input of each read; all reads of an input are in the same of the FOLDS, which have similar shares of
@@ -225,7 +225,7 @@ def fit_probe(
     directions = torch.from_numpy(u[:, s > 1e-8 * max(float(s.max(initial=0.0)), 1e-300)])
     spread = torch.from_numpy(centered.T @ (centered @ directions.numpy()))
     projection = spread @ torch.linalg.pinv(directions.T @ spread, hermitian=True) @ directions.T
-    return Probe(float((said == right).mean()), float((tell(white) == right).mean()), projection)
+    return LinearProbe(float((said == right).mean()), float((tell(white) == right).mean()), projection)
 
 
 def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndarray]:
@@ -261,7 +261,7 @@ def _fit(
 # ---------------------------------------------------------------- interchange interventions
 
 
-class Interchange(NamedTuple):
+class InterchangePairs(NamedTuple):
     """The reads of bases and sources (indices into the batch's reads), and the expected answers."""
 
     base: Int[Tensor, "pairs"]
@@ -271,7 +271,7 @@ class Interchange(NamedTuple):
 
 def pairs_of(
     subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
-) -> Interchange | str:
+) -> InterchangePairs | str:
     """Pair one read of each row with another row's, such that interchanging the variable must change the answer."""
     where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
@@ -296,7 +296,7 @@ def pairs_of(
     if len(found) < 8:
         return f"Too few inputs with another {name} and the same {', '.join(kept) or 'rest'} require another answer"
     base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:most]]) for i in range(3))
-    return Interchange(base_, source, wanted_)
+    return InterchangePairs(base_, source, wanted_)
 
 
 def others_that_decide(name: str, values: dict[str, Tensor], classes: Tensor) -> tuple[str, ...] | None:
@@ -319,7 +319,12 @@ def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tens
 
 
 def _interchanged(
-    subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: Interchange, projection: Tensor | None
+    subject: Subject,
+    batch: Batch,
+    streams: list[Tensor],
+    site: Site,
+    pairs: InterchangePairs,
+    projection: Tensor | None,
 ) -> float:
     """Return the share of pairs whose answer becomes the expected one if the site's vector (or its part) is changed."""
     where, name, stream = reads_of(subject, batch), stream_hook(subject, site.layer), streams[site.layer]
@@ -347,7 +352,7 @@ def _answered(
 
 
 def answered_pairs(
-    subject: Subject, batch: Batch, pairs: Interchange, edits: Callable[[slice], Sequence[Edit]]
+    subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[Edit]]
 ) -> Bool[Tensor, "pairs"]:
     """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
     where, found = reads_of(subject, batch), []

@@ -55,7 +55,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Code:
+class Listing:
     """Source code, shown verbatim."""
 
     text: str
@@ -111,7 +111,7 @@ class Drawing:
     caption: str
 
 
-Item = Heading | Text | Code | Drawing | Verdict | Metadata | FigureItem | TableItem | LiveItem
+Item = Heading | Text | Listing | Drawing | Verdict | Metadata | FigureItem | TableItem | LiveItem
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from interp.report.items import (
     MOST_ROWS,
     About,
     Block,
-    Code,
     Drawing,
     FigureItem,
     Heading,
     Item,
+    Listing,
     LiveItem,
     Metadata,
     Page,
@@ -140,7 +140,7 @@ class Report:
 
     def add_code(self, text: str) -> None:
         """Add source code, with its spaces and line breaks."""
-        self.items.append(Code(str(text)))
+        self.items.append(Listing(str(text)))
 
     def add_drawing(self, svg: str, caption: str) -> None:
         """Add an SVG picture made by interp, with its text escaped. "" adds nothing."""

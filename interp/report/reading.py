@@ -22,7 +22,7 @@ ALIKE = 1e-6
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnValue:
     """The value and the place of one bar, cell, box or dot."""
 
     value: float
@@ -83,7 +83,7 @@ def values_of(values: Any) -> Any:
     return array.reshape([int(size) for size in str(values.get("shape", len(array))).split(",")])
 
 
-def _alike(marks: list[Drawn]) -> bool:
+def _alike(marks: list[DrawnValue]) -> bool:
     values = np.array([mark.value for mark in marks])
     return bool(np.ptp(values) <= ALIKE * np.abs(values).max())
 
@@ -97,13 +97,13 @@ def _traces(figure: go.Figure) -> list[Any]:
     return [trace for trace in figure.data if trace.hoverinfo != "skip"]
 
 
-def _marks(trace: Any) -> Iterator[Drawn]:
+def _marks(trace: Any) -> Iterator[DrawnValue]:
     """Return the finite values of a trace."""
     name = f"{trace.name}, " if trace.name else ""
     if trace.type == "heatmap":
         values, rows, columns = np.asarray(values_of(trace.z), dtype=float), tuple(trace.y), tuple(trace.x)
         for row, column in zip(*np.nonzero(np.isfinite(values))):
-            yield Drawn(float(values[row, column]), html.unescape(f"{name}{rows[row]}, {columns[column]}"))
+            yield DrawnValue(float(values[row, column]), html.unescape(f"{name}{rows[row]}, {columns[column]}"))
         return
     heights = values_of(trace.median if trace.type == "box" else trace.y)
     if heights is None:
@@ -113,7 +113,7 @@ def _marks(trace: Any) -> Iterator[Drawn]:
         if height is not None and np.isfinite(float(height)):
             where = _place(place)  # avoid repeating "head" in "head 0.1"
             said = where if trace.name and where.startswith(f"{trace.name} ") else f"{name}{where}"
-            yield Drawn(float(height), html.unescape(said))
+            yield DrawnValue(float(height), html.unescape(said))
 
 
 def _place(value: Any) -> str:

@@ -25,11 +25,11 @@ from interp.report.glossary import annotated, notes
 from interp.report.items import (
     BLOCKS,
     MOST_ROWS,
-    Code,
     Drawing,
     FigureItem,
     Heading,
     Item,
+    Listing,
     LiveItem,
     Metadata,
     Page,
@@ -208,7 +208,7 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             raise InterpError(f"a heading {title!r} in the middle of a section")
         case Text(text):
             return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}
-        case Code(text):
+        case Listing(text):
             return {"kind": "code", "text": text}
         case Drawing(svg, caption):
             return {"kind": "drawing", "svg": Markup(svg), "caption": annotated(caption, told)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from interp.measures.subject import Subject
-from interp.measures.variables import Probes, probe
+from interp.measures.variables import VariableProbes, probe
 from interp.populations import Population
 from interp.report import Report
 from interp.sections.base import Study, section
@@ -26,7 +26,7 @@ def population(study: Study) -> Population:
     return study.population("variables", _every, most=1_000)
 
 
-def _every(subject: Subject, batch: Batch) -> Probes:
+def _every(subject: Subject, batch: Batch) -> VariableProbes:
     return probe(subject, inputs=batch)
 
 
@@ -34,7 +34,7 @@ def _every(subject: Subject, batch: Batch) -> Probes:
 def make(study: Study, report: Report) -> None:
     """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
-    found: Probes = study.on_population("variables", inputs)
+    found: VariableProbes = study.on_population("variables", inputs)
     table = found.to_frame()
     if table.empty:
         report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")

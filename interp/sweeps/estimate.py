@@ -9,7 +9,7 @@ from pathlib import Path
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.sweeps.grid import Grid, read_grid
-from interp.sweeps.jobs import Job, Probe, jobs_of, probe_job
+from interp.sweeps.jobs import Cost, Job, jobs_of, probe_job
 from interp.sweeps.pool import Died, LocalPool
 from interp.sweeps.progress import duration
 from interp.sweeps.sweep import folder_of, written_by
@@ -84,7 +84,7 @@ def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[floa
     return float((a + b * np.array(jobs)).sum())
 
 
-def _probe(job: Job) -> Probe | str:
+def _probe(job: Job) -> Cost | str:
     try:
         return probe_job(job)
     except Exception as error:

@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Cost:
     """Measured cost of a job: seconds per epoch, and the peak memory of its process, in bytes."""
 
     seconds: float
@@ -190,7 +190,7 @@ def _versions() -> dict[str, str]:
 # ---------------------------------------------------------------- measuring before the start
 
 
-def probe_job(job: Job, patience: float = 0.3) -> Probe:
+def probe_job(job: Job, patience: float = 0.3) -> Cost:
     """Time the job's epochs, after a first one that loads everything."""
     train_parameters, spec = _trainer(job), ModelSpec.from_dict(job.spec)
     # Time three epochs, or as many as fit into `patience` seconds. This needs a recipe of at least two epochs.
@@ -207,7 +207,7 @@ def probe_job(job: Job, patience: float = 0.3) -> Probe:
     longer = spec.replace(origin=spec.training.model_copy(update={"epochs": max(2, spec.training.epochs)}))
     with suppress(Enough):
         train_parameters(longer, job.seeds, engine=_engine_of(job, spec), device=job.device, progress=note)
-    return Probe((ends[-1] - ends[0]) / (len(ends) - 1), peak_memory())
+    return Cost((ends[-1] - ends[0]) / (len(ends) - 1), peak_memory())
 
 
 def peak_memory() -> int:

@@ -15,7 +15,7 @@ from small_adders import adder
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Source
+from interp.certificates.base import MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
@@ -144,7 +144,7 @@ def proved(tmp_path_factory) -> dict:
     found = certify_places(Subject.of(model))
     assert found.status == "certified"
     path = write_evidence(
-        found, Source(model, METHOD, {}, write_evidence), tmp_path_factory.mktemp("places") / "proof.json.gz"
+        found, MadeBy(model, METHOD, {}, write_evidence), tmp_path_factory.mktemp("places") / "proof.json.gz"
     )
     return json.loads(gzip.decompress(path.read_bytes()))
 
@@ -159,7 +159,7 @@ def test_the_evidence_of_the_construction_holds(tmp_path: Path) -> None:
     """It has no norm and no rotation, so that other kinds of claims can read it, too."""
     model = interp.build("algorithmic/addition-exact", digits=2)
     path = write_evidence(
-        certify_places(Subject.of(model)), Source(model, METHOD, {}, write_evidence), tmp_path / "proof.json.gz"
+        certify_places(Subject.of(model)), MadeBy(model, METHOD, {}, write_evidence), tmp_path / "proof.json.gz"
     )
     _, said, rounding = check.check(json.loads(gzip.decompress(path.read_bytes())))
     assert "right on all 10,000 pairs of numbers of 2 digits in base 10" in said

@@ -20,7 +20,7 @@ from majority import Majority
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check
-from interp.certificates.base import Certificate, Source
+from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
 from interp.certificates.evidence_inputs import work
@@ -242,7 +242,7 @@ def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
     path = tmp_path / "proof.json"
     given = Certificate(
         model.spec.id, "refuted", 1 - 85 / 64**4, 64**4, -14.0, "0 0 0 0 =", "every multiset", "all", 0.0,
-        rounding=1e-7, n_errors=85, source=Source(model, "every multiset", {}, write_evidence),
+        rounding=1e-7, n_errors=85, source=MadeBy(model, "every multiset", {}, write_evidence),
     )  # fmt: skip
     numbers = torch.cartesian_prod(*[torch.arange(6)] * 4)
     wrong = model.predict(model.task.of_numbers(numbers).tokens) != numbers.amax(1)
@@ -347,7 +347,7 @@ def test_a_task_of_a_users_own(tmp_path, task):
 def test_too_many_inputs_and_none_known_to_be_wrong_are_refused(tmp_path):
     model = interp.load("models/algorithmic/brackets/seed-0.safetensors")
     given = Certificate(model.spec.id, "certified", 1.0, 131070, 1.0, None, "every input, as run", "all", 0.0,
-                        source=Source(model, "every input, as run", {}, write_evidence))  # fmt: skip
+                        source=MadeBy(model, "every input, as run", {}, write_evidence))  # fmt: skip
     with pytest.raises(UnsupportedError, match="too many for the checker"):
         given.evidence(tmp_path / "proof.json")
 

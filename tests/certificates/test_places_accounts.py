@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from interp.certificates import places
-from interp.certificates.places import Proof, ReadProof, Sets, Tally, _margin, _wrong_inputs
-from interp.certificates.places_count import Pattern
+from interp.certificates.places import Proof, ReadProof, ReadTally, Sets, _margin, _wrong_inputs
+from interp.certificates.places_count import TokenPattern
 from interp.families.algorithmic import Addition
 from interp.tasks.automata import declared
 
 (PATHS,) = declared(Addition(base=3, digits=2))  # 81 inputs
 
 
-def read_of(tally: Tally, steps: list[tuple[float, int]] | None = None) -> ReadProof:
+def read_of(tally: ReadTally, steps: list[tuple[float, int]] | None = None) -> ReadProof:
     return Mock(spec=ReadProof, tally=tally, explore=lambda: iter(steps or []))
 
 
 def test_what_is_open_has_no_margin() -> None:
-    done = Tally(0, 81, right=80, wrong=1, worst=-0.5)
+    done = ReadTally(0, 81, right=80, wrong=1, worst=-0.5)
     assert (done.open, done.margin) == (0, -0.5)
-    part = Tally(0, 81, right=70, wrong=1, worst=0.5)
+    part = ReadTally(0, 81, right=70, wrong=1, worst=0.5)
     assert (part.open, part.margin) == (10, -np.inf)
     part.finished = True  # all sets were looked at, and some are too near to tell
     assert part.margin == 0.5
@@ -39,7 +39,7 @@ def test_what_is_open_has_no_margin() -> None:
     ],
 )
 def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken: int) -> None:
-    budget, tally = Sets(0.01), Tally(0, 10**6)
+    budget, tally = Sets(0.01), ReadTally(0, 10**6)
     assert budget.steps == 0.01 * places.OPERATIONS_A_SECOND
     budget.steps, budget.to_count = 1000, 50
     seen = []
@@ -51,22 +51,24 @@ def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken:
     assert budget.steps == (50 - 100 if wrong_after else 1000 - 100 * taken)
 
 
-def proof_of(*tallies: Tally) -> Proof:
+def proof_of(*tallies: ReadTally) -> Proof:
     return Mock(spec=Proof, paths=PATHS, reads=[read_of(tally) for tally in tallies])
 
 
 def test_inputs_with_a_wrong_answer_lie_between() -> None:
     """One read: its own numbers. Several: the sets that are known to be wrong, united, and what is open."""
-    assert _wrong_inputs([proof_of(Tally(0, 81, right=71, wrong=4))]) == (4, 10)
-    first = Tally(0, 81, right=54, wrong=27, patterns=[Pattern({}, {2: 1})])
-    same, other = (Tally(1, 81, right=54, wrong=27, patterns=[Pattern({}, tokens)]) for tokens in ({2: 1}, {5: 1}))
+    assert _wrong_inputs([proof_of(ReadTally(0, 81, right=71, wrong=4))]) == (4, 10)
+    first = ReadTally(0, 81, right=54, wrong=27, patterns=[TokenPattern({}, {2: 1})])
+    same, other = (
+        ReadTally(1, 81, right=54, wrong=27, patterns=[TokenPattern({}, tokens)]) for tokens in ({2: 1}, {5: 1})
+    )
     assert _wrong_inputs([proof_of(first, same)]) == (27, 27)
     apart = _wrong_inputs([proof_of(first, other)])
     assert apart == (45, 45)  # 27 + 27 - 9
-    unknown = Tally(1, 81, right=50, wrong=30, patterns=None)
+    unknown = ReadTally(1, 81, right=50, wrong=30, patterns=None)
     assert _wrong_inputs([proof_of(first, unknown)]) == (30, 58)  # the larger number; both together and one open
-    assert _wrong_inputs([proof_of(Tally(0, 81, right=1, wrong=60, patterns=None), unknown)]) == (60, 81)
-    assert _wrong_inputs([proof_of(first, same), proof_of(Tally(0, 81, right=71, wrong=4))]) == (31, 37)
+    assert _wrong_inputs([proof_of(ReadTally(0, 81, right=1, wrong=60, patterns=None), unknown)]) == (60, 81)
+    assert _wrong_inputs([proof_of(first, same), proof_of(ReadTally(0, 81, right=71, wrong=4))]) == (31, 37)
 
 
 def test_a_margin_is_the_right_output_less_the_best_other_one() -> None:

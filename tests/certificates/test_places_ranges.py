@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from interp.certificates.places_count import Pattern, union
+from interp.certificates.places_count import TokenPattern, union
 from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing, total_inputs
 from interp.families.algorithmic import Addition
 from interp.families.languages import Brackets
@@ -82,7 +82,7 @@ def test_a_token_that_hardly_counts_gives_no_bound_but_the_range() -> None:
     assert (high == 1).all()
 
 
-def by_hand(paths: Paths, patterns: list[Pattern]) -> int:
+def by_hand(paths: Paths, patterns: list[TokenPattern]) -> int:
     """Inputs in any pattern, one by one."""
     rows = torch.cat(list(paths.every()))
     states, held = paths.walk(rows), np.zeros(len(rows), dtype=bool)
@@ -104,12 +104,12 @@ def test_inputs_in_any_of_some_sets_are_counted_once() -> None:
             for _ in range(int(rng.integers(1, 12))):
                 cuts = rng.integers(0, paths.length + 1, size=int(rng.integers(0, 3)))
                 places = rng.integers(0, paths.length, size=int(rng.integers(0, 4)))
-                patterns.append(Pattern({int(cut): int(rng.integers(len(paths.completions[cut]))) for cut in cuts},
+                patterns.append(TokenPattern({int(cut): int(rng.integers(len(paths.completions[cut]))) for cut in cuts},
                                         {int(place): int(rng.integers(3)) for place in places}))  # fmt: skip
             assert union(paths, patterns) == by_hand(paths, patterns)
     assert union(PATHS, []) == 0
-    assert union(PATHS, [Pattern({}, {})]) == PATHS.n_inputs == 81
-    assert union(PATHS, [Pattern({}, {7: 1})], most=3) is None
+    assert union(PATHS, [TokenPattern({}, {})]) == PATHS.n_inputs == 81
+    assert union(PATHS, [TokenPattern({}, {7: 1})], most=3) is None
 
 
 def test_the_zero_of_a_chord_lies_below_the_true_one() -> None:

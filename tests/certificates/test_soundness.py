@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.certificates import count_boxes
-from interp.certificates.count_boxes import Bounds, Sweep, sweep
+from interp.certificates.count_boxes import RoundingBounds, Sweep, sweep
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.memorization import lookup
@@ -43,9 +43,9 @@ def test_near_ties_widen_the_interval_on_both_sides() -> None:
 def test_bounds_are_for_the_longest_sentence_of_the_box() -> None:
     model = interp.load("count01/paper")
     shape = count_boxes.shape_of(model.task)
-    bounds = Bounds(model, shape, CountBox((1, 30), (2, 50), (0, 20)))
+    bounds = RoundingBounds(model, shape, CountBox((1, 30), (2, 50), (0, 20)))
     assert bounds.n >= 30 + 50 + 20 + 2  # all digits, [BOS] and '='
-    long, short = bounds[EQUALS], Bounds(model, shape, CountBox((1, 50), (0, 0), (0, 0)))[EQUALS]
+    long, short = bounds[EQUALS], RoundingBounds(model, shape, CountBox((1, 50), (0, 0), (0, 0)))[EQUALS]
     assert long[0] > short[0]
     assert long[1] > short[1]
 

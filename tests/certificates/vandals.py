@@ -71,11 +71,11 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
 
 def by_places(model: Any) -> Any:
     """The certificate of an adder by places and states."""
-    from interp.certificates.base import Source, registered_methods
+    from interp.certificates.base import MadeBy, registered_methods
     from interp.certificates.evidence import write_evidence
 
     method = registered_methods()["every path of an automaton, by places and states"]
-    return replace(method.run(model), source=Source(model, method.name, {}, write_evidence))
+    return replace(method.run(model), source=MadeBy(model, method.name, {}, write_evidence))
 
 
 def small_box() -> Any:

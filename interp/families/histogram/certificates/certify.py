@@ -12,7 +12,6 @@ errata on Behrens et al. (2024), section C.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from math import comb
 
 import numpy as np
@@ -22,14 +21,14 @@ import torch
 from interp.architecture.task_model import TaskModel
 from interp.budget import check_size, most
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.budgets import Budget
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
 from interp.families.histogram.certificates.counted import count_rest, why_not
 from interp.families.histogram.certificates.rounding import rounding_bound
 from interp.families.histogram.certificates.sampling import Counterexample, check, sampled_share, suspects
-from interp.families.histogram.certificates.search import Ledger, Part, Search, join
+from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, tables_of
 from interp.families.histogram.occurrences import declared, undeclared
@@ -55,7 +54,7 @@ def certify_histogram(
     seconds: float | int | None = None,
     samples: int = 20_000,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Certify every position's count on all T^L sequences, in exact arithmetic and in the model's own format.
 
@@ -120,13 +119,13 @@ def _highest(tables: Tables) -> np.ndarray:
     return np.array(ranges.hi.numpy())
 
 
-def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Part:
+def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> OwnToken:
     space = space_of(tables, token)
     if space is None:
         ledger = Ledger.of(tables.L)
         ledger.total[:] = class_sizes(tables)
-        return Part(token, None, ledger, None, {})
-    return Part.of(token, Search(tables, space, need[token], slack[token]))
+        return OwnToken(token, None, ledger, None, {})
+    return OwnToken.of(token, Search(tables, space, need[token], slack[token]))
 
 
 def class_sizes(tables: Tables) -> np.ndarray:
@@ -135,7 +134,7 @@ def class_sizes(tables: Tables) -> np.ndarray:
     return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
 
-def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], None] | None) -> None:
+def _split(parts: list[OwnToken], budget: Budget, progress: Progress | None) -> None:
     """Run branch and bound for each own token and count, largest counts first: these have the fewest sequences.
 
     In each round, they get equal shares of the remaining steps, so that unused steps go to the others.
@@ -160,19 +159,23 @@ def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], Non
                 progress(number + 1, len(jobs))
 
 
-def _is_right(parts: list[Part]) -> bool:
+def _is_right(parts: list[OwnToken]) -> bool:
     """Return whether every sequence is right by more than rounding."""
     return not _has_faults(parts) and not any(part.is_open for part in parts)
 
 
-def _has_faults(parts: list[Part]) -> bool:
+def _has_faults(parts: list[OwnToken]) -> bool:
     """Return whether any sequence is known to be wrong, or has a margin within rounding."""
     books = [part.ledger for part in parts]
     return any(book.wrong.any() or book.close.any() or book.tied.any() for book in books)
 
 
 def _refute(
-    model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
+    model: TaskModel,
+    tables: Tables,
+    parts: list[OwnToken],
+    slack: np.ndarray,
+    tried: list[tuple[float, list[int], int]],
 ) -> Counterexample | None:
     """Return the suspect with the smallest margin that the model gets wrong, or None.
 
@@ -186,7 +189,7 @@ def _refute(
 
 
 def _conclude(
-    model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
+    model: TaskModel, tables: Tables, parts: list[OwnToken], found: Counterexample | None, least: float, samples: int,
     generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray, budget: Budget,
     counted: str | None,
 ) -> Certificate:  # fmt: skip
@@ -231,7 +234,7 @@ def _conclude(
     )
 
 
-def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
+def _probes(model: TaskModel, tables: Tables, parts: list[OwnToken], need: np.ndarray, slack: np.ndarray) -> Probes:
     """Return suspects of the search, sequences of few different tokens and random ones, with their margins."""
     shape, generator = declared(model.task), np.random.default_rng(0)
     rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
@@ -255,7 +258,7 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
     return Probes(batch, found[0], found[1], found[2], found[3])
 
 
-def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
+def _classes(tables: Tables, parts: list[OwnToken]) -> pd.DataFrame:
     """Return one row per own token and possible count."""
     rows = []
     for part in parts:
@@ -290,7 +293,9 @@ def _narrowed(
     return max(low, known + share * found_low), min(high, known + perhaps + share * found_high)
 
 
-def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Status, budget: Budget) -> tuple[str, ...]:
+def _notes(
+    model: TaskModel, parts: list[OwnToken], frame: pd.DataFrame, status: Status, budget: Budget
+) -> tuple[str, ...]:
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     notes = []
     if status == "certified" and not all(part.ledger.exact for part in parts):

@@ -18,7 +18,7 @@ from math import comb
 import numpy as np
 
 from interp.budget import gigabytes
-from interp.families.histogram.certificates.search import Part
+from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around
 from interp.threads import cores
@@ -83,7 +83,7 @@ class Progress:
 
 
 def count_rest(
-    tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray, seconds: float,
+    tables: Tables, parts: list[OwnToken], need: np.ndarray, slack: np.ndarray, seconds: float,
     progress: Callable[[int, int], None] | None = None, threads: int | None = None,
 ) -> str | None:  # fmt: skip
     """Decide the undecided parts by walking all their multisets for at most `seconds`; return a note on the result.
@@ -102,7 +102,7 @@ def count_rest(
     state = Progress(sum(sizes[n] for _, counts in jobs for n in counts), started + seconds, progress)
     again, close = [], []
 
-    def work(job: tuple[Part, list[int]]) -> None:
+    def work(job: tuple[OwnToken, list[int]]) -> None:
         part, counts = job
         if not state.go_on():
             return
@@ -145,7 +145,7 @@ def _compile(walk: Walk) -> None:
     walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 
 
-def _open_counts(part: Part, slack: np.ndarray) -> list[int]:
+def _open_counts(part: OwnToken, slack: np.ndarray) -> list[int]:
     """Return the undecided counts of one own token, largest first, because they leave the fewest multisets."""
     if part.search is None:
         return []

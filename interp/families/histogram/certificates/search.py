@@ -9,7 +9,7 @@ import numpy as np
 from interp.certificates.budgets import Budget
 from interp.families.histogram.certificates.spaces import Nodes, Space
 from interp.families.histogram.certificates.tables import Tables
-from interp.families.histogram.certificates.walk import Found
+from interp.families.histogram.certificates.walk import WalkCounts
 from interp.families.histogram.theory.relu_bounds import interval_below
 
 CHUNK = 256
@@ -192,7 +192,7 @@ class Search:
 
 
 @dataclass
-class Part:
+class OwnToken:
     """State of one own token: its search (None if its softmax weight underflows), its ledger, and undecided nodes.
 
     rivals: per count, the answers that the root's bound does not exclude.
@@ -205,7 +205,7 @@ class Part:
     rivals: dict[int, np.ndarray]
 
     @classmethod
-    def of(cls, token: int, search: Search) -> Part:
+    def of(cls, token: int, search: Search) -> OwnToken:
         """Start the search and bound the roots."""
         left = search.start()
         rivals: dict[int, np.ndarray] = {}
@@ -228,7 +228,7 @@ class Part:
     def is_open(self) -> bool:
         return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
 
-    def decide(self, count: int, found: Found, need: np.ndarray, slack: np.ndarray) -> None:
+    def decide(self, count: int, found: WalkCounts, need: np.ndarray, slack: np.ndarray) -> None:
         """Replace the search's results for one count by an exact count of all sequences."""
         book, k, rivals = self.ledger, count - 1, self.rivals[count]
         book.right[k], book.wrong[k], book.close[k], book.tied[k] = found.right, found.wrong, found.close, found.tied

@@ -156,7 +156,7 @@ def _whole_vectors(rows: Float[np.ndarray, "rows columns"], lanes: int) -> Float
 
 
 @dataclass(frozen=True)
-class Found:
+class WalkCounts:
     """Numbers of (sequence, position) pairs with one own token and count (integers), and some wrong sequences.
 
     evaluated: number of multisets that bounds did not decide. again: how many of these float64 evaluated again.
@@ -246,7 +246,7 @@ class Walk:
     def count(
         self, count: int, classes: Bool[np.ndarray, " n_out"], need: Float[np.ndarray, " n_out"],
         slack: Float[np.ndarray, " n_out"], go_on: Callable[[], bool] = lambda: True,
-    ) -> Found | None:  # fmt: skip
+    ) -> WalkCounts | None:  # fmt: skip
         """Count all sequences with this count of the own token; None if go_on() returned False.
 
         classes: the other answers that can win. need, slack: thresholds for margins in the model's format and in
@@ -279,7 +279,7 @@ class Walk:
         if not bounded:
             right, close = 0, right + close
         examples = [self._sequence(count, row) for row in w.examples[: int(w.n_examples[0])]]
-        return Found(right, wrong, close, tied, examples, int(w.out[4]), int(w.out[5]))
+        return WalkCounts(right, wrong, close, tied, examples, int(w.out[4]), int(w.out[5]))
 
     def _sequence(self, count: int, row: Int[np.ndarray, " numbers"]) -> list[int]:
         """Return a recorded wrong multiset as a sequence, own token first."""

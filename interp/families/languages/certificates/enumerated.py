@@ -9,7 +9,7 @@ declaration as unchecked. With positions, every string is run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations_with_replacement
 from math import factorial, prod
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.budget import check_size
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.scope import anything
@@ -112,9 +112,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
 
 @register_method("every string, with a rounding bound", other_task, refusal, TAKES, lists=True)
 @one_thread()
-def certify_every_string(
-    model: TaskModel, longest: int | None = None, progress: Callable[[int, int], None] | None = None
-) -> Certificate:
+def certify_every_string(model: TaskModel, longest: int | None = None, progress: Progress | None = None) -> Certificate:
     """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.
 
     longest: default BY_COUNTS if counts decide, otherwise the largest length with at most STRINGS strings. The

@@ -23,9 +23,9 @@ from math import exp, sqrt
 from interp.constructions.registry import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
-    Head,
-    Neuron,
-    Proof,
+    HeadRule,
+    NeuronRule,
+    Recognizer,
     Stream,
     everywhere,
     norm_of,
@@ -52,14 +52,14 @@ def first(
     stream = Stream(("[i=1]", "[0]", "[1]", "[CLS]", "[i=1, w=1]", "s"), doubled=layer_norm)
     sharpness = positive("c", c or 1 / sqrt(stream.d_model))
     asking = everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
-    look = Head(matches=[(asking, {"[i=1]": 1})], moves=[({"[i=1, w=1]": 1, "[i=1]": -0.5}, {"s": 1})])
-    proof = Proof(
+    look = HeadRule(matches=[(asking, {"[i=1]": 1})], moves=[({"[i=1, w=1]": 1, "[i=1]": -0.5}, {"s": 1})])
+    proof = Recognizer(
         name="languages/first",
         task=First(),
         stream=stream,
         words={"0": {"[0]": 1}, "1": {"[1]": 1}, "[CLS]": {"[CLS]": 1}},
         blocks=[
-            Block(neurons=[Neuron({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]),
+            Block(neurons=[NeuronRule({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]),
             Block([look]),
         ],
         answer="s",

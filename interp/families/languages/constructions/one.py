@@ -15,7 +15,7 @@ sign. The last norm scales it to +-sqrt(d/2) at eps = 0.
 from __future__ import annotations
 
 from interp.constructions.registry import Construct, register_construction
-from interp.families.languages.constructions.parts import Block, Head, Neuron, Proof, Stream, norm_of
+from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, norm_of
 from interp.families.languages.tasks.regular import One
 from interp.families.languages.theory import values as theory
 
@@ -32,14 +32,14 @@ def one(layer_norm: bool = False, eps: float = 0.0, output_scale: float = 1.0, b
     number format. Raises InterpError for invalid values.
     """
     stream = Stream(("i/n", "[0]", "[1]", "[CLS]", "k/n", "1/n", "s"), doubled=layer_norm)
-    average = Head(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
+    average = HeadRule(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
     hat = [
-        Neuron({"k/n": 1, "1/n": -2}, {"s": 1}),
-        Neuron({"k/n": 1, "1/n": -1}, {"s": -2}),
-        Neuron({"k/n": 1}, {"s": 1}),
-        Neuron({"1/n": 1}, {"s": -0.5}),
+        NeuronRule({"k/n": 1, "1/n": -2}, {"s": 1}),
+        NeuronRule({"k/n": 1, "1/n": -1}, {"s": -2}),
+        NeuronRule({"k/n": 1}, {"s": 1}),
+        NeuronRule({"1/n": 1}, {"s": -0.5}),
     ]
-    proof = Proof(
+    proof = Recognizer(
         name="languages/one",
         task=One(),
         stream=stream,

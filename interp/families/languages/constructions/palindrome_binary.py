@@ -32,7 +32,7 @@ from __future__ import annotations
 from math import exp, expm1, log
 
 from interp.constructions.registry import Construct
-from interp.families.languages.constructions.parts import Block, Head, Neuron, Proof, Stream, positive
+from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, positive
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.families.languages.theory import values as theory
 from interp.spec import Scalar
@@ -61,12 +61,12 @@ def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Cons
     names = ("i", "n-1-i", "left", "right", "[0]", "[1]", "[CLS]", "[EOS]", "left 1", "right 1", "s", "slack")
     stream = Stream(names)
     no_one = {"[0]": -1, "[CLS]": -1, "[EOS]": -1}
-    mark = [Neuron({"left": 1, **no_one}, {"left 1": 1}), Neuron({"right": 1, **no_one}, {"right 1": 1})]
-    left = Head([({"[CLS]": step}, {"i": 1})], [({"left 1": 1}, {"s": 1}), ({"[CLS]": 1}, {"slack": 1})])
-    right = Head([({"[CLS]": step}, {"n-1-i": 1})], [({"right 1": 1}, {"s": -1})])
-    size = [Neuron({"s": 1}, {"slack": -1}), Neuron({"s": -1}, {"slack": -1})]
+    mark = [NeuronRule({"left": 1, **no_one}, {"left 1": 1}), NeuronRule({"right": 1, **no_one}, {"right 1": 1})]
+    left = HeadRule([({"[CLS]": step}, {"i": 1})], [({"left 1": 1}, {"s": 1}), ({"[CLS]": 1}, {"slack": 1})])
+    right = HeadRule([({"[CLS]": step}, {"n-1-i": 1})], [({"right 1": 1}, {"s": -1})])
+    size = [NeuronRule({"s": 1}, {"slack": -1}), NeuronRule({"s": -1}, {"slack": -1})]
     exact = step == LN2
-    proof = Proof(
+    proof = Recognizer(
         name="languages/palindrome",
         variant="binary",
         task=Palindrome(),

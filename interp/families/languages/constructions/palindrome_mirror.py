@@ -34,10 +34,10 @@ from __future__ import annotations
 from interp.constructions.registry import Construct
 from interp.families.languages.constructions.parts import (
     Block,
-    Head,
-    LayerNorm,
-    Neuron,
-    Proof,
+    HeadRule,
+    NeuronRule,
+    PostNorm,
+    Recognizer,
     Stream,
     everywhere,
     positive,
@@ -57,20 +57,20 @@ def smallest_value(length: int) -> float:
     return 2 * GAP / (length + 2)
 
 
-def mirror(tolerance: float, layer_norm: bool, norm: LayerNorm | None, output_scale: float, beyond: str) -> Construct:
+def mirror(tolerance: float, layer_norm: bool, norm: PostNorm | None, output_scale: float, beyond: str) -> Construct:
     """Build PALINDROME by its mirror image: d = 10, or 20 with layer norm. See languages_palindrome."""
     if tolerance:
         positive("tolerance", tolerance)
     words = ("[0]", "[1]", "[CLS]", "[EOS]")
     stream = Stream(("cos", "sin", *words, "mirror 1", "mismatch", "s", "slack"), doubled=norm is not None)
-    image = Head([({"cos": -1}, {"cos": 1}), ({"sin": 1}, {"sin": 1})], [({"[1]": 1}, {"mirror 1": 1})])
+    image = HeadRule([({"cos": -1}, {"cos": 1}), ({"sin": 1}, {"sin": 1})], [({"[1]": 1}, {"mirror 1": 1})])
     quarter = everywhere(words, -0.25)
     differ = [
-        Neuron({**quarter, "[1]": 0.75, "mirror 1": -1}, {"mismatch": 1}),
-        Neuron({**quarter, "[1]": -1.25, "mirror 1": 1}, {"mismatch": 1}),
+        NeuronRule({**quarter, "[1]": 0.75, "mirror 1": -1}, {"mismatch": 1}),
+        NeuronRule({**quarter, "[1]": -1.25, "mirror 1": 1}, {"mismatch": 1}),
     ]
-    average = Head(moves=[({"mismatch": 1}, {"s": 1}), ({"[CLS]": GAP, "mismatch": -1}, {"slack": 1})])
-    proof = Proof(
+    average = HeadRule(moves=[({"mismatch": 1}, {"s": 1}), ({"[CLS]": GAP, "mismatch": -1}, {"slack": 1})])
+    proof = Recognizer(
         name="languages/palindrome",
         variant="mirror",
         task=Palindrome(),

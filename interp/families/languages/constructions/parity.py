@@ -32,9 +32,9 @@ from math import exp, sqrt, tanh
 from interp.constructions.registry import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
-    Head,
-    Neuron,
-    Proof,
+    HeadRule,
+    NeuronRule,
+    Recognizer,
     Stream,
     everywhere,
     norm_of,
@@ -71,15 +71,15 @@ def parity(
     stream = Stream(names, doubled=layer_norm)
     sharpness = positive("c", c or 1 / sqrt(stream.d_model / 2))
     asking = everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
-    average = Head(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
+    average = HeadRule(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
     hat = [
-        Neuron({"k/n": 1, "i/n": -1, "1/n": -1}, {"[i=k]/n": 1}),
-        Neuron({"k/n": 1, "i/n": -1}, {"[i=k]/n": -2}),
-        Neuron({"k/n": 1, "i/n": -1, "1/n": 1}, {"[i=k]/n": 1}),
+        NeuronRule({"k/n": 1, "i/n": -1, "1/n": -1}, {"[i=k]/n": 1}),
+        NeuronRule({"k/n": 1, "i/n": -1}, {"[i=k]/n": -2}),
+        NeuronRule({"k/n": 1, "i/n": -1, "1/n": 1}, {"[i=k]/n": 1}),
     ]
-    odd = Head(matches=[(asking, {"cos(i pi)": -1})], moves=[({"[i=k]/n": 1}, {"s": 1})])
-    even = Head(matches=[(asking, {"cos(i pi)": 1})], moves=[({"[i=k]/n": 1}, {"s": -1})])
-    proof = Proof(
+    odd = HeadRule(matches=[(asking, {"cos(i pi)": -1})], moves=[({"[i=k]/n": 1}, {"s": 1})])
+    even = HeadRule(matches=[(asking, {"cos(i pi)": 1})], moves=[({"[i=k]/n": 1}, {"s": -1})])
+    proof = Recognizer(
         name="languages/parity",
         task=Parity(),
         stream=stream,

@@ -56,7 +56,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadRule:
     """A head. Its score is the sum over `matches` of query form times key form.
 
     moves: pairs of a form that is averaged over the keys and a vector along which the average is written.
@@ -67,7 +67,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Neuron:
+class NeuronRule:
     """A neuron: max(0, reads), written along `writes`. Instead of a bias it reads a constant component."""
 
     reads: Combination
@@ -78,12 +78,12 @@ class Neuron:
 class Block:
     """One layer. Without heads, attention adds nothing; without neurons, there is no MLP."""
 
-    heads: Sequence[Head] = ()
-    neurons: Sequence[Neuron] = ()
+    heads: Sequence[HeadRule] = ()
+    neurons: Sequence[NeuronRule] = ()
 
 
 @dataclass(frozen=True)
-class LayerNorm:
+class PostNorm:
     """Post-layer-norm after attention and MLP, with its eps."""
 
     eps: float
@@ -93,11 +93,11 @@ class LayerNorm:
             raise InterpError(f"eps = {self.eps} must be at least 0")
 
 
-def norm_of(layer_norm: bool, eps: float) -> LayerNorm | None:
+def norm_of(layer_norm: bool, eps: float) -> PostNorm | None:
     """The layer norm for a construction's arguments. Raises InterpError for an eps without a norm."""
     if not layer_norm and eps:
         raise InterpError(f"eps = {eps} requires layer_norm = True")
-    return LayerNorm(float(eps)) if layer_norm else None
+    return PostNorm(float(eps)) if layer_norm else None
 
 
 def everywhere(words: Sequence[str], coefficient: float) -> Combination:
@@ -112,9 +112,9 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
-def erasers(stream: Stream, keep: str) -> list[Neuron]:
+def erasers(stream: Stream, keep: str) -> list[NeuronRule]:
     """Neurons that subtract every component but one: x - max(0, x) + max(0, -x) = 0, without rounding."""
-    return [Neuron({name: sign}, {name: -sign}) for name in stream.names if name != keep for sign in (1.0, -1.0)]
+    return [NeuronRule({name: sign}, {name: -sign}) for name in stream.names if name != keep for sign in (1.0, -1.0)]
 
 
 def assemble(
@@ -124,7 +124,7 @@ def assemble(
     blocks: Sequence[Block],
     answer: str,
     scale: float = 1.0,
-    norm: LayerNorm | None = None,
+    norm: PostNorm | None = None,
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
     """Return the parameters by name, in float64, and the matching layers of the spec.
 
@@ -166,7 +166,7 @@ def assemble(
 
 
 @dataclass(frozen=True)
-class Proof:
+class Recognizer:
     """A symbolic construction; `build` turns it into weights and a spec.
 
     positions: the formula of the position code in the first components. claim, notes, numbers: as in
@@ -191,7 +191,7 @@ class Proof:
     tolerance: float | None = None
 
     def build(
-        self, arguments: Mapping[str, Scalar], output_scale: float, norm: LayerNorm | None, beyond: str
+        self, arguments: Mapping[str, Scalar], output_scale: float, norm: PostNorm | None, beyond: str
     ) -> Construct:
         """Make weights, spec and task. arguments: recorded in the spec's origin."""
         name = " ".join(filter(None, (self.name, self.variant)))

@@ -83,7 +83,7 @@ def rank_d_optimum(
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _Descent:
     start: str
     W_U: np.ndarray
     W_E: np.ndarray
@@ -93,7 +93,7 @@ class _Run:
     curvature: float = float("nan")
 
 
-def _polished(rows: ConditionalTable, run: _Run) -> _Run:
+def _polished(rows: ConditionalTable, run: _Descent) -> _Descent:
     """Apply joint Newton steps to a run; the result is never worse."""
     end = polish(rows.conditional, rows.prior, run.W_U, run.W_E)
     kl = rank_d_map(rows, end.W_U, end.W_E, "").kl
@@ -118,13 +118,13 @@ def _starts(
         yield f"random {i}", rng.standard_normal((d, m)), rng.standard_normal((rows.n_contexts, d))
 
 
-def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> _Run:
+def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> _Descent:
     """Go from a start to a minimum: Newton on rows, L-BFGS on both factors, rows again, joint Newton if affordable."""
     W_E = newton_refinement(rows, W_U, start=W_E, max_steps=5).W_E
     W_U, W_E, iterations = descend(rows, W_U, W_E, max_iterations)
     refined = newton_refinement(rows, W_U, start=W_E, max_steps=50)
     slope = gradient_norm(rows, *balance(refined.W_U, refined.W_E, rows.prior))
-    run = _Run(start, refined.W_U, refined.W_E, refined.kl, iterations, slope)
+    run = _Descent(start, refined.W_U, refined.W_E, refined.kl, iterations, slope)
     return _polished(rows, run) if W_U.size <= POLISH_ALL_SIZE else run
 
 
@@ -132,7 +132,7 @@ def _finish(
     checked: ConditionalTable,
     rows: ConditionalTable,
     likely: np.ndarray,
-    runs: list[_Run],
+    runs: list[_Descent],
 ) -> RankDOptimum:
     import pandas as pd
 

@@ -16,7 +16,7 @@ from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates import counted as histogram_counted
 from interp.families.histogram.certificates.certify import _root, _thresholds
 from interp.families.histogram.certificates.counted import Progress, count_rest, table_bytes, why_not
-from interp.families.histogram.certificates.search import Part
+from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
 from interp.families.histogram.constructions.models import histogram_spec
@@ -35,13 +35,13 @@ def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int
     return model
 
 
-def start(model: TaskModel) -> tuple[Tables, list[Part], np.ndarray, np.ndarray]:
+def start(model: TaskModel) -> tuple[Tables, list[OwnToken], np.ndarray, np.ndarray]:
     tables = tables_of(model)
     need, slack = _thresholds(model, tables)
     return tables, [_root(tables, token, need, slack) for token in range(tables.T)], need, slack
 
 
-def books(parts: list[Part]) -> list[Any]:
+def books(parts: list[OwnToken]) -> list[Any]:
     return [[getattr(part.ledger, name).tolist() for name in ("right", "wrong", "close", "tied")] for part in parts]
 
 
