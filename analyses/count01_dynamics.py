@@ -44,7 +44,7 @@ def study(arguments: Arguments) -> Report:
 
 
 def _heads(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) -> pd.DataFrame:
-    """Every head of a snapshot: s-acc and weight; with the snapshot's accuracy."""
+    """Every head of a snapshot: s-acc, weight and the norm of its W_O; with the snapshot's accuracy."""
     then = model.snapshots[epoch]
     fitted, tested = (head_outputs(then, sets[split]) for split in ("train", "test"))
     s_acc = separation_accuracies(
@@ -52,7 +52,9 @@ def _heads(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) -
         [(head,) for head in range(tested.n_heads)],
     )  # fmt: skip
     right = tested.logits(range(tested.n_heads), with_skip=True).argmax(-1) == tested.labels
-    return head_weights(then).assign(s_acc=s_acc, seed=model.seed, epoch=epoch, accuracy=float(right.double().mean()))
+    norms = then.blocks[-1].attn.W_O.detach().double().norm(dim=(1, 2)).numpy()
+    accuracy = float(right.double().mean())
+    return head_weights(then).assign(W_O=norms, s_acc=s_acc, seed=model.seed, epoch=epoch, accuracy=accuracy)
 
 
 def _points(heads: pd.DataFrame) -> pd.DataFrame:

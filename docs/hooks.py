@@ -158,9 +158,11 @@ def claims() -> str:
         rows = table[table["paper"] == paper]
         parts.append(f"## {title}")
         columns = ["claim", "status", "published", "ours", "where"]
-        lines = [columns, ["---"] * len(columns)]
-        lines += [[cell(row[column]) for column in columns] for row in rows.to_dict("records")]
+        lines = [[*columns, "command"], ["---"] * (len(columns) + 1)]
+        lines += [[*(cell(row[c]) for c in columns), f"`{row['command']}`"] for row in rows.to_dict("records")]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    open_ones = [f"- **{one['id']}**: {cell(one['why'])}" for one in found if "why" in one]
+    parts += ["## Not reproduced: what is open, what was tried, what would decide it", "\n".join(open_ones)]
     return "\n\n".join(parts)
 
 

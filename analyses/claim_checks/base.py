@@ -73,6 +73,12 @@ def spread(values: Iterable[float], digits: int = 3) -> str:
 
 
 @cache
+def kept(name: str) -> pd.DataFrame:
+    """A table of analyses/sweeps: what a study that takes longer than minutes wrote at its full size."""
+    return pd.read_csv(ANALYSES / "sweeps" / f"{name}.csv")
+
+
+@cache
 def study(script: str, *arguments: str, mode: str = "--quick") -> dict[str, pd.DataFrame]:
     """The tables that a study in analyses/ writes; each study runs once for all claims that read it."""
     with tempfile.TemporaryDirectory() as folder:
