@@ -6,13 +6,13 @@ import os
 
 from interp.errors import InterpError, quoted, short
 
-DEFAULT_GB = 1.0
+DEFAULT_GB = 4.0
 SEED_LIMIT = 2**58
 """Seeds must be smaller: samplers multiply them by 16, and generators take 64 bits."""
 
 
 def gigabytes() -> float:
-    """Return the budget: the environment variable INTERP_MAX_GB, or 1. Raises InterpError if it is not a number."""
+    """Return the budget: the environment variable INTERP_MAX_GB, or 4. Raises InterpError if it is not a number."""
     given = os.environ.get("INTERP_MAX_GB", "")
     try:
         found = float(given or DEFAULT_GB)

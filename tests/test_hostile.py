@@ -153,9 +153,9 @@ def test_too_many_layers_are_refused_before_they_are_made(monkeypatch: pytest.Mo
 
 
 def test_the_budget_is_raised_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused(lambda: need("it", 2e9), "it would take 2.0 GB, more than the budget of 1 GB")
-    monkeypatch.setenv("INTERP_MAX_GB", "3.5")
-    need("it", 2e9)
+    refused(lambda: need("it", 5e9), "it would take 5.0 GB, more than the budget of 4 GB")
+    monkeypatch.setenv("INTERP_MAX_GB", "5.5")
+    need("it", 5e9)
     for wrong in ("x", "-1", "0", "inf", "1e6"):
         monkeypatch.setenv("INTERP_MAX_GB", wrong)
         refused(gigabytes, "INTERP_MAX_GB")

@@ -1,7 +1,8 @@
-"""Time limits of searches, as a number of steps, so that a verdict does not depend on how busy the machine is.
+"""Limits of searches, as numbers of steps, so that a verdict does not depend on the machine or on how busy it is.
 
-If steps take much longer than expected (a slow machine, a wrong estimate), the clock ends the search after CAP times
-the seconds. The certificate says which limit ended it.
+By default only steps count. With a user's `seconds=`, the number of steps is that of so many seconds of one idle core
+of 2024. If the steps take much longer (a slow machine, a wrong estimate), the clock ends the search after CAP times the
+seconds. The certificate says which limit ended it.
 """
 
 from __future__ import annotations
@@ -15,21 +16,33 @@ CAP = 3.0
 
 
 class Budget:
-    """A time limit in steps. seconds: the limit, in seconds of an idle core of 2024. rate: steps per second."""
+    """A limit in steps. seconds: the user's limit (None: no clock). rate: steps per second. work: seconds of steps."""
 
-    def __init__(self, seconds: float | int, rate: float) -> None:
-        if not seconds >= 0:
-            raise InterpError(f"seconds = {quoted(seconds)} must not be negative")
-        self.seconds, self.steps = seconds, seconds * rate
+    def __init__(self, seconds: float | int | None, rate: float, work: float | None = None) -> None:
+        check_seconds(seconds)
+        self.seconds, self.steps = seconds, float(seconds if work is None else work) * rate  # type: ignore[arg-type]
         self.end = float("inf")  # until the first step
         self.ended = ""
 
+    def next(self, rate: float, work: float) -> Budget:
+        """Return the budget of the search that follows, with the same end by the clock."""
+        found = Budget(self.seconds, rate, work)
+        found.end = self.end
+        return found
+
     def is_over(self) -> bool:
         """Return whether the steps are used up or the clock has run out; `ended` says which."""
-        if self.end == float("inf"):
+        if self.seconds is not None and self.end == float("inf"):
             self.end = time.monotonic() + CAP * max(self.seconds, 1)
         if not self.ended and self.steps <= 0:
-            self.ended = f"the time limit of {self.seconds:g} seconds was used up"
+            limit = "the budget" if self.seconds is None else f"the time limit of {self.seconds:g} seconds"
+            self.ended = f"{limit} was used up"
         elif not self.ended and time.monotonic() > self.end:
-            self.ended = f"it took {CAP * max(self.seconds, 1):g} seconds instead of {self.seconds:g}"
+            self.ended = f"it took {CAP * max(self.seconds or 0, 1):g} seconds instead of {self.seconds:g}"
         return bool(self.ended)
+
+
+def check_seconds(seconds: object) -> None:
+    """Raise InterpError for a limit below 0."""
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise InterpError(f"seconds = {quoted(seconds)} must not be negative")

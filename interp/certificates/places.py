@@ -36,10 +36,10 @@ from interp.certificates.places_model import OneLayer, one_layer, refusal, token
 from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
 from interp.certificates.probes import Mismatch, Probes
+from interp.certificates.sampling import Share, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
-from interp.populations import CONFIDENCE, clopper_pearson
 from interp.tasks import Task
 from interp.tasks.automata import Paths, declared, undeclared
 from interp.tasks.registry import name_taken
@@ -53,6 +53,8 @@ FEWEST = 1 << 20
 CELLS, FEW_CELLS = 1 << 14, 64
 """Largest number of sets of inputs (cells) processed per batch, and the number that is always allowed."""
 OPERATIONS_A_SECOND = 5e9
+SECONDS = 600
+"""Default budget, in seconds of one core."""
 BATCH = 1e10
 """Largest number of operations per batch."""
 COUNTING = 0.05
@@ -73,31 +75,21 @@ TAKEN_APART = "the config and the parameters; the model itself was run on the pr
 
 
 @dataclass
-class ReadTally:
-    """Progress of the proof at one read position.
+class ReadTally(Stratum):
+    """Progress of the proof at one read position, `at`.
 
-    inputs: total number of inputs; right, wrong: numbers of inputs decided so far. cells: number of sets processed.
-    worst: lower bound on the margins in the decided sets; error: the rounding in it. finished: whether all inputs are
-    in decided sets. nearest: sets with the smallest margins. patterns: the wrong sets, None if there are too many.
-    drawn, drawn_right: number of random inputs that were run, and of right answers to them.
+    cells: number of sets processed. worst: lower bound on the margins in the decided sets; error: the rounding in it.
+    finished: whether all inputs are in decided sets. nearest: sets with the smallest margins. patterns: the wrong sets,
+    None if there are too many.
     """
 
-    at: int
-    inputs: int
-    right: int = 0
-    wrong: int = 0
+    at: int = 0
     cells: int = 0
     worst: float = np.inf
     error: float = 0.0
     finished: bool = False
     nearest: list[tuple[float, tuple[Routes, Cells]]] = field(default_factory=list)
     patterns: list[TokenPattern] | None = field(default_factory=list)
-    drawn: int = 0
-    drawn_right: int = 0
-
-    @property
-    def open(self) -> int:
-        return self.inputs - self.right - self.wrong
 
     @property
     def margin(self) -> float:
@@ -153,11 +145,13 @@ def _subject_refusal(subject: Subject) -> str | None:
 
 @torch.no_grad()
 @one_thread()
-def certify_places(subject: Subject, seconds: float | int = 600, progress: Progress | None = None) -> Certificate:
+def certify_places(
+    subject: Subject, seconds: float | int | None = None, progress: Progress | None = None
+) -> Certificate:
     """Certify a one-layer model on every input of a task that declares an automaton.
 
-    seconds: time limit of the search, in seconds of an idle core of 2024 (OPERATIONS_A_SECOND). If the limit is
-    reached, the accuracy is an interval, narrowed by random inputs, of which about as many are run as a second allows.
+    seconds: limit of the search (see budgets.py for the default, SECONDS). If it is reached, the accuracy is an
+    interval, narrowed by random inputs, of which about as many are run as a second allows.
     The certificate's tables: "answers" (one row per position: inputs, right, wrong, margin, a lower bound over all
     inputs or -inf, and sets, the number of sets processed) and "inputs" (number of inputs, and lower and upper bounds
     on the number with a wrong answer). Raises UnsupportedError if the method does not apply, and Mismatch if the model
@@ -221,8 +215,8 @@ def _reads_left(automata: Sequence[Paths], proofs: Sequence[Proof], read: ReadPr
 class Sets(Budget):
     """Number of operations that are left, and spent. only_counts: whether the model is already known to be wrong."""
 
-    def __init__(self, seconds: float | int) -> None:
-        super().__init__(seconds, OPERATIONS_A_SECOND)
+    def __init__(self, seconds: float | int | None) -> None:
+        super().__init__(seconds, OPERATIONS_A_SECOND, SECONDS if seconds is None else seconds)
         self.only_counts, self.to_count, self.spent = False, self.steps * COUNTING, 0.0
 
     def spend(self, read: ReadProof, reads: int) -> Iterator[int]:
@@ -342,7 +336,7 @@ class ReadProof:
         seen = at + 1 if proof.net.causal else self.paths.length
         self.real = token_tables(proof.net, ROUNDOFF[torch.float64], at, seen)
         self.own = token_tables(proof.net, ROUNDOFF[proof.net.dtype], at, seen)
-        self.tally = ReadTally(at, self.paths.n_inputs)
+        self.tally = ReadTally(self.paths.n_inputs, at=at)
         self._sights: dict[int, Sight] = {}
         self.order = self._places_that_matter(seen)
 
@@ -494,7 +488,9 @@ class ReadProof:
     "every path of an automaton, by places and states", undeclared, _task_model_refusal, TAKES, lists=True,
     stranger=(_subject_refusal, certify_places),
 )  # fmt: skip
-def certify_paths(model: TaskModel, seconds: float | int = 600, progress: Progress | None = None) -> Certificate:
+def certify_paths(
+    model: TaskModel, seconds: float | int | None = None, progress: Progress | None = None
+) -> Certificate:
     """Certify the model on every path of the automaton that its task declares; see certify_places."""
     return certify_places(Subject.of(model), seconds, progress)
 
@@ -530,11 +526,8 @@ def _conclude(
     if wrong or false:
         between = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
         notes += (f"inputs with a wrong answer: {between} of {n_inputs:,}",)
-    accuracy, proved = _accuracy(tallies)
-    if proved is not None:
-        drawn = sum(tally.drawn for tally in tallies)
-        notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {drawn:,} answers to random inputs, as run; "
-                  f"without them [{proved[0]:.6g}, {proved[1]:.6g}]",)  # fmt: skip
+    share = Share.of(tallies)
+    notes += share.notes
     beyond = proofs[0].net.read.shape[1] - max(2, task.n_out)
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
@@ -542,8 +535,8 @@ def _conclude(
     found = Certificate(
         model=_name(subject),
         status=status,
-        accuracy=accuracy,
-        confidence=None if proved is None else CONFIDENCE,
+        accuracy=share.accuracy,
+        confidence=share.confidence,
         n_inputs=n_inputs,
         worst_margin=nearest.margin,
         counterexample=false,
@@ -558,23 +551,6 @@ def _conclude(
         probed=PROBED * len(tallies),
     )
     return noted(found)
-
-
-def _accuracy(tallies: Sequence[ReadTally]) -> tuple[float | tuple[float, float], tuple[float, float] | None]:
-    """Return the share of right answers, or an interval and the wider one that is proved without random inputs."""
-    total, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("inputs", "wrong"))
-    if not any(tally.open for tally in tallies):
-        return 1 - wrong / total, None
-    proved = sum(tally.right for tally in tallies) / total, 1 - wrong / total
-    low = high = 0.0
-    for tally in tallies:
-        ends = tally.right / tally.inputs, 1 - tally.wrong / tally.inputs
-        if tally.open:
-            sampled = clopper_pearson(tally.drawn_right, tally.drawn, 1 - (1 - CONFIDENCE) / len(tallies))
-            both = max(ends[0], sampled[0]), min(ends[1], sampled[1])
-            ends = both if both[0] <= both[1] else ends
-        low, high = low + ends[0] * (tally.inputs / total), high + ends[1] * (tally.inputs / total)
-    return (max(low, proved[0]), min(high, proved[1])), proved
 
 
 def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:

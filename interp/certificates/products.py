@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct, word_of
@@ -31,6 +31,7 @@ from interp.certificates.base import Certificate, Progress, Status, register_met
 from interp.certificates.budgets import Budget
 from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
+from interp.certificates.sampling import Share, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.tasks.products import Product, check_products, declared, read_at, undeclared
@@ -50,9 +51,13 @@ ROUNDS = 60
 NUMBERS = 1 << 21
 """Number of sums processed per batch."""
 SUMS_A_SECOND = 1e8
+SECONDS = 60
+"""Default budget, in seconds of one core."""
 CHECKED = 64
 """Number of presumably wrong inputs on which the model itself is run."""
 PROBED = 200
+DRAWN = 4096
+"""Number of random inputs that are run if some inputs are undecided."""
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -239,17 +244,19 @@ Near = tuple[float, float, Tensor, Product]
 
 @register_method("every product of token sets", undeclared, refusal, TAKES)
 @one_thread()
-def certify_products(model: TaskModel, seconds: float | int = 60, progress: Progress | None = None) -> Certificate:
+def certify_products(
+    model: TaskModel, seconds: float | int | None = None, progress: Progress | None = None
+) -> Certificate:
     """Certify every input of a task whose inputs are products of token sets, with one answer each.
 
     Bounds are computed in float64, including rounding. The model is certified in its own number format if the smallest
-    margin exceeds the possible effect of rounding there. seconds: time limit for counting errors (see budgets.py); if
-    inputs remain undecided, the accuracy is an interval. The certificate's table "answers" has one row per answer:
-    inputs, right, wrong, and margin, a lower bound over these inputs. Raises InterpError for a negative time limit, and
-    UnsupportedError if the products are not the task's inputs.
+    margin exceeds the possible effect of rounding there. seconds: limit for counting errors (see budgets.py for the
+    default, SECONDS); if inputs remain undecided, the accuracy is an interval, narrowed by random inputs. The
+    certificate's table "answers" has one row per answer: inputs, right, wrong, and margin, a lower bound over these
+    inputs. Raises InterpError for a negative limit, and UnsupportedError if the products are not the task's inputs.
     """
     started, task = time.perf_counter(), model.task
-    budget = Budget(seconds, SUMS_A_SECOND)
+    budget = Budget(seconds, SUMS_A_SECOND, SECONDS if seconds is None else seconds)
     products = declared(task)
     trust = check_products(task, products)
     at, length = read_at(task, products, model.spec.readout_at), len(products[0].places)
@@ -283,7 +290,8 @@ def _conclude(
     task = model.task
     frame = pd.DataFrame(rows, columns=["answer", "inputs", "right", "wrong", "margin"]).astype({"right": object})
     total, right, wrong = (sum(numbers) for numbers in list(zip(*rows))[1:4])
-    worst, false = float(frame["margin"].min()), _counterexample(model, nearest)
+    strata, tried = _strata(model, products, rows)
+    worst, false = float(frame["margin"].min()), _counterexample(model, nearest) or tried
     status: Status = "refuted" if false else "certified" if worst > need else "undecided"
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     notes: tuple[str, ...] = (f"{len(products):,} products of token sets hold all {total:,} inputs",)
@@ -292,6 +300,7 @@ def _conclude(
     if right + wrong < total:
         why = f", or the search ended before them: {budget.ended}" if budget.ended else ""
         notes += (f"{total - right - wrong:,} inputs are undecided: their margins are within rounding of 0{why}",)
+    share = Share.of(strata)
     by_answer = frame.groupby("answer", sort=True).agg(
         inputs=("inputs", "sum"), right=("right", "sum"), wrong=("wrong", "sum"), margin=("margin", "min")
     )  # fmt: skip
@@ -299,7 +308,8 @@ def _conclude(
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=1 - wrong / total if right + wrong == total else (right / total, 1 - wrong / total),
+        accuracy=share.accuracy,
+        confidence=share.confidence,
         n_inputs=total,
         worst_margin=worst,
         counterexample=false,
@@ -308,22 +318,61 @@ def _conclude(
         seconds=time.perf_counter() - started,
         rounding=need,
         n_errors=wrong if right + wrong == total else None,
-        notes=notes,
+        notes=notes + share.notes,
         tables={"answers": by_answer.reset_index()},
         probes=tuple(_probes(model, need, nearest)),
     )
 
 
+def _strata(
+    model: TaskModel, products: list[Product], rows: list[tuple[int, int, int, int, float]]
+) -> tuple[list[Stratum], str | None]:
+    """Return two strata, the products that are decided and the others, with DRAWN random inputs of the latter.
+
+    The second value describes the first of these inputs that the model gets wrong, or is None.
+    """
+    open_ = [product for product, (_, n, right, wrong, _) in zip(products, rows) if right + wrong < n]
+    strata = [Stratum(*(sum(row[i] for row in rows if (row[2] + row[3] < row[1]) == is_open) for i in (1, 2, 3)))
+              for is_open in (False, True)]  # fmt: skip
+    if not open_:
+        return strata, None
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([float(product.n_inputs) for product in open_], dtype=torch.float64)
+    many = torch.multinomial(sizes / sizes.sum(), DRAWN, replacement=True, generator=generator)
+    drawn = [(product, _random(product, n, generator)) for product, n in zip(open_, many.bincount().tolist())]
+    answers = torch.cat([torch.full((len(part),), product.right) for product, part in drawn])
+    tokens = torch.cat([part for _, part in drawn])
+    out = torch.cat(
+        [model.read(model.task.batch(part).tokens.to(model.cfg.device)).cpu() for part in tokens.split(512)]
+    )
+    right = correct(out, answers, model.spec)
+    strata[1].drawn, strata[1].drawn_right = DRAWN, int(right.sum())
+    if bool(right.all()):
+        return strata, None
+    at = int((~right).int().argmax())
+    return strata, _said(model, tokens[at], out[at], int(answers[at]))
+
+
+def _random(product: Product, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """Return n independent inputs of a product."""
+    columns = [torch.tensor(ids)[torch.randint(len(ids), (n,), generator=generator)] for ids in product.places]
+    return torch.stack(columns, 1)
+
+
+def _said(model: TaskModel, row: Int[Tensor, "length"], out: Float[Tensor, "n_out"], right: int) -> str:
+    """Describe an input with a wrong answer."""
+    task = model.task
+    return f"{task.format(row)}: the answer is {word_of(task, out, model.spec)}, right is {task.answer_words[right]}"
+
+
 def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:
     """Describe the first of the smallest-margin inputs that the model itself gets wrong, or None."""
-    task = model.task
     for _, high, row, product in nearest[:CHECKED]:
         if high >= 0:
             continue
-        out = model.read(task.batch(row[None]).tokens.to(model.cfg.device))[0].cpu()
+        out = model.read(model.task.batch(row[None]).tokens.to(model.cfg.device))[0].cpu()
         if not bool(correct(out, torch.tensor(product.right), model.spec)):
-            answer = word_of(task, out, model.spec)
-            return f"{task.format(row)}: the answer is {answer}, right is {task.answer_words[product.right]}"
+            return _said(model, row, out, product.right)
     return None
 
 

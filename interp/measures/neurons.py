@@ -1,8 +1,8 @@
 """Neurons that matter: the effect of ablating each, and its response to features.
 
-The neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). Ablation sets a neuron to
-its mean over the reads, at every position. Only the most promising neurons are ablated: those with the largest product
-of the activation's standard deviation and the norm of the output weights.
+The neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). Ablation is by the mean,
+as in `ablate`. Only the most promising neurons are ablated: those with the largest product of the activation's standard
+deviation and the norm of the output weights.
 """
 
 from __future__ import annotations
@@ -14,18 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.runs import (
-    Edit,
-    Neuron,
-    Tally,
-    activations,
-    forward,
-    has_mlp,
-    hooks_of,
-    neuron_layers,
-    pieces,
-    reads_of,
-)
+from interp.measures.ablation import scores_without
+from interp.measures.runs import Neuron, activations, has_mlp, neuron_layers, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -63,13 +53,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
         candidates += [(float(s * w), Neuron(layer, i)) for i, (s, w) in enumerate(zip(spread, length))]
     candidates.sort(key=lambda pair: -pair[0])
     chosen = [neuron for _, neuron in candidates[:n]]
-    tallies = [Tally() for _ in range(len(chosen) + 1)]
-    for _, piece in pieces(subject, batch):
-        where = reads_of(subject, piece)
-        for tally, neuron in zip(tallies, [None, *chosen]):
-            edits = [] if neuron is None else [Edit(neuron, float(stats[neuron.layer][0][neuron.index]))]
-            tally.add(subject, where.pick(forward(subject, piece, hooks_of(edits))).double().cpu(), where.classes)
-    whole, *scores = (tally.score for tally in tallies)
+    whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], batch)
     table = pd.DataFrame(
         {
             "neuron": [str(neuron).removeprefix("neuron ") for neuron in chosen],

@@ -46,7 +46,7 @@ def make(study: Study, report: Report) -> None:
     )
     report.section(
         "Neurons",
-        f"Neurons replaced by their mean over the answers, one at a time: {fewer}. {most_needed(table, inputs)}",
+        f"Neurons replaced by their mean, one at a time: {fewer}. {most_needed(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(

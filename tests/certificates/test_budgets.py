@@ -35,6 +35,16 @@ def test_a_search_ends_by_steps_or_by_the_clock(monkeypatch: pytest.MonkeyPatch)
     assert Budget(0, 10.0).is_over()
 
 
+def test_without_seconds_of_the_user_no_clock_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: float(next(clock)))
+    free = Budget(None, 10.0, 2.0)
+    assert (free.steps, free.is_over(), free.is_over()) == (20, False, False)
+    free.steps = 0.0
+    assert free.is_over()
+    assert free.ended == "the budget was used up"
+
+
 def large_output(size: float) -> interp.architecture.task_model.TaskModel:
     model = interp.build("histogram/dot-exact", T=4, L=3, dtype="float64")
     with torch.no_grad():

@@ -21,9 +21,9 @@ def read_of(tally: ReadTally, steps: list[tuple[float, int]] | None = None) -> R
 
 
 def test_what_is_open_has_no_margin() -> None:
-    done = ReadTally(0, 81, right=80, wrong=1, worst=-0.5)
+    done = ReadTally(81, at=0, right=80, wrong=1, worst=-0.5)
     assert (done.open, done.margin) == (0, -0.5)
-    part = ReadTally(0, 81, right=70, wrong=1, worst=0.5)
+    part = ReadTally(81, at=0, right=70, wrong=1, worst=0.5)
     assert (part.open, part.margin) == (10, -np.inf)
     part.finished = True  # all sets were looked at, and some are too near to tell
     assert part.margin == 0.5
@@ -39,7 +39,7 @@ def test_what_is_open_has_no_margin() -> None:
     ],
 )
 def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken: int) -> None:
-    budget, tally = Sets(0.01), ReadTally(0, 10**6)
+    budget, tally = Sets(0.01), ReadTally(10**6, at=0)
     assert budget.steps == 0.01 * places.OPERATIONS_A_SECOND
     budget.steps, budget.to_count = 1000, 50
     seen = []
@@ -57,18 +57,18 @@ def proof_of(*tallies: ReadTally) -> Proof:
 
 def test_inputs_with_a_wrong_answer_lie_between() -> None:
     """One read: its own numbers. Several: the sets that are known to be wrong, united, and what is open."""
-    assert _wrong_inputs([proof_of(ReadTally(0, 81, right=71, wrong=4))]) == (4, 10)
-    first = ReadTally(0, 81, right=54, wrong=27, patterns=[TokenPattern({}, {2: 1})])
+    assert _wrong_inputs([proof_of(ReadTally(81, at=0, right=71, wrong=4))]) == (4, 10)
+    first = ReadTally(81, at=0, right=54, wrong=27, patterns=[TokenPattern({}, {2: 1})])
     same, other = (
-        ReadTally(1, 81, right=54, wrong=27, patterns=[TokenPattern({}, tokens)]) for tokens in ({2: 1}, {5: 1})
+        ReadTally(81, at=1, right=54, wrong=27, patterns=[TokenPattern({}, tokens)]) for tokens in ({2: 1}, {5: 1})
     )
     assert _wrong_inputs([proof_of(first, same)]) == (27, 27)
     apart = _wrong_inputs([proof_of(first, other)])
     assert apart == (45, 45)  # 27 + 27 - 9
-    unknown = ReadTally(1, 81, right=50, wrong=30, patterns=None)
+    unknown = ReadTally(81, at=1, right=50, wrong=30, patterns=None)
     assert _wrong_inputs([proof_of(first, unknown)]) == (30, 58)  # the larger number; both together and one open
-    assert _wrong_inputs([proof_of(ReadTally(0, 81, right=1, wrong=60, patterns=None), unknown)]) == (60, 81)
-    assert _wrong_inputs([proof_of(first, same), proof_of(ReadTally(0, 81, right=71, wrong=4))]) == (31, 37)
+    assert _wrong_inputs([proof_of(ReadTally(81, at=0, right=1, wrong=60, patterns=None), unknown)]) == (60, 81)
+    assert _wrong_inputs([proof_of(first, same), proof_of(ReadTally(81, at=0, right=71, wrong=4))]) == (31, 37)
 
 
 def test_a_margin_is_the_right_output_less_the_best_other_one() -> None:

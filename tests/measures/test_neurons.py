@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -14,22 +15,36 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.neurons import neurons_that_matter, response
 from interp.measures.runs import Neuron
 from interp.measures.subject import Subject
+from interp.tasks import Batch
 
 
 @pytest.mark.parametrize("name", ["ends", "balance"])
 def test_each_neuron_by_hand(name) -> None:
     subject = standin(name)
-    model, batch = subject.model, subject.task.sample(60, seed=1)
-    hidden = padding_hooks(model, batch)
+    model, batch, reference = subject.model, subject.task.sample(60, seed=1), subject.task.sample(1000, "train")
+    hidden, theirs = padding_hooks(model, batch), padding_hooks(model, reference)
+    lengths = torch.cat([batch.lengths, reference.lengths]).unique()
+
+    def at(rows: Batch, hooks: list[Any], hook: str, index: int) -> torch.Tensor:
+        with model.hooks(fwd_hooks=hooks):
+            return model.run_with_cache(rows.tokens)[1][hook][..., index]
+
+    def reads(rows: Batch) -> torch.Tensor:
+        found = torch.zeros_like(rows.attention_mask)
+        found[:, {"recall": -1, "ends": 0, "balance": slice(None)}[name]] = True
+        return found & rows.attention_mask
+
     for row in neurons_that_matter(subject, batch, 6).itertuples():
         hook = f"blocks.{row.layer}.mlp.hook_post"
-        with model.hooks(fwd_hooks=hidden):
-            _, cache = model.run_with_cache(batch.tokens)
-        mine = read_of(name, cache[hook])[..., row.index]
+        mine, other = at(batch, hidden, hook, row.index), at(reference, theirs, hook, row.index).double()
+        if len(lengths) == 1:
+            mean = other.mean(0).float().expand_as(mine)
+        else:
+            read, rest = reads(reference), reference.attention_mask & ~reads(reference)
+            mean = torch.where(reads(batch), other[read].mean(), other[rest if rest.any() else read].mean()).float()
+        mine = mine[reads(batch)]
 
-        def put(
-            act: torch.Tensor, hook: object, index: int = row.index, mean: float = float(mine.mean())
-        ) -> torch.Tensor:
+        def put(act: torch.Tensor, hook: object, index: int = row.index, mean: torch.Tensor = mean) -> torch.Tensor:
             act = act.clone()
             act[:, :, index] = mean
             return act
@@ -37,6 +52,7 @@ def test_each_neuron_by_hand(name) -> None:
         logits = read_of(name, model.run_with_hooks(batch.tokens, fwd_hooks=[*hidden, (hook, put)]))
         wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
         assert row.loss == pytest.approx(float(wanted), rel=1e-4)
+        assert row.loss == interp.ablate(subject, f"neuron {row.neuron}", test=batch)["loss"][1], "one definition"
         assert row.active == pytest.approx(float((mine > 0).double().mean()))
         assert row.mean == pytest.approx(float(mine.double().mean()), rel=1e-5, abs=1e-7)
         assert row.spread == pytest.approx(float(((mine.double() - mine.double().mean()) ** 2).mean().sqrt()), rel=1e-5)

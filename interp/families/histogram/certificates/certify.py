@@ -22,10 +22,10 @@ from interp.architecture.task_model import TaskModel
 from interp.budget import check_size, most
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, Status, register_method
-from interp.certificates.budgets import Budget
+from interp.certificates.budgets import Budget, check_seconds
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.families.histogram.certificates.counted import count_rest, why_not
+from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
 from interp.families.histogram.certificates.rounding import rounding_bound
 from interp.families.histogram.certificates.sampling import Counterexample, check, sampled_share, suspects
 from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join
@@ -40,9 +40,8 @@ SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof its
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
 STEPS_A_SECOND = 3e8
-SPLITTING = 1.5
-COUNTING = 120.0
-"""Default time limit for splitting and counting together, in seconds."""
+SPLITTING, ALONE, COUNTING = 1.5, 10.0, 240.0
+"""Budgets in seconds of one core: of splitting if multisets can be counted afterwards, and otherwise; of counting."""
 PROBED = 300
 """Number of sequences on which the model itself is run, in addition to the suspects."""
 ROUNDS = 3
@@ -58,10 +57,10 @@ def certify_histogram(
 ) -> Certificate:
     """Certify every position's count on all T^L sequences, in exact arithmetic and in the model's own format.
 
-    seconds: time limit. Splitting takes at most the share SPLITTING of it if multisets can be counted afterwards,
-    otherwise all of it (default 10); see budgets.py. Counting continues until the limit (default COUNTING); the rest
-    stays undecided. samples, seed: random sequences that estimate the share of right answers among the undecided ones;
-    0 reports only the proved interval.
+    seconds: limit, in seconds of one core; see budgets.py for the default. Splitting takes at most SPLITTING of them if
+    multisets can be counted afterwards, otherwise all (default ALONE). Counting takes the others (default COUNTING);
+    the rest stays undecided. samples, seed: random sequences that estimate the share of right answers among the
+    undecided ones; 0 reports only the proved interval.
     accuracy is the share of right positions over all sequences. The certificate's tables: "classes" (one row per own
     token and count: inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own
     tokens). Inputs are (sequence, position) pairs, decided in exact arithmetic; close ones are right, but with margins
@@ -71,7 +70,7 @@ def certify_histogram(
     started = time.perf_counter()
     check_size("samples", samples, least=0)
     check_size("seed", seed, least=0)
-    Budget(0 if seconds is None else seconds, STEPS_A_SECOND)  # refuses seconds below 0
+    check_seconds(seconds)
     if samples > most(2**24):
         raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
     tables, generator = tables_of(model), np.random.default_rng(seed)
@@ -84,11 +83,12 @@ def certify_histogram(
         least = tried[0][0]
         found = _refute(model, tables, parts, slack, tried)
     counted = why_not(tables) is None
-    longest = (COUNTING if counted else 10.0) if seconds is None else float(seconds)
-    budget = Budget(min(longest, SPLITTING if counted else np.inf), STEPS_A_SECOND)
+    splitting = min(SPLITTING if counted else ALONE, np.inf if seconds is None else seconds)
+    budget = Budget(seconds, STEPS_A_SECOND, splitting)
     _split(parts, budget, progress)
-    spent = 0.0 if seconds is None else time.perf_counter() - started
-    note = count_rest(tables, parts, need, slack, longest - spent, progress)
+    spent = splitting - max(0.0, budget.steps) / STEPS_A_SECOND
+    rest = budget.next(BOUNDS_A_SECOND, COUNTING if seconds is None else max(0.0, seconds - spent))
+    note = count_rest(tables, parts, need, slack, rest, progress)
     if found is None and not _is_right(parts):
         found = _refute(model, tables, parts, slack, [])
     return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack, budget, note)

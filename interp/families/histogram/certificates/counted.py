@@ -8,25 +8,30 @@ bound decides. Own tokens are distributed over threads; the counts do not depend
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from math import comb
 
 import numpy as np
 
 from interp.budget import gigabytes
+from interp.certificates.budgets import Budget
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around
 from interp.threads import cores
 
 EXACT_COUNT = 2.0**53
-TRIAL = 2.0
-"""Seconds after which a walk is stopped if it is projected to take more than HOPELESS times its time limit."""
+BOUNDS_A_SECOND = 2e6
+"""Bounds per second of a walk, for budgets."""
+SHARES = (1 / 16, 1.0, 1.0)
+"""Largest shares of the budget, per round. In each round all walks that are left get equal numbers of bounds, so that
+what is counted depends neither on the number of threads nor on the clock."""
 HOPELESS = 20.0
+"""A count ends after a round if all of it is projected to take more than this many times the budget."""
 SPREAD = 600.0
 """Largest difference between two scores of a query for which float64 can add their softmax weights. e^-600 is about
 1e-261, and even the last of its 52 bits is above the smallest normal number, 2e-308."""
@@ -57,12 +62,10 @@ def table_bytes(tables: Tables) -> float:
 
 @dataclass
 class Progress:
-    """Progress of a count: the number of multisets done, their total number, and the deadline."""
+    """Progress of a count: the number of multisets done and their total number. stopped: whether an error ended it."""
 
     total: int
-    deadline: float
     tell: Callable[[int, int], None] | None
-    started: float = field(default_factory=time.monotonic)
     done: int = 0
     stopped: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,74 +76,87 @@ class Progress:
             if self.tell is not None:
                 self.tell(self.done, self.total)
 
-    def go_on(self) -> bool:
-        """Whether there is time left, and enough to make real progress."""
-        now = time.monotonic()
-        spent, allowed = now - self.started, self.deadline - self.started
-        hopeless = spent > TRIAL and spent * self.total > HOPELESS * allowed * max(1, self.done)
-        self.stopped |= now > self.deadline or hopeless
-        return not self.stopped
+    def whole(self, spent: float) -> float:
+        """Project the number of bounds that all multisets take, from the number spent so far."""
+        return spent * self.total / max(1, self.done)
+
+
+@dataclass
+class Job:
+    """The counts of one own token that are left, largest first. again, close: see Found."""
+
+    part: OwnToken
+    counts: list[int]
+    again: int = 0
+    close: int = 0
 
 
 def count_rest(
-    tables: Tables, parts: list[OwnToken], need: np.ndarray, slack: np.ndarray, seconds: float,
+    tables: Tables, parts: list[OwnToken], need: np.ndarray, slack: np.ndarray, budget: Budget,
     progress: Callable[[int, int], None] | None = None, threads: int | None = None,
 ) -> str | None:  # fmt: skip
-    """Decide the undecided parts by walking all their multisets for at most `seconds`; return a note on the result.
+    """Decide the undecided parts by walking all their multisets; return a note on the result.
 
-    need, slack: thresholds as in Search, per own token, count and class. If time runs out, the rest stays undecided.
+    need, slack: thresholds as in Search, per own token, count and class. budget: what remains undecided when it is used
+    up stays so.
     """
-    jobs = [(part, counts) for part in parts if (counts := _open_counts(part, slack))]
-    if not jobs or seconds <= 0:
+    jobs = [Job(part, counts) for part in parts if (counts := _open_counts(part, slack))]
+    if not jobs or budget.steps <= 0:
         return None
     if (reason := why_not(tables)) is not None:
         return None if tables.pattern is not None else reason
     sizes = {n: multisets_around(tables.T - 1, tables.L - n) for n in range(1, tables.L + 1)}
     listed = {size: Listed.of(size, tables.L - 1) for size in set(group_sizes(tables.T - 1)[1:])}
-    _compile(Walk(tables, jobs[0][0].token, dict(listed)))
-    started = time.monotonic()
-    state = Progress(sum(sizes[n] for _, counts in jobs for n in counts), started + seconds, progress)
-    again, close = [], []
+    _compile(Walk(tables, jobs[0].part.token, dict(listed)))
+    state = Progress(sum(sizes[n] for job in jobs for n in job.counts), progress)
 
-    def work(job: tuple[OwnToken, list[int]]) -> None:
-        part, counts = job
-        if not state.go_on():
-            return
-        walk = Walk(tables, part.token, dict(listed))
-        for n in counts:
-            found = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], state.go_on)
+    def work(job: Job, most: float) -> float:
+        """Walk one own token's counts, at most about `most` bounds; return how many it took."""
+        walk, part, spent = Walk(tables, job.part.token, dict(listed)), job.part, 0.0
+        while job.counts and spent < most:
+            n, before = job.counts[0], spent
+
+            def go_on(before: float = before) -> bool:
+                return before + walk.bounds < most and not state.stopped and not budget.is_over()
+
+            found = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], go_on)
+            spent += walk.bounds
             if found is None:
-                return
+                break
             part.decide(n, found, need[part.token, n - 1], slack[part.token, n - 1])
             for sequence in found.examples:
                 margin = float(tables.margins(np.array([sequence]))[0, 0])
                 part.ledger.suspect(margin, (sequence, 0))
-            again.append(found.again)
-            close.append(found.close + found.tied)
+            job.again, job.close = job.again + found.again, job.close + found.close + found.tied
+            job.counts = job.counts[1:]
             state.add(sizes[n])
+        return spent
 
     most = max(1, min(len(jobs), threads or cores(), int(gigabytes() * 1e9 / table_bytes(tables))))
-    if most == 1:
-        for job in jobs:
-            work(job)
-    else:
-        with ThreadPoolExecutor(most) as pool:
+    whole = budget.steps
+    with ThreadPoolExecutor(most) as pool:
+        for share in SHARES:
+            left = [job for job in jobs if job.counts]
+            if not left or budget.is_over() or state.whole(whole - budget.steps) > HOPELESS * whole:
+                break
+            each = min(share * whole, budget.steps) / len(left)
             try:
-                list(pool.map(work, jobs))
+                budget.steps -= sum(pool.map(partial(work, most=each), left))
             except BaseException:
                 state.stopped = True  # so that the threads return; the pool waits for them
                 raise
-    spent = time.monotonic() - started
     if state.done < state.total:
-        guess = spent * state.total / max(1, state.done)
-        return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted in {spent:.0f} s; all of "
-                f"them would take about {guess:,.0f} s on this machine, so raise the limit (seconds=)")  # fmt: skip
-    return (f"{state.total:,} multisets of other tokens were counted in {spent:.1f} s, {sum(again):,} of them again in "
-            f"float64; right answers whose margin does not exceed the rounding bound: {sum(close):,}")  # fmt: skip
+        guess = state.whole(whole - budget.steps) / BOUNDS_A_SECOND
+        why = f"; {budget.ended}" if budget.ended and budget.steps > 0 else ""
+        return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted; all of them would take "
+                f"about {guess:,.0f} s of one core, so raise the limit (seconds=){why}")  # fmt: skip
+    again, close = (sum(getattr(job, name) for job in jobs) for name in ("again", "close"))
+    return (f"{state.total:,} multisets of other tokens were counted, {again:,} of them again in float64; right "
+            f"answers whose margin does not exceed the rounding bound: {close:,}")  # fmt: skip
 
 
 def _compile(walk: Walk) -> None:
-    """Run the walk on a single multiset, so that compiling it (about 15 s) does not use up the time limit."""
+    """Run the walk on a single multiset, so that compiling it (about 15 s) does not count as work."""
     n_out = walk.tables.lead.shape[1]
     walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 

@@ -22,7 +22,7 @@ FIRST = 0.3
 """Share of the other tokens in the first group; a larger one makes the tables and blocks smaller."""
 EXAMPLES = 64
 WORK = 2e5
-"""Number of bounds between two checks of the clock, about a tenth of a second."""
+"""Number of bounds between two checks of the budget, about a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,11 @@ class Walk:
             times=index(depths), ways=np.zeros(depths), fresh=np.zeros(depths, bool), ahead=index(depths, answers),
             n_ahead=index(depths), examples=index(EXAMPLES, 3 + depths), n_examples=index(1),
         )  # fmt: skip
+
+    @property
+    def bounds(self) -> float:
+        """Number of bounds that the last count took."""
+        return float(self.scratch.out[8])
 
     def count(
         self, count: int, classes: Bool[np.ndarray, " n_out"], need: Float[np.ndarray, " n_out"],

@@ -26,6 +26,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
+from interp.certificates.sampling import Share, Stratum
 from interp.certificates.scope import anything
 from interp.families.languages.certificates.strings import (
     CHECKED,
@@ -34,6 +35,7 @@ from interp.families.languages.certificates.strings import (
     all_labels,
     labelled,
     one_label_each,
+    run_some,
     unchecked,
 )
 from interp.families.languages.tasks.language import decided
@@ -191,7 +193,10 @@ def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarra
 def _conclude(
     model: TaskModel, table: pd.DataFrame, counterexample: str | None, probes: tuple[Probes, ...], started: float
 ) -> Certificate:
-    total, right, wrong, tied = (int(table[name].sum()) for name in ("strings", "right", "wrong", "tied"))
+    total, wrong, tied = (int(table[name].sum()) for name in ("strings", "wrong", "tied"))
+    strata = [Stratum(*numbers) for numbers in table[["strings", "right", "wrong"]].astype(object).to_numpy().tolist()]
+    run_some(model, strata)
+    share = Share.of(strata)
     good = table.loc[table["status"] == "certified", "length"].tolist()
     status: Status = "refuted" if counterexample else "certified" if len(good) == len(table) else "undecided"
     worst = table.loc[table["smallest_margin"].idxmin()]
@@ -210,7 +215,8 @@ def _conclude(
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=(right / total, 1 - wrong / total) if tied else right / total,
+        accuracy=share.accuracy,
+        confidence=share.confidence,
         n_errors=None if tied else wrong,
         n_inputs=total,
         worst_margin=float(worst["smallest_margin"]),
@@ -219,7 +225,7 @@ def _conclude(
         method=f"{how}, {dtype}",
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         seconds=time.perf_counter() - started,
-        notes=tuple(notes),
+        notes=(*notes, *share.notes),
         on_trust=unchecked(model.task, max(counted, default=0), compared),
         tables={"lengths": table},
         probes=probes,

@@ -29,6 +29,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
+from interp.certificates.sampling import Stratum
 from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
@@ -147,7 +148,8 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
             progress(length, longest or MOST)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     probes = tuple(_probes(model, table))
-    return verdict(model, table, None, f"proof of the {origin.variant} code, length by length", started, probes)
+    strata = [Stratum(2**length, 2**length * (status == "certified")) for length, *_, status in rows]
+    return verdict(model, table, strata, None, f"proof of the {origin.variant} code, length by length", started, probes)
 
 
 def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:

@@ -19,7 +19,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from math import comb
 from typing import Any
 
 import pandas as pd
@@ -33,6 +35,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.sampling import Share, Stratum
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
 from interp.families.languages.tasks.language import Decided, decided
@@ -61,6 +64,8 @@ MOST_SEEN = 8
 """Largest number of seen positions; more would give too many classes."""
 
 ROWS_AT_ONCE = 1 << 18
+SAMPLED, LENGTHS = 1024, 4
+"""Number of random strings that are run of each length that is not decided, and of how many lengths, longest first."""
 PROBED = 10
 """The model itself is run on strings of each length up to this one, and of the last length."""
 
@@ -165,7 +170,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     longest: default 64, or CHECKED without such a declaration. Raises InterpError if the method does not apply, if
     labels cannot be compared, or if they contradict the declaration.
     """
-    started, rows, wrong, probes = time.perf_counter(), [], None, []
+    started, rows, wrong, probes, strata = time.perf_counter(), [], None, [], []
     task: Any = model.task
     said, own = decided(task), model.embed.W_E.dtype
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
@@ -198,16 +203,38 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
         status = "certified" if sure else "refuted" if false else "undecided"
         least = float((margin - torch.cat(slacks)).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
         rows.append((length, len(symbols), least, float(bound.max()), status))
+        sizes = class_sizes(model, length, seen)
+        decided_ = (margin > torch.cat(slacks), margin < -torch.cat(slacks))
+        strata.append(Stratum(2**length, *(sum(sizes[i] for i in mask.nonzero()[:, 0].tolist()) for mask in decided_)))
         if length <= PROBED or length == longest:
             probes.append(_probes(model, task, symbols, seen, margin, bound))
         if progress is not None:
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
-    found = verdict(model, table, wrong, how, started, tuple(probes))
+    found = verdict(model, table, strata, wrong, how, started, tuple(probes))
     return replace(found, on_trust=unchecked(task, longest)) if said else replace(
         found, notes=(*found.notes, f"labels compared on every string up to {longest}")
     )  # fmt: skip
+
+
+def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> list[int]:
+    """Return the number of strings of each of the `classes`."""
+    free = length - int(seen.sum())
+    each = [comb(free, ones) for ones in range(free + 1)] if counts_matter(model) else [2**free]
+    return each * 2 ** int(seen.sum())
+
+
+def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
+    """Run random strings of the longest lengths that are not decided. strata: one per length, from 1 on."""
+    task: Any = model.task
+    for length in [n for n, one in enumerate(strata, 1) if one.open][-LENGTHS:]:
+        generator = torch.Generator().manual_seed(length)
+        symbols = torch.randint(len(task.alphabet), (SAMPLED, length), generator=generator)
+        for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
+            batch = labelled(task, part)
+            strata[length - 1].drawn_right += int((model.predict(batch.tokens).cpu() == batch.labels).sum())
+        strata[length - 1].drawn = SAMPLED
 
 
 def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
@@ -304,20 +331,22 @@ def _pairs(
 
 
 def verdict(
-    model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float, probes: tuple[Probes, ...]
-) -> Certificate:
-    """Make a certificate from a table of lengths; the model is certified if every length is."""
-    task: Any = model.task
+    model: TaskModel, table: pd.DataFrame, strata: Sequence[Stratum], wrong: str | None, method: str, started: float,
+    probes: tuple[Probes, ...],
+) -> Certificate:  # fmt: skip
+    """Make a certificate from a table of lengths and a stratum for each; certified if every length is."""
     good = table["status"] == "certified"
     whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
-    n_inputs = sum(len(task.alphabet) ** int(length) for length in table["length"])
-    proven = sum(len(task.alphabet) ** int(length) for length in table.loc[good, "length"])
+    n_inputs = sum(one.inputs for one in strata)
+    run_some(model, strata)
+    share = Share.of(strata)
     least = int(table.loc[~good, "length"].min()) - 1 if not good.all() else int(table["length"].max())
     worst = table.loc[table["smallest_margin"].idxmin()]
     return Certificate(
         model=model.spec.id,
         status=whole,  # type: ignore[arg-type]
-        accuracy=1.0 if whole == "certified" else (proven / n_inputs, 1.0),
+        accuracy=share.accuracy,
+        confidence=share.confidence,
         n_inputs=n_inputs,
         worst_margin=float(worst["smallest_margin"]),
         counterexample=wrong,
@@ -325,8 +354,12 @@ def verdict(
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         seconds=time.perf_counter() - started,
         rounding=float(worst["rounding"]),
-        n_errors=0 if whole == "certified" else None,
-        notes=(f"certified at every length up to {least}", f"about 10^{math.log10(n_inputs):.0f} strings"),
+        n_errors=None if any(one.open for one in strata) else sum(one.wrong for one in strata),
+        notes=(
+            f"certified at every length up to {least}",
+            f"about 10^{math.log10(n_inputs):.0f} strings",
+            *share.notes,
+        ),
         tables={"lengths": table},
         probes=probes,
     )

@@ -11,11 +11,14 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
+from interp.certificates import budgets
+from interp.certificates.budgets import Budget
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates import counted as histogram_counted
+from interp.families.histogram.certificates import walk as histogram_walk
 from interp.families.histogram.certificates.certify import _root, _thresholds
-from interp.families.histogram.certificates.counted import Progress, count_rest, table_bytes, why_not
+from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, table_bytes, why_not
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
@@ -41,6 +44,10 @@ def start(model: TaskModel) -> tuple[Tables, list[OwnToken], np.ndarray, np.ndar
     return tables, [_root(tables, token, need, slack) for token in range(tables.T)], need, slack
 
 
+def budget(seconds: float, clock: float | None = None) -> Budget:
+    return Budget(clock, BOUNDS_A_SECOND, seconds)
+
+
 def books(parts: list[OwnToken]) -> list[Any]:
     return [[getattr(part.ledger, name).tolist() for name in ("right", "wrong", "close", "tied")] for part in parts]
 
@@ -64,7 +71,7 @@ def test_threads_give_the_same_whole_numbers() -> None:
     for threads in (1, 2, 5):
         tables, parts, need, slack = start(model)
         assert sum(part.undecided.sum() for part in parts) > 0
-        count_rest(tables, parts, need, slack, 60.0, threads=threads)
+        count_rest(tables, parts, need, slack, budget(60), threads=threads)
         assert not any(part.is_open for part in parts)
         found.append(books(parts))
     assert found[0] == found[1] == found[2]
@@ -73,29 +80,33 @@ def test_threads_give_the_same_whole_numbers() -> None:
 def test_without_time_nothing_is_counted() -> None:
     tables, parts, need, slack = start(random_model("dot"))
     before = [part.undecided.tolist() for part in parts]
-    assert count_rest(tables, parts, need, slack, 0.0) is None
+    assert count_rest(tables, parts, need, slack, budget(0)) is None
     assert [part.undecided.tolist() for part in parts] == before
 
 
-def test_what_the_time_cuts_off_stays_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, parts, need, slack = start(random_model("dot"))
-    before = [part.undecided.copy() for part in parts]
-    told: list[tuple[int, int]] = []
-
-    def after_two(self: Progress) -> bool:
-        return self.done < 2
-
-    monkeypatch.setattr(Progress, "go_on", after_two)
-    note = count_rest(tables, parts, need, slack, 60.0, lambda done, total: told.append((done, total)), threads=1)
-    assert note is not None
-    assert "raise the limit" in note
-    done = sum(int((then > 0).sum() - (part.undecided > 0).sum()) for then, part in zip(before, parts))
-    assert done == len(told) > 0
-    for then, part in zip(before, parts):
-        left = part.undecided
-        assert ((left == then) | (left == 0)).all()
-        book = part.ledger
-        assert (book.right + book.wrong + book.close + book.tied + left == book.total).all()
+def test_what_the_budget_cuts_off_stays_undecided_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a clock that runs at any speed: the default has none."""
+    monkeypatch.setattr(histogram_walk, "WORK", 10.0)
+    monkeypatch.setattr(histogram_counted, "HOPELESS", np.inf)
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: float(next(clock)))
+    told: list[int] = []
+    found = []
+    for threads in (1, 2, 5):
+        told.clear()
+        tables, parts, need, slack = start(random_model("dot", 8, 6, seed=4))
+        before = [part.undecided.copy() for part in parts]
+        note = count_rest(tables, parts, need, slack, budget(4e-4), lambda done, total: told.append(done), threads)
+        assert note is not None
+        assert "raise the limit" in note
+        done = sum(int((then > 0).sum() - (part.undecided > 0).sum()) for then, part in zip(before, parts))
+        assert done == len(told) > 0
+        for then, part in zip(before, parts):
+            left, book = part.undecided, part.ledger
+            assert ((left == then) | (left == 0)).all()
+            assert (book.right + book.wrong + book.close + book.tied + left == book.total).all()
+        found.append((note, books(parts)))
+    assert found[0] == found[1] == found[2]
 
 
 def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,25 +120,26 @@ def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPat
         return plain(self, *arguments, **named)
 
     monkeypatch.setattr(Walk, "count", slow_at_first)
-    monkeypatch.setattr(histogram_counted.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: clock[0])
     tables, parts, need, slack = start(random_model("dot"))
-    note = count_rest(tables, parts, need, slack, 5.0, threads=1)
+    note = count_rest(tables, parts, need, slack, budget(5, clock=5), threads=1)
     assert clock[0] == 100.0
     assert note is not None
     assert "raise the limit" not in note
     assert not any(part.is_open for part in parts)
 
 
-def test_a_walk_that_would_take_much_too_long_is_given_up() -> None:
-    state = Progress(total=1000, deadline=0.0, tell=None, started=0.0)
-    assert not state.go_on()
-    import time
-
-    now = time.monotonic()
-    slow = Progress(total=10**9, deadline=now + 100, tell=None, started=now - 20, done=1)
-    fast = Progress(total=10**9, deadline=now + 100, tell=None, started=now - 20, done=5 * 10**8)
-    assert not slow.go_on()
-    assert fast.go_on()
+def test_a_walk_that_would_take_much_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sixteenth of the budget: what all multisets would take is said, and the rest of the budget is kept."""
+    monkeypatch.setattr(histogram_walk, "WORK", 10.0)
+    monkeypatch.setattr(histogram_counted, "HOPELESS", 0.01)
+    tables, parts, need, slack = start(random_model("dot", 8, 6, seed=4))
+    given = budget(4e-4)
+    whole = given.steps
+    note = count_rest(tables, parts, need, slack, given, threads=1)
+    assert note is not None
+    assert "s of one core, so raise the limit" in note
+    assert given.steps > whole / 2
 
 
 def test_reasons() -> None:
@@ -146,7 +158,7 @@ def test_tables_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.Monkey
 def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histogram_counted, "find_spec", lambda name: None)
     tables, parts, need, slack = start(random_model("dot"))
-    assert "pip install numba" in str(count_rest(tables, parts, need, slack, 60.0))
+    assert "pip install numba" in str(count_rest(tables, parts, need, slack, budget(60)))
     assert any(part.is_open for part in parts)
 
 
@@ -168,5 +180,5 @@ def test_a_count_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     tables, parts, need, slack = start(random_model("dot"))
     with pytest.raises(KeyboardInterrupt):
-        count_rest(tables, parts, need, slack, 60.0, stop, threads=2)
+        count_rest(tables, parts, need, slack, budget(60), stop, threads=2)
     assert not list(tmp_path.iterdir())

@@ -59,11 +59,20 @@ def test_a_wrong_weight_is_refuted_with_a_string_that_fails() -> None:
     assert certificate.status == "refuted"
     batch = model.task.encode([certificate.counterexample])
     assert not torch.equal(model.predict(batch.tokens), batch.labels)
-    low, high = certificate.accuracy
-    right = (
-        (model.predict(model.task.enumerate_up_to(12).tokens) == model.task.enumerate_up_to(12).labels).double().mean()
-    )
-    assert low <= right <= high
+    every = model.task.enumerate_up_to(12)
+    wrong = int((model.predict(every.tokens) != every.labels).sum())
+    assert certificate.n_errors == wrong > 0, "the strings of each class are counted"
+    assert certificate.accuracy == 1 - wrong / len(every)
+
+
+@pytest.mark.parametrize(("name", "longest"), [("languages/first", 9), ("languages/parity", 9), ("languages/one", 9)])
+def test_classes_hold_every_string_once(name: str, longest: int) -> None:
+    model = construct(name).model()
+    for length in range(1, longest + 1):
+        seen = language_strings.seen_positions(model, length)
+        sizes = language_strings.class_sizes(model, length, seen)
+        assert len(sizes) == len(language_strings.classes(model, length, seen))
+        assert sum(sizes) == 2**length
 
 
 @pytest.mark.slow
@@ -121,7 +130,7 @@ def test_palindrome_is_certified_as_far_as_the_bound_carries(variant: str, dtype
 def test_palindrome_beyond_the_bound_is_undecided() -> None:
     certificate = certify_palindrome(construct("languages/palindrome").model(dtype="float32"), longest=40)
     assert certificate.status == "undecided"
-    assert 0 < certificate.accuracy[0] < 1
+    assert 0.9 < certificate.accuracy[0] < certificate.accuracy[1] == 1, "random strings say more than the proof"
 
 
 def test_margins_and_bounds_of_exactly_zero_prove_nothing() -> None:
@@ -151,3 +160,5 @@ def test_an_error_smaller_than_rounding_leaves_it_undecided(monkeypatch: pytest.
     found = certify_model(model, longest=4)
     assert (found.status, found.counterexample) == ("undecided", None)
     assert set(found.tables["lengths"]["status"]) == {"undecided"}
+    assert found.accuracy[1] < 0.05, "wrong on every string that was run"
+    assert found.confidence == 0.999

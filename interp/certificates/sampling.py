@@ -1,0 +1,60 @@
+"""Random inputs that the model runs: they narrow an accuracy that a proof leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interp.populations import CONFIDENCE, clopper_pearson
+
+
+@dataclass
+class Stratum:
+    """A part of the inputs.
+
+    inputs: their number; right, wrong: numbers of those decided. drawn, drawn_right: number of independent, uniform
+    random ones that were run, and of right answers to them.
+    """
+
+    inputs: int
+    right: int = 0
+    wrong: int = 0
+    drawn: int = 0
+    drawn_right: int = 0
+
+    @property
+    def open(self) -> int:
+        return self.inputs - self.right - self.wrong
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of right answers, exact or an interval. confidence: of the interval; None if it is proved."""
+
+    accuracy: float | tuple[float, float]
+    confidence: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, strata: Sequence[Stratum]) -> Share:
+        """Add up the strata: exact if all is decided; open ones are narrowed by what was drawn."""
+        total, wrong = sum(one.inputs for one in strata), sum(one.wrong for one in strata)
+        if not any(one.open for one in strata):
+            return cls(1 - wrong / total)
+        proved = sum(one.right for one in strata) / total, 1 - wrong / total
+        drawn = [one for one in strata if one.open and one.drawn]
+        if not drawn:
+            return cls(proved)
+        low = high = 0.0
+        for one in strata:
+            ends = one.right / one.inputs, 1 - one.wrong / one.inputs
+            if one.open and one.drawn:
+                sampled = clopper_pearson(one.drawn_right, one.drawn, 1 - (1 - CONFIDENCE) / len(drawn))
+                both = max(ends[0], sampled[0]), min(ends[1], sampled[1])
+                ends = both if both[0] <= both[1] else ends
+            low, high = low + ends[0] * (one.inputs / total), high + ends[1] * (one.inputs / total)
+        note = (
+            f"accuracy: {CONFIDENCE:.1%} confidence interval from {sum(one.drawn for one in drawn):,} answers to "
+            f"random inputs, as run; without them [{proved[0]:.6g}, {proved[1]:.6g}]"
+        )
+        return cls((max(low, proved[0]), min(high, proved[1])), CONFIDENCE, (note,))
