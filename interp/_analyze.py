@@ -292,8 +292,9 @@ def _metadata(subject: Subject) -> dict[str, str]:
     run = str(next(subject.model.parameters()).dtype).removeprefix("torch.")
     if run != (subject.model.spec.dtype if isinstance(subject.model, TaskModel) else "float32"):
         found["run in"] = run
-    if subject.output_ids is not None and len(subject.output_ids) < subject.model.cfg.d_vocab_out:
-        found["answer"] = f"the largest of {len(subject.output_ids)} of its {subject.model.cfg.d_vocab_out} outputs"
+    outputs, named = subject.model.cfg.d_vocab_out, subject.task.n_classes
+    if subject.decision.kind == "argmax" and outputs > named:
+        found["answer"] = f"the largest of its {outputs} outputs, of which {named} are answers of the task"
     if isinstance(subject.model, TaskModel):
         spec = subject.model.spec
         found = {"spec": spec.id, "seed": str(subject.model.seed), **found}

@@ -72,6 +72,15 @@ def answers_of(task: Task, classes: Int[Tensor, "rows *length"], tokens: Int[Ten
     return task.answers(classes.where(named, 0), tokens).long().where(named, -1)
 
 
+def with_others(output_ids: Int[Tensor, "n_out"], n_model_out: int, task: Task) -> Int[Tensor, "n_all"]:
+    """Add the ids of the outputs that are not answers of the task, which compete with the answers in an argmax."""
+    if task.decision is not None or len(output_ids) == 1:
+        return output_ids
+    others = torch.ones(n_model_out, dtype=torch.bool)
+    others[output_ids] = False
+    return torch.cat([output_ids, others.nonzero()[:, 0]])
+
+
 def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
     """Return the mask of finite outputs. An output with inf or NaN is never right."""
     return outputs.isfinite().all(-1)

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.architecture.answers import with_others
 from interp.architecture.comparison import compare, runs
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
@@ -281,15 +282,6 @@ def in_task_order(
     made = TaskModel(spec, task, tensors)
     made.ids_before = (token_ids, output_ids)
     return made
-
-
-def with_others(output_ids: Int[Tensor, "n_out"], n_model_out: int, task: Task) -> Int[Tensor, "n_all"]:
-    """Add the ids of the outputs that are not answers of the task, which compete with the answers in an argmax."""
-    if task.decision is not None or len(output_ids) == 1:
-        return output_ids
-    others = torch.ones(n_model_out, dtype=torch.bool)
-    others[output_ids] = False
-    return torch.cat([output_ids, others.nonzero()[:, 0]])
 
 
 def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import NOT_NAMED, answered, decide, margins, word_of
+from interp.architecture.answers import answered, decide, margins, word_of
 from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
@@ -153,10 +153,10 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
             torch.set_num_threads(1)
             mine.subject = replace(subject, model=copy.deepcopy(subject.model)) if workers > 1 else subject
         with torch.no_grad():
-            whole = replace(mine.subject, output_ids=None).logits(batch, chunk=len(batch))
-            out, (margin, beyond) = subject.columns(whole), _margins(subject, batch, whole)
-            right = subject.right_of(out, batch)
-            return Ran(batch, out, margin, right & ~beyond, beyond, int((~right).sum()))
+            out = mine.subject.logits(batch, chunk=len(batch))
+            right, beyond = subject.right_of(out, batch), decide(out, subject.decision) >= subject.task.n_classes
+            among = subject.right_of(out[:, : subject.task.n_classes], batch) if bool(beyond.any()) else right
+            return Ran(batch, out, _margins(subject, batch, out), right, beyond, int((~among).sum()))
 
     with one_thread(), ThreadPoolExecutor(workers) as pool:
         for batch in every_input(subject.task, batch_size):
@@ -230,18 +230,9 @@ class RunCounts:
         return pd.DataFrame(lines, columns=["input", "position", "answer", "right", "margin"])
 
 
-def _margins(
-    subject: Subject, batch: Batch, whole: Float[Tensor, "reads n_model_out"]
-) -> tuple[Float[Tensor, "reads"], Bool[Tensor, "reads"]]:
-    """Return the margins over all outputs of the model, and where the largest one is not an answer of the task."""
-    out, classes = subject.columns(whole).double(), subject.classes(batch)
-    margin = margins(out, classes, subject.decision)
-    others = torch.ones(whole.shape[-1], dtype=torch.bool)
-    others[slice(None) if subject.output_ids is None else subject.output_ids.cpu()] = False
-    if subject.decision.kind != "argmax" or not bool(others.any()):
-        return margin, torch.zeros_like(margin, dtype=torch.bool)
-    rival, right = whole[:, others].double().amax(-1), out.gather(-1, classes[:, None])[:, 0]
-    return torch.minimum(margin, right - rival).nan_to_num(nan=-torch.inf), ~(rival <= out.amax(-1))
+def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) -> Float[Tensor, "reads"]:
+    """Return the margins over all outputs of the model, in float64."""
+    return margins(out.double(), subject.classes(batch), subject.decision).nan_to_num(nan=-torch.inf)
 
 
 def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads"]) -> Iterator[tuple[object, ...]]:
@@ -252,8 +243,7 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()
         text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-        answer = NOT_NAMED if ran.beyond[at] else word_of(task, out[at], subject.decision)
-        yield text, position, answer, task.word(int(classes[at])), float(margin[at])
+        yield text, position, word_of(task, out[at], subject.decision), task.word(int(classes[at])), float(margin[at])
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
@@ -266,12 +256,11 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(filter(len, subject.task.inputs(batch_size)), 0, None, step):
         check_batch(subject.task, batch, f"inputs({batch_size})")
-        own = replace(subject, output_ids=None).logits(batch, chunk=len(batch))
-        other = replace(exact, output_ids=None).logits(batch, chunk=max(1, len(batch) // 2 + 1))
-        out = subject.columns(own)
+        out = subject.logits(batch, chunk=len(batch))
+        other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := answered(out)).any()):
             continue  # these answers are wrong in any case
-        one, two = _margins(subject, batch, own)[0], _margins(exact, batch, other)[0]
+        one, two = _margins(subject, batch, out), _margins(exact, batch, other)
         moved = torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite: one output
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(out[finite].abs().max()))
     return worst

@@ -250,7 +250,8 @@ class Proof:
         net = one_layer(subject.model, paths.length)
         task = subject.task
         ids = torch.arange(task.d_vocab) if subject.token_ids is None else subject.token_ids
-        outputs = torch.arange(max(2, task.n_out)) if subject.output_ids is None else subject.output_ids
+        named = max(2, task.n_out)
+        outputs = torch.arange(named) if subject.output_ids is None else subject.output_ids[:named]
         proof = cls(subject, paths, _renamed(net, ids), ids, outputs, [])
         proof.reads.extend(ReadProof(proof, at) for at in sorted(paths.reads))
         return proof

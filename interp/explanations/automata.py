@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from interp import words
+from interp.architecture.answers import NOT_NAMED
 from interp.budget import check_size
 from interp.errors import InterpError, UnsupportedError, first_few
 from interp.explanations import lstar
@@ -109,7 +110,9 @@ class Automaton:
             return "not asked"
         if self.sets and said >= 0:
             return set_word(said, self.answer_words)
-        return self.answer_words[said] if 0 <= said < len(self.answer_words) else "no finite output"
+        if said >= len(self.answer_words):
+            return NOT_NAMED
+        return self.answer_words[said] if said >= 0 else "no finite output"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per state: state, answer, access (the shortest string to it), next state for each letter."""

@@ -119,7 +119,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     for rows in subject.chunks(batch):
         piece = batch[rows]
         where = reads_of(subject, piece)
-        outputs = subject.logits(piece).double().cpu().reshape(-1, p)
+        outputs = subject.logits(piece).double().cpu()[:, :p]
         found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
         turned = found * torch.exp(2j * torch.pi * (k * where.classes[:, None]).double() / p)
         wave, total, number = wave + turned.sum(0), total + float((_both(found, p)).sum()), number + len(where)

@@ -192,7 +192,9 @@ def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tenso
     for part, places in zip(tokens.split(size), at.split(size)):
         whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
         out = whole[torch.arange(len(part)), places]
-        found.append(torch.where(out.isfinite().all(-1), out.argmax(-1), IGNORED))  # NaN is not an answer
+        said = out.argmax(-1)
+        named = out.isfinite().all(-1) & (said < subject.n_classes)  # NaN is no answer, nor are other outputs
+        found.append(torch.where(named, said, IGNORED))
     return torch.cat(found)
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.architecture.answers import decide
+from interp.architecture.answers import answers_of, decide
 from interp.errors import InterpError
 from interp.measures.hypothesis import CodeTable, Units, Values, Variable
 from interp.measures.scrubbing import Scrubber
@@ -89,11 +89,11 @@ def labels_of(
     """Convert output indices of some units to answers in the units of Batch.labels."""
     tokens = units.batch.tokens[which]
     if subject.read_at != "all":
-        return subject.task.answers(classes, tokens).long()
+        return answers_of(subject.task, classes, tokens).long()
     rows, at = torch.arange(len(which)), units.read_at[which]
     spread = torch.zeros_like(tokens)
     spread[rows, at] = classes
-    return subject.task.answers(spread, tokens).long()[rows, at]
+    return answers_of(subject.task, spread, tokens).long()[rows, at]
 
 
 @torch.no_grad()

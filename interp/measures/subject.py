@@ -16,11 +16,13 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import (
     Decision,
     answered,
+    answers_of,
     decide,
     decision_of,
     find_positions,
     read_mask,
     right_classes,
+    with_others,
 )
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
@@ -44,7 +46,8 @@ class Subject:
     """A HookedTransformer with a task.
 
     token_ids: [t] is the model's id of the task's token t (None: the same ids). output_ids: [c] is the model's output
-    for the task's output index c (None: the same). padding: how an external bidirectional model treats padding: "mask"
+    for the task's output index c (None: the same). Outputs that are no answers of the task come after its own: they
+    compete with the answers, and are never right. padding: how an external bidirectional model treats padding: "mask"
     (no position attends to it) or "attend" (like other tokens); task models mask it. recent: a cache of results within
     a study; see `once`.
     """
@@ -80,9 +83,7 @@ class Subject:
             raise InterpError(ON_META)
         if isinstance(model, TaskModel):
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
-            named, outputs_too = model.task.n_classes, model.cfg.d_vocab_out
-            more = model.spec.decision == "argmax" and outputs_too > named
-            return cls(model, model.task, output_ids=torch.arange(named) if more else None)
+            return cls(model, model.task)
         if task is None:
             raise InterpError(
                 "a HookedTransformer of your own needs its task: pass "
@@ -102,9 +103,9 @@ class Subject:
             raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
         check_made(known)
         ids = token_ids_of(model.cfg.d_vocab, known, tokens)
-        return cls(
-            model, known, ids, output_ids_of(model.cfg.d_vocab_out, model.cfg.d_vocab, known, ids, outputs), padding
-        )
+        many = model.cfg.d_vocab_out
+        named = output_ids_of(many, model.cfg.d_vocab, known, ids, outputs)
+        return cls(model, known, ids, None if named is None else with_others(named, many, known), padding)
 
     def __repr__(self) -> str:
         cfg = self.model.cfg
@@ -245,13 +246,13 @@ class Subject:
         return self.answers_of(self.logits(batch, fwd_hooks), batch)
 
     def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
-        """Convert outputs to answers in the units of Batch.labels."""
+        """Convert outputs to answers in the units of Batch.labels; -1 for an output that is no answer of the task."""
         classes, places = decide(logits, self.decision), self.read_mask(batch)
         if self.read_at != "all":
-            return self.task.answers(classes, batch.tokens)
+            return answers_of(self.task, classes, batch.tokens)
         spread = classes.new_zeros(places.shape)
         spread[places] = classes
-        return self.task.answers(spread, batch.tokens)
+        return answers_of(self.task, spread, batch.tokens)
 
     def right(self, batch: Batch, fwd_hooks: Hooks = ()) -> Bool[Tensor, "reads"]:
         """Test whether each answer is right: one value per read position, row by row."""

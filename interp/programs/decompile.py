@@ -561,9 +561,9 @@ class Decompiler:
                     out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
             else:
                 return None
-            weights[name] = running.subject.columns(out @ unembed)
+            weights[name] = running.subject.columns(out @ unembed)[:, : self.task.n_out]
         total = sum(self.made[name][mask] @ one for name, one in weights.items())
-        bias = (running.logits.double() - total).mean(0)
+        bias = (running.logits[:, : self.task.n_out].double() - total).mean(0)
         if kind == "sigmoid":
             weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
             bias = torch.cat([torch.zeros(1).double(), bias])

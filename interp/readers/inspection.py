@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from interp.architecture.answers import NOT_NAMED, with_others
 from interp.architecture.comparison import Comparison, cast, compare, runs
 from interp.architecture.stock import read_config, stock_model
 from interp.architecture.task_model import TaskModel
@@ -145,14 +146,15 @@ def check_conversion(
         chosen, n_out = columns, found.shape[-1]
         if columns is None and (outputs is not None or n_out != subject.model.cfg.d_vocab_out):
             chosen = output_ids_of(n_out, n_out, task, ids, outputs)
+        chosen = None if chosen is None else with_others(chosen, n_out, task)
         return found[where] if chosen is None else found[where][:, chosen]
 
     found = compare(lambda dtype: replace(subject, model=cast(subject.model, dtype)).logits(batch), picked)
     if not found.same:
-        row, place = where.nonzero()[found.at[0]].tolist()
+        (row, place), at = where.nonzero()[found.at[0]].tolist(), found.at[1]
         raise CheckpointError(
             f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
-            f"output {task.answer_words[found.at[1]]!r} is {found.ours:.6g}, but forward returns {found.theirs:.6g} "
-            f"({found})"
+            f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {found.ours:.6g}, but "
+            f"forward returns {found.theirs:.6g} ({found})"
         )
     return found

@@ -13,6 +13,7 @@ import torch
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
+from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import Lookup
@@ -225,7 +226,7 @@ def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
 def test_a_report_says_where_some_outputs_are_no_answers() -> None:
     task, words = Parity(length=6, shortest=2), {"not a member": 3, "a member": 0}
     report = interp.analyze(stock(d_vocab_out=4), task=task, outputs=words, sections=["question"])
-    assert report.metadata["answer"] == "the largest of 2 of its 4 outputs"
+    assert report.metadata["answer"] == "the largest of its 4 outputs, of which 2 are answers of the task"
     report = interp.analyze(
         stock(d_vocab_out=2), task=task, outputs={"not a member": 1, "a member": 0}, sections=["question"]
     )
@@ -244,3 +245,30 @@ def test_outputs_that_depend_on_what_ran_before_are_refused() -> None:
     with pytest.raises(InterpError, match="would depend on which inputs ran before"):
         Subject.of(model, Parity(length=6, shortest=2))
     Subject.of(stock(positional_embedding_type="alibi", attention_dir="causal"), Parity(length=6, shortest=2))
+
+
+def test_outputs_that_are_no_answers_compete_everywhere() -> None:
+    """One definition: of 7 outputs 4 are answers, the others are never right, whoever asks for the accuracy."""
+    task = MaxOfK(K=3, v=4)
+    model = stock(n_layers=1, n_ctx=4, d_vocab=5, d_vocab_out=7, normalization_type=None, attention_dir="causal")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel() + 2))
+            )
+    names = {"tokens": {word: i for i, word in enumerate(task.vocabulary)}, "outputs": {"0": 1, "1": 4, "2": 0, "3": 3}}
+    subject, every = Subject.of(model, task, **names), next(iter(task.inputs(64)))
+    largest, right = model(every.tokens)[:, -1].argmax(-1), torch.tensor([1, 4, 0, 3])[task.classes(every)[:, -1]]
+    share = float((largest == right).double().mean())
+    assert bool(torch.isin(largest, torch.tensor([2, 5, 6])).any()), "some answers are none"
+    assert share < float((subject.logits(every)[:, :4].argmax(-1) == task.classes(every)[:, -1]).double().mean())
+    for one in (subject, Subject.of(interp.load(model, task=task, **names))):
+        assert one.accuracy(every) == pytest.approx(share)
+        assert interp.certify(one).accuracy == pytest.approx(share)
+        assert interp.ablate(one, "head 0.0", test=every)["accuracy"][0] == pytest.approx(share)
+        assert interp.ablate_heads(one, test=every)["accuracy"][0] == pytest.approx(share)
+        assert interp.logit_lens(one, every)["accuracy"].iloc[-1] == pytest.approx(share)
+        report = interp.analyze(one, sections=["accuracy", "question"])
+        assert report.facts["accuracy"] == pytest.approx(share)
+        assert "answer" in report.metadata
+        assert ((one.answers(every) == -1) == torch.isin(largest, torch.tensor([2, 5, 6]))).all()
