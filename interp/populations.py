@@ -108,7 +108,8 @@ class Population:
     """The inputs that a number is measured on; see the module's docstring.
 
     total: size of the whole domain or data set (None: unknown). split, seed: of the sampler or data set. weights: the
-    sampler's probabilities of these inputs, normalized to sum to 1 (None: unknown).
+    sampler's probabilities of these inputs, normalized to sum to 1 (None: unknown). own: whether the task's splits are
+    those of the model under study.
     """
 
     kind: Kind
@@ -117,6 +118,7 @@ class Population:
     split: str | None = None
     seed: int | None = None
     weights: Float[Tensor, "rows"] | None = None
+    own: bool = True
 
     @property
     def n(self) -> int:
@@ -145,7 +147,9 @@ class Population:
             return f"on {part} of the {self.split} set"
         if self.kind == "given":
             return f"on the {inputs} given"
-        drawn = f"(split {self.split}, seed {self.seed})"
+        drawn = (
+            f"(split {self.split}, seed {self.seed})" if self.own else f"(from the task's sampler, seed {self.seed})"
+        )
         return f"on {f'{inputs} only' if self.few else f'a sample of {inputs}'} {drawn}"
 
     @property

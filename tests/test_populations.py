@@ -7,7 +7,7 @@ import torch
 from scipy.stats import binomtest
 from standins import Balance, Recall
 
-from interp import build, populations
+from interp import analyze, build, populations
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.inputs import batch_of
 from interp.measures.subject import Subject
@@ -191,3 +191,16 @@ def test_a_split_is_a_models_own_only_if_somebody_says_so() -> None:
         study = Study(Subject.of(build(spec)))
         assert study.population("any", lambda subject, batch: None).on.endswith("inputs of the test set")
         assert len(batch_of(study.subject, None)) < 49
+
+
+def test_reports_on_models_from_elsewhere_name_no_split() -> None:
+    """The task's sampler drew the inputs; what that model was trained and tested on nobody knows."""
+    made = build("count01/minimal")
+    own = analyze(made, sections=["accuracy", "heads", "patching"], inputs=200)
+    made.spec = made.spec.replace(origin=None)
+    theirs = analyze(made, sections=["heads", "patching", "components"], inputs=200)
+    text, other = (str([vars(item) for item in report.items]) for report in (own, theirs))
+    assert "(split test, seed 0" in text
+    assert "from the task's sampler, seed 0" in other
+    for word in ("split", "test set", "training set"):
+        assert word not in other, word

@@ -331,9 +331,12 @@ def _strata(
 
     The second value describes the first of these inputs that the model gets wrong, or is None.
     """
-    open_ = [product for product, (_, n, right, wrong, _) in zip(products, rows) if right + wrong < n]
-    strata = [Stratum(*(sum(row[i] for row in rows if (row[2] + row[3] < row[1]) == is_open) for i in (1, 2, 3)))
-              for is_open in (False, True)]  # fmt: skip
+    is_open = [right + wrong < n for _, n, right, wrong, _ in rows]
+    open_ = [product for product, left in zip(products, is_open) if left]
+    strata = []
+    for kind in (False, True):
+        numbers = [(n, right, wrong) for (_, n, right, wrong, _), left in zip(rows, is_open) if left == kind]
+        strata.append(Stratum(*map(sum, zip(*numbers, (0, 0, 0)))))
     if not open_:
         return strata, None
     generator = torch.Generator().manual_seed(0)

@@ -46,7 +46,7 @@ class Share:
         if not drawn:
             return cls(proved)
         low = high = 0.0
-        for one in strata:
+        for one in (one for one in strata if one.inputs):
             ends = one.right / one.inputs, 1 - one.wrong / one.inputs
             if one.open and one.drawn:
                 sampled = clopper_pearson(one.drawn_right, one.drawn, 1 - (1 - CONFIDENCE) / len(drawn))

@@ -22,7 +22,7 @@ import inspect
 import pkgutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,8 +163,9 @@ def _population(
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
     trial = study._trials[section] = _Trial(partial(work, study.subject))
-    fixed = {"fixed": study.subject.own_split}
-    study.populations[section] = choose(study.task, trial, asked, split=split, **fixed | dict(choice))
+    own = study.subject.own_split
+    found = choose(study.task, trial, asked, split=split, **{"fixed": own} | dict(choice))
+    study.populations[section] = replace(found, own=own)
     return study.populations[section]
 
 

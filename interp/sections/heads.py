@@ -45,7 +45,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean_of(table)}, or "
         "by its value on another input. "
         f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators and means are from "
-        f"{words.counted(table.attrs['train'], 'input')} of the training split.",
+        f"{words.counted(table.attrs['train'], 'input')} {'of the training split' if population.own else 'more'}.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
