@@ -84,20 +84,21 @@ class Mutant:
 
 
 def room_of(file: str) -> str:
+    """The folder of a module, or its family."""
     parts = Path(file).parts
-    return parts[1] if len(parts) > 2 else "top"
+    return "top" if len(parts) == 2 else parts[2] if parts[1] == "families" and len(parts) > 3 else parts[1]
 
 
 def candidates(root: Path, file: str) -> tuple[str, ...]:
-    """The test files of a module's room, and all others that import it."""
+    """The test files of a module's room or family, and all others that import it."""
     *packages, stem = Path(file).with_suffix("").parts
-    room = root.joinpath("tests", *packages[1:2])
+    room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
     named = f"{'.'.join(packages)}.{stem}", f"from {'.'.join(packages)} import"
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text("utf-8")
         beside = any(line.startswith(named[1]) and stem in line for line in text.splitlines())
-        if path.parent == room or named[0] in text or beside:
+        if path.parent == room or (len(packages) > 1 and room in path.parents) or named[0] in text or beside:
             found.append(str(path.relative_to(root)))
     return tuple(found)
 

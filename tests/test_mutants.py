@@ -24,6 +24,9 @@ def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
 def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     found = mutants.candidates(mutants.ROOT, "interp/certificates/check/counts.py")
     assert "tests/certificates/test_check.py" in found
+    found = mutants.candidates(mutants.ROOT, "interp/families/histogram/theory/kappa.py")
+    assert "tests/families/histogram/certificates/test_walk.py" in found
+    assert "tests/families/count01/test_tasks.py" not in found
     found = mutants.candidates(mutants.ROOT, "interp/errors.py")
     assert "tests/test_cli.py" in found
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
