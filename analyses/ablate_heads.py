@@ -23,7 +23,7 @@ def study(arguments: Arguments) -> Report:
     report = interp.analyze(arguments.checkpoint, sections=["heads"])
     frames = {mode: interp.ablate_heads(model, groups, mode).to_frame() for mode in ("zero", "mean")}
     both = pd.concat(frames.values(), ignore_index=True)
-    report.section("Groups of silenced heads")
+    report.heading("Groups of silenced heads")
     report.add_table(
         "ablations", both, "Accuracy of the whole model when a group is silenced; the first row is intact."
     )

@@ -179,13 +179,13 @@ def study(arguments: Arguments) -> Report:
     n_inputs = Addition(**dict(spec.task.parameters)).n_inputs
     report = Report("Small adders: a test of random pairs, and every pair")
     report.verdict = verdict(table, tested, n_inputs)
-    report.section(
+    report.heading(
         "The test and every pair",
         f"{seeds} seeds of one shape, each trained on {epochs * SAMPLES:,} random pairs. The test: {tested:,} others, "
         "on which a model generates all digits of the sum. Every pair: a proof, or how many pairs are wrong.",
     )
     report.add_table("adders", table, "One row for each seed. A pair is right if every generated digit is.")
-    report.section(
+    report.heading(
         "Where they err",
         "Pairs with long chains of carries, given the right digits so far. The length of a chain is how many places a "
         "carry has come through: 0 without one, 1 where it is born one place before.",

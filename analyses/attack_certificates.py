@@ -495,7 +495,7 @@ def study(arguments: Arguments) -> Report:
     table = rows.groupby(["method", "status"]).size().unstack(fill_value=0).reset_index()
     false = rows[rows["false"] != ""]
     report = Report("An attack on certificates")
-    report.section(
+    report.heading(
         "Models at the edge", "How many models each method certified, refuted, left open or would not judge."
     )
     report.add_table("statuses", table, "Certificates by method and status.")

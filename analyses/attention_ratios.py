@@ -21,7 +21,7 @@ def study(arguments: Arguments) -> Report:
         report.attach(page, prefix=name)
         frames.append(page.tables["attention_ratios"].assign(model=name))
     pooled = pd.concat(frames, ignore_index=True)
-    report.section("All heads")
+    report.heading("All heads")
     report.add_table("attention_ratios", pooled, "w01, w02: attention to '0' relative to '1' and '2'.")
     good = pooled[pooled["category"] == "successful"]
     if good.empty:

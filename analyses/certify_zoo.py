@@ -56,7 +56,7 @@ def study(arguments: Arguments) -> Report:
         raise InterpError("there is nothing to certify: no models found")
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
     report = Report("Right on every input?")
-    report.section(
+    report.heading(
         "Certificates",
         "Accuracy is exact, or an interval: sound, or of the confidence that the certificate's notes state. "
         "Proved counts are right for every sequence in which a token occurs that often; wrong counts are known to err.",
@@ -66,7 +66,7 @@ def study(arguments: Arguments) -> Report:
     report.verdict = f"Exact models: {said(exact)}. Trained models: {said(trained)}; {said_perfect(trained)}."
     if arguments.checkpoints == ("all",):
         small = pd.DataFrame([certificate_row(*item, arguments) for item in trained_here(arguments)])
-        report.section(
+        report.heading(
             "Models trained here",
             "Small enough (T = 8, L = 5) for every certificate to be decided. The published sampler never shows a "
             "sequence of one token, the paper's does.",

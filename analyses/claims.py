@@ -125,7 +125,7 @@ def page(claims: list[Claim]) -> Report:
     table, counts = table_of(claims), counts_of(claims)
     report = Report("The ledger of claims", "what four papers state, and what we find")
     report.verdict = verdict_of(claims)
-    report.section(
+    report.heading(
         "By paper",
         "Holds corrected: true after an erratum. Fails: false, with evidence. Not reproduced: our runs differ from the "
         "published ones, which need not mean that those are wrong.",
@@ -133,13 +133,13 @@ def page(claims: list[Claim]) -> Report:
     report.add_table("counts", counts.reset_index(), "Claims by paper and status.")
     long = counts.reset_index().melt("paper", var_name="status", value_name="claims")
     report.add_figure("counts", draw.bars(long, "paper", "claims", "status", y_title="claims"), "The same as bars.")
-    report.section("Not reproduced: what is open, what was tried, what would decide it")
+    report.heading("Not reproduced: what is open, what was tried, what would decide it")
     for claim in claims:
         if "why" in claim:
             report.add_text(f"{claim['id']}: {claim['claim']} {claim['why']}")
     for paper, title in PAPERS.items():
         mine = table[table["paper"] == paper].drop(columns="paper")
-        report.section(title)
+        report.heading(title)
         report.add_table(paper, mine, "n: models, seeds or instances behind our value.", max_rows=len(mine))
     return report
 

@@ -100,11 +100,11 @@ def study(arguments: Arguments) -> Report:
     largest = max_of_k([f"algorithmic/max-of-k{kind}/seed-{i}" for kind in ("", "-positions") for i in range(2)])
     where, between = induction("algorithmic/induction", arguments.pick(96, 48, 12))
     report = Report("Four classics, beside what is published")
-    report.section("Modular addition", "Shares of power at the key frequencies, and of the variance of the logits.")
+    report.heading("Modular addition", "Shares of power at the key frequencies, and of the variance of the logits.")
     report.add_table("frequencies", addition, "Published: five key frequencies, 14, 35, 41, 42 and 52, in their model.")
-    report.section("Max-of-K", "The score of '=' for each number, and which answer attending to a number raises most.")
+    report.heading("Max-of-K", "The score of '=' for each number, and which answer attending to a number raises most.")
     report.add_table("max_of_k", largest, "Score grows: share of steps from one number to the next at which it does.")
-    report.section("Induction", "Mean attention where the answer is determined; composition and path patching.")
+    report.heading("Induction", "Mean attention where the answer is determined; composition and path patching.")
     report.add_table(
         "attention",
         where,

@@ -66,7 +66,7 @@ def _points(heads: pd.DataFrame) -> pd.DataFrame:
 
 
 def _add_evolution(report: Report, heads: pd.DataFrame, seed: int) -> None:
-    report.section("Heads (Figure 14, right)")
+    report.heading("Heads (Figure 14, right)")
     one = heads[heads["seed"] == seed]
     report.add_figure(
         "figure_14_right", head_evolution(one),
@@ -87,7 +87,7 @@ def _add_evolution(report: Report, heads: pd.DataFrame, seed: int) -> None:
 
 
 def _add_correlation(report: Report, points: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
-    report.section("Weighted s-acc against accuracy (Figure 10)")
+    report.heading("Weighted s-acc against accuracy (Figure 10)")
     shown = points[points["epoch"] >= starts[0]].assign(seed=lambda frame: frame["seed"].astype(str))
     report.add_figure(
         "figure_10",

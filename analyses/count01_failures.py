@@ -50,7 +50,7 @@ def study(arguments: Arguments) -> Report:
     ]
     heads = pd.concat(found, ignore_index=True)
     report = Report("How heads fail to count")
-    report.section(
+    report.heading(
         "Where failed heads look",
         f"Heads with s-acc of at most {FAILED:g}, by what gets the attention of '=' on the training set. Collapse: one "
         f"of '0', '1' and '2' gets at least {ALONE:g}. Noise: none does, and '2' gets at least {SOME:g}. Looks away: "
@@ -61,7 +61,7 @@ def study(arguments: Arguments) -> Report:
     report.add_table("failed", heads, "Every failed head: shares of the attention of '=' on the training set.")
     for way, title in (("collapse", "Figure 7, top: outputs collapse"), ("noise", "Figure 7, bottom: '2' is noise")):
         mine = heads[heads["way"] == way]
-        report.section(title, "" if len(mine) else "No failed head of these models fails in this way.")
+        report.heading(title, "" if len(mine) else "No failed head of these models fails in this way.")
         if len(mine):
             # As in the paper, a collapse on another token than '2'; of noise that with most of it.
             best = mine["most"] - (mine["token"] == "2") if way == "collapse" else mine["to 2"]

@@ -35,7 +35,7 @@ def study(arguments: Arguments) -> Report:
     train, test = (models[names[0]].task.dataset(split) for split in ("train", "test"))
     measured = [facts(model, train=train, test=test).assign(model=name) for name, model in models.items()]
     rows = pd.concat(measured, ignore_index=True)
-    report.section("Paper and ours", f"Mean, least and largest over {len(models)} models.")
+    report.heading("Paper and ours", f"Mean, least and largest over {len(models)} models.")
     report.add_table("facts", compare(rows), "Every fact that the paper states about one trained model.")
     report.add_table("models", rows, "Model by model.")
     with_skip = [facts(model, train=train, test=test, with_skip=True) for model in models.values()]
@@ -50,7 +50,7 @@ def study(arguments: Arguments) -> Report:
     for name in names[1:]:
         report.attach(interp.analyze(name, sections=OF_ALL), prefix=name)
     readings = pd.DataFrame([_reading(models, name, train, test) for name in READINGS])
-    report.section(
+    report.heading(
         "Two readings of the separator",
         "Appendix C prints 1/n in front of the sum of hinges and names C = 1000. Figures 8 and 9 hinge on whether that "
         "1/n is there. On the shipped models the effect of Figure 9 is as large as printed with it, and the share of "

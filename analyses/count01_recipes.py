@@ -93,7 +93,7 @@ def _course(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) 
 
 
 def _add_facts(report: Report, rows: pd.DataFrame) -> None:
-    report.section("The paper's facts", "Mean and standard deviation over the models of a recipe; one model, one row.")
+    report.heading("The paper's facts", "Mean and standard deviation over the models of a recipe; one model, one row.")
     by_recipe = rows.groupby("recipe", sort=False)[list(PAPER)]
     mean, spread = by_recipe.mean(), by_recipe.std(ddof=1)
     table = pd.DataFrame({"fact": list(PAPER), "paper": [PAPER[fact][0] for fact in PAPER]})
@@ -111,7 +111,7 @@ def _add_facts(report: Report, rows: pd.DataFrame) -> None:
 
 
 def _add_course(report: Report, heads: pd.DataFrame) -> None:
-    report.section(
+    report.heading(
         "The course of training",
         "How far successful heads look away from '2', as training goes on. The horizontal axis is the sum of the "
         "learning rates of all steps so far, which brings recipes of different speed together.",

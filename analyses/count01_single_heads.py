@@ -64,7 +64,7 @@ TOGETHER = 16
 def study(arguments: Arguments) -> Report:
     report = Report("Heads of dimension 1, and heads at initialization")
     trained = _table_1(arguments)
-    report.section("Trained heads of dimension 1 (Table 1)")
+    report.heading("Trained heads of dimension 1 (Table 1)")
     report.add_table(
         "table_1", trained, "Shares of heads with s-acc of at least .98 and of 1, with Wilson's 95% intervals."
     )
@@ -77,7 +77,7 @@ def study(arguments: Arguments) -> Report:
         "readings", _readings(arguments), "The same by other recipes: ours, with the change that is named."
     )
     untrained = pd.concat([_untrained(name, recipe, arguments) for name, recipe in UNTRAINED.items()])
-    report.section("Heads at initialization (Figure 14, left)")
+    report.heading("Heads at initialization (Figure 14, left)")
     by_init = untrained.groupby("initialization", sort=False)["s_acc"].agg(
         heads="size", mean="mean", good=lambda s: (s >= SUCCESSFUL).mean(), perfect=lambda s: (s == 1).mean()
     )

@@ -40,7 +40,7 @@ def study(arguments: Arguments) -> Report:
         mean="mean", std="std", worst="min", near_perfect=lambda column: (column >= NEAR_PERFECT).mean()
     )
     report = Report("Accuracy by number of heads and embedding dimension")
-    report.section("Accuracy at '=' on the test set (Figure 2)")
+    report.heading("Accuracy at '=' on the test set (Figure 2)")
     report.add_table(
         "cells", by_cell.reset_index(), f"Over the seeds; near_perfect: share with accuracy of at least {NEAR_PERFECT}."
     )

@@ -43,7 +43,7 @@ def study(arguments: Arguments) -> Report:
     report = Report("Every group of heads")
     rows = [_one(report, name, arguments) for name in arguments.checkpoints]
     table = pd.DataFrame([vars(row) for row in rows])
-    report.section("All models")
+    report.heading("All models")
     report.add_table(
         "comparison",
         table,
@@ -66,7 +66,7 @@ def study(arguments: Arguments) -> Report:
 def _one(report: Report, name: str, arguments: Arguments) -> Findings:
     model = interp.load(name)
     fitted, tested = (head_outputs(model, model.task.dataset(split)) for split in ("train", "test"))
-    report.section(name)
+    report.heading(name)
     exact_heads = min(tested.n_heads, arguments.pick(tested.n_heads, 8, 4))
     whole = group_metrics(_first(fitted, exact_heads), _first(tested, exact_heads), "all", progress=True)
     shown = whole

@@ -112,7 +112,7 @@ def study(arguments: Arguments) -> Report:
     exact["size"] = "d = " + exact["d"].astype(str)
     report = Report("Exact error rates of trained models")
     by_model = table.groupby("model", sort=False).apply(shares, include_groups=False).reset_index()
-    report.section(
+    report.heading(
         "Certificates",
         "Errors are a whole number of all answers. Close answers are right, but by less than float32 may move them; "
         "tied ones float64 cannot decide. Neither counts as an error. Low and high enclose the accuracy.",
@@ -120,14 +120,14 @@ def study(arguments: Arguments) -> Report:
     report.add_table("by_model", by_model, "One row per kind of model; seconds: median.")
     report.add_table("certified", table, "One row per model.", max_rows=120)
     clean = exact[exact["test errors"] == 0]
-    report.section("Exact error rates", f"{len(exact)} models, all 32^10 sequences with ten positions each.")
+    report.heading("Exact error rates", f"{len(exact)} models, all 32^10 sequences with ten positions each.")
     for kind, part in exact[exact["errors"] > 0].groupby("model", sort=True):
         report.add_figure(
             f"rates_{kind}",
             draw.scatter(part.sort_values("d"), "p", "error rate", color="size", y_type="log"),
             f"{kind}: exact error rate per model, {len(part)} models.",
         )
-    report.section(
+    report.heading(
         "What a perfect test hides",
         f"{len(clean)} models make no error on a test set of {SAMPLED:,} sequences drawn as the published code draws "
         "them, which never shows a sequence of ten equal tokens.",

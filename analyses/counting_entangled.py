@@ -34,7 +34,7 @@ def study(arguments: Arguments) -> Report:
         different = overlaps[overlaps["relation"] == "different"]["cosine"]
         accuracy = 100 * float(model.history["accuracy"].iloc[-1])
         rows.append((d, accuracy, different.mean(), different.std(), different.abs().max()))
-        report.section(f"d = {d}")
+        report.heading(f"d = {d}")
         report.add_table(f"confusion_{d}", confusion(model), "True counts against predicted ones.")
         report.add_figure(
             f"overlaps_{d}",
@@ -42,7 +42,7 @@ def study(arguments: Arguments) -> Report:
             "How the embeddings of different tokens overlap (the same token's cosine is 1).",
         )
     table = pd.DataFrame(rows, columns=["d", "accuracy", "mean_cosine", "std_cosine", "largest_cosine"])
-    report.section("All widths")
+    report.heading("All widths")
     report.add_table("entangled", table, "Accuracy in percent; cosines of the embeddings of different tokens.")
     report.verdict = "; ".join(
         f"d = {row.d}: accuracy {row.accuracy:.1f}%, cosines {row.mean_cosine:.2f} +- {row.std_cosine:.2f}"

@@ -29,7 +29,7 @@ def study(arguments: Arguments) -> Report:
     checked = [_check(row) for row in rows.to_dict("records")]
     rows[["float64", "float32"]] = pd.DataFrame(checked, index=rows.index)
     report = Report("The smallest exact counters")
-    report.section(
+    report.heading(
         "The frontier",
         "Each width is that of weights that were built and run on every sequence of two tokens, a^k b^(L-k), in both "
         "orders of which tokens: the exact worst case of these constructions.",

@@ -39,7 +39,7 @@ def study(arguments: Arguments) -> Report:
     runs = interp.sweep(sample, arguments.out / "runs", workers=cores())
     cells, times = _against_published(runs), _times(runs, grid)
     report = Report("A sample of the phase diagrams of counting")
-    report.section("Against the published accuracies")
+    report.heading("Against the published accuracies")
     names = [f"{m}, d = {d}, p = {p}" for m, d, p in zip(cells["model"], cells["d"], cells["p"])]
     report.add_figure(
         "means",
@@ -56,7 +56,7 @@ def study(arguments: Arguments) -> Report:
     z = cells["z"]
     summary = pd.DataFrame([_distribution(name, part) for name, part in [("all", z), *z.groupby(cells["model"])]])
     report.add_table("z", summary, "The distribution of z over the cells: mean 0 and std 1 if the models are the same.")
-    report.section("How long the whole grid takes")
+    report.heading("How long the whole grid takes")
     report.add_table("times", times, "CPU time of a run of one thread, sampling and evaluation included.")
     report.add_table("runs", _plain(runs), "A row a run.", max_rows=20)
     hours, inside = times["hours"].sum(), int((z.abs() <= 2).sum())

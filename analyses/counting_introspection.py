@@ -32,7 +32,7 @@ def study(arguments: Arguments) -> Report:
 
 
 def _mixtures(report: Report, counter: CountingModel, steps: int) -> None:
-    report.section("Mixtures of two tokens (Figures 3, 4, 5 and 15)")
+    report.heading("Mixtures of two tokens (Figures 3, 4, 5 and 15)")
     tokens = [str(token) for token in range(min(4, counter.task.T))]
     two = [probe_two(counter, own, other, steps) for own in tokens for other in tokens if own != other]
     probes = pd.concat(two, ignore_index=True)

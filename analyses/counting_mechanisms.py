@@ -31,7 +31,7 @@ def study(arguments: Arguments) -> Report:
     report = Report("Relation or inventory?")
     shipped = [name for name, kind, family, seeds in _models() if kind == "trained" and family == "histogram" and seeds]
     if shipped:
-        report.section("Models that are here")
+        report.heading("Models that are here")
         report.add_table(
             "models",
             pd.DataFrame([_row(name, interp.load(name)) for name in shipped]),
@@ -44,12 +44,12 @@ def study(arguments: Arguments) -> Report:
             "6): an inventory falls after the T-th. Values below a millionth of the largest are left out.",
         )
     exact = [name for name, kind, family, _ in _models() if kind == "exact" and family == "histogram"]
-    report.section("Exact models", "What each is follows from its proof; the verdict must agree.")
+    report.heading("Exact models", "What each is follows from its proof; the verdict must agree.")
     T, L = arguments.pick(32, 32, 6), arguments.pick(10, 10, 4)
     rows = [_row(name, interp.build(name, T=T, L=L)) for name in exact]
     report.add_table("exact", pd.DataFrame(rows), "The default variants.")
     learned = pd.DataFrame([row for name in EITHER for row in _trained(name, arguments)])
-    report.section("Learned where both are possible")
+    report.heading("Learned where both are possible")
     report.add_table("learned", learned, "One row for each model and seed.", max_rows=60)
     report.add_figure(
         "conflict",

@@ -59,7 +59,7 @@ def study(arguments: Arguments) -> Report:
     report, verdicts = Report("Phase diagrams of counting"), []
     for figure in figures or ["1"]:
         T, L, _ = SETTINGS[figure]
-        report.section(f"Figure {figure}: T = {T}, L = {L}" + (", frozen against learned" if figure == "12" else ""))
+        report.heading(f"Figure {figure}: T = {T}, L = {L}" + (", frozen against learned" if figure == "12" else ""))
         verdicts.append(_figure_1(report, tables) if figure == "1" else _trained(report, figure, arguments))
     report.verdict = " ".join(verdicts)
     return report

@@ -154,7 +154,7 @@ def study(arguments: Arguments) -> Report:
         table[column] = [None if pd.isna(x) else float(f"{x:.{n}g}") for x in table[column]]
     table["bytes"] = table["bytes"].astype("Int64")
     report = Report("Checked without us")
-    report.section(
+    report.heading(
         "Certificates and their evidence",
         "What each certificate says, and what a bare Python says of its evidence; CPU seconds.",
     )

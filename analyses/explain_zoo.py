@@ -84,7 +84,7 @@ def study(arguments: Arguments) -> Report:
         raise InterpError("there is nothing to explain: no models found")
     table = pd.DataFrame(rows)
     report = Report("The algorithms of the zoo")
-    report.section(
+    report.heading(
         "Programs",
         "explained: the program of the parts gives 99% of the model's answers, and of each frequent answer. in part: "
         "some parts have a description. answers only: a rule gives the answers, but nothing is said of the parts.",

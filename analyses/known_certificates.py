@@ -50,7 +50,7 @@ def study(arguments: Arguments) -> Report:
         lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in kept.items())  # a model per line
         write_atomically(arguments.out / FILE, f"{{\n{lines}\n}}\n".encode())
     report = Report("Certificates that are read")
-    report.section("What reports read", f"A certificate is kept where its proof takes {LONG:g} CPU seconds or more.")
+    report.heading("What reports read", f"A certificate is kept where its proof takes {LONG:g} CPU seconds or more.")
     report.add_table("certificates", pd.DataFrame(rows), "One row per model; seconds: CPU time of its certificate.")
     report.verdict = f"{len(kept)} of {len(rows)} certificates are kept."
     return report

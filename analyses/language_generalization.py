@@ -120,7 +120,7 @@ def compared(final: pd.DataFrame, arguments: Arguments) -> pd.DataFrame:
 
 
 def add_curves(report: Report, curves: pd.DataFrame, table: pd.DataFrame) -> None:
-    report.section(
+    report.heading(
         "Learning curves",
         "Mean over the seeds of the accuracy on strings of 1000 symbols after each epoch, by training length. Whoever "
         "always says no is right on .500 of the strings of FIRST and on .665 of those of ONE. The marks at the end are "
@@ -151,7 +151,7 @@ def add_curves(report: Report, curves: pd.DataFrame, table: pd.DataFrame) -> Non
 
 
 def add_finals(report: Report, final: pd.DataFrame, table: pd.DataFrame) -> None:
-    report.section("After training")
+    report.heading("After training")
     report.add_table(
         "at_1000_symbols",
         table,

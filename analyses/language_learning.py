@@ -55,7 +55,7 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
         arguments.mode
     ]
     recipe = PUBLISHED.model_copy(update={"epochs": arguments.pick(100, 100, 2)})
-    report.section(
+    report.heading(
         "The published recipe",
         "Mean over the seeds of the accuracy on 100 strings after each epoch. The published runs share one "
         "initialization and differ in their data; ours differ in both. Marks at the end: the published means and "
@@ -118,7 +118,7 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
 def better_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
     """Real batches and warm-up on short strings of what the published recipe does not learn."""
     recipe = BATCHES.model_copy(update={"epochs": arguments.pick(200, 60, 3)})
-    report.section(
+    report.heading(
         "Real batches",
         f"Batches of 32, warm-up and a rate that falls to zero, {recipe.epochs * 3200:,} strings: the same models on "
         "short strings.",

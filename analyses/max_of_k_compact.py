@@ -355,7 +355,7 @@ def summary(rows: pd.DataFrame) -> list[dict[str, object]]:
 def study(arguments: Arguments) -> Report:
     rows = rows_of(arguments)
     report = Report("Compact proofs of max-of-K, head to head")
-    report.section(
+    report.heading(
         "Their bounds and ours",
         "Ours: inputs are split by query, maximum and its first place (cells); tails of sums bound what that leaves; "
         "then more numbers are fixed, to the last place. To run a model of four numbers below 64 on every input "

@@ -168,7 +168,7 @@ def study(arguments: Arguments) -> Report:
         rows += mine
     table = pd.DataFrame(rows)
     report = Report("Proofs of max-of-K, and what they cost")
-    report.section(
+    report.heading(
         "Three kinds of proof",
         "Bound: a lower bound of the accuracy on all v^K sequences. Tightness: bound / accuracy. The published models "
         "read at the last number, which is also the query, so that their cubic proof ranges over queries too; ours "

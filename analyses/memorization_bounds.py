@@ -169,13 +169,13 @@ def study(arguments: Arguments) -> Report:
     widths = (4, 16, 64, 256) if arguments.mode != "smoke" else (4, 32)
     lookups = theorem_3(widths, arguments.pick(100, 40, 10), 50 if arguments.mode != "smoke" else 12)
     report = Report("The draft's bounds, as printed and as corrected")
-    report.section("Lemma 1", "|KL - E log(1 + Var(fbar) / 2)| is at most an error term. Three readings are true.")
+    report.heading("Lemma 1", "|KL - E log(1 + Var(fbar) / 2)| is at most an error term. Three readings are true.")
     report.add_table("lemma1", first, "Violations over random tables and maps.")
-    report.section("Theorem 2", "Bounds by the next singular value of the log table, and sharper ones.")
+    report.heading("Theorem 2", "Bounds by the next singular value of the log table, and sharper ones.")
     report.add_table("theorem2", second, "By row. The f_wls bound overflows where a probability is small.")
-    report.section("Corollary 1", "Singular vectors that are single outputs, pi-centered.")
+    report.heading("Corollary 1", "Singular vectors that are single outputs, pi-centered.")
     report.add_table("corollary1", corollary, "Largest error of each closed form for its own divergence.")
-    report.section("Theorem 3", "Look-up tables with noise .05: f = lambda W_U^T w_U(g).")
+    report.heading("Theorem 3", "Look-up tables with noise .05: f = lambda W_U^T w_U(g).")
     report.add_table("theorem3", lookups, "Printed bound: the logarithm of a negative number, so it does not exist.")
     report.add_figure(
         "theorem3",

@@ -211,7 +211,7 @@ def study(arguments: Arguments) -> Report:
     torch.set_num_threads(1)
     table, compared = capacity(arguments), per_parameter(arguments)
     report = Report("Associations that attention memorizes")
-    report.section(
+    report.heading(
         "Look-up tables of 2-grams",
         "Accuracy over all N^2 contexts. Lower bound: 1/N + (1 - 1/N)(H d_h + d)/N^2. The construction holds H d_h + d "
         "contexts exactly; its column counts all contexts that it gets right, luck included.",
@@ -239,7 +239,7 @@ def study(arguments: Arguments) -> Report:
         ),
         "Every cell, ours against the published mean.",
     )  # fmt: skip
-    report.section("Per parameter", "Attention-only layers, and one head with an MLP of as many parameters.")
+    report.heading("Per parameter", "Attention-only layers, and one head with an MLP of as many parameters.")
     report.add_table("per_parameter", compared, "Mean over seeds.")
     sizes = compared.assign(size=[f"as many as H = {heads}" for heads in compared["size"]])
     report.add_figure(

@@ -85,9 +85,9 @@ def study(arguments: Arguments) -> Report:
     bounds = pd.DataFrame(
         [looseness(name, table, d) for name, table, d in chosen if table.conditional.min() > 1e-13]
     ).replace(np.inf, 1e308)
-    report.section("Table B: mean divergence, nats")
+    report.heading("Table B: mean divergence, nats")
     report.add_table("closed_forms", best, "From f_ls to the best rank-d map found; 'best' is not certified as global.")
-    report.section("Table A: bounds, nats")
+    report.heading("Table A: bounds, nats")
     report.add_table("bounds", bounds, "Each bound beside the divergence of its map; 1e308 stands for overflow.")
     higher = int((best["wls"] > best["ls"]).sum())
     gain = (best["newton"] / best["best"]).median()

@@ -126,11 +126,11 @@ def study(arguments: Arguments) -> Report:
     fewer = fewer_heads(arguments.pick(12, 12, 5), arguments.pick(4, 4, 2), arguments.pick(7, 3, 1))
     mask, chain = masking(smoke), sticky()
     report = Report("What one layer of attention can compute")
-    report.section("Lemma 3: the rank of the attention matrix", "Printed: min(N^k, P d).")
+    report.heading("Lemma 3: the rank of the attention matrix", "Printed: min(N^k, P d).")
     report.add_table("rank", rank, "Corrected: min(N^k, P min(d, r) + [d > r]), r = N + k - 2; for k = 1 min(N, d).")
-    report.section("Theorem 1: exact weights", "Any target; the number of heads is the corrected one.")
+    report.heading("Theorem 1: exact weights", "Any target; the number of heads is the corrected one.")
     report.add_table("exactness", exact, "Spare: share of heads beyond the least number.")
-    report.section("Theorem 1 with epsilon", "Heads for the likeliest contexts of total probability 1 - epsilon.")
+    report.heading("Theorem 1 with epsilon", "Heads for the likeliest contexts of total probability 1 - epsilon.")
     report.add_table("epsilon", fewer, "Printed: exact on these contexts. Ridge: weighted by the prior, over all.")
     long = fewer.melt("epsilon", list(fewer.columns[-2:]), "solution", "gap")
     report.add_figure(
@@ -139,9 +139,9 @@ def study(arguments: Arguments) -> Report:
                    markers=True),
         "Contexts that the printed construction leaves out get wild logits.",
     )  # fmt: skip
-    report.section("Corollary 2, repaired", "The last k tokens at every position of a longer sequence.")
+    report.heading("Corollary 2, repaired", "The last k tokens at every position of a longer sequence.")
     report.add_table("corollary2", mask, "Largest error over all windows, at the first and the last position.")
-    report.section("Proposition 1", "A chain that starts uniform and sticks to one of its tokens.")
+    report.heading("Proposition 1", "A chain that starts uniform and sticks to one of its tokens.")
     report.add_table("proposition1", chain, "A rank-1 map can have a smaller d^S than the least d^{k+1}.")
     right = int((rank["corrected"] == rank["found"]).sum())
     spare = exact[exact["spare"] == 0.25]

@@ -77,7 +77,7 @@ def study(arguments: Arguments) -> Report:
     ]
     closed = pd.DataFrame(forms, columns=["d", "f_ls", "f_wls", "optimum"])
     report = Report("Trained attention beside the best rank-d map")
-    report.section(
+    report.heading(
         "Divergence after training, nats",
         f"{task}; every model is trained on the exact divergence. The MLP of the baseline reads the d numbers into "
         "which one head has mixed the two tokens, so it has to take them apart again.",

@@ -94,7 +94,7 @@ def by_format(arguments: Arguments) -> pd.DataFrame:
 def study(arguments: Arguments) -> Report:
     report = Report("PALINDROME and the precision of numbers")
     curve = published_curve(arguments)
-    report.section("The published curve")
+    report.heading("The published curve")
     report.add_figure(
         "curve",
         draw.lines(curve, "length", "accuracy", "curve", x_title="symbols", y_title="accuracy"),
@@ -102,7 +102,7 @@ def study(arguments: Arguments) -> Report:
     )
     report.add_table("curve", curve, "Accuracy by length.", max_rows=12)
     orders = orders_table(arguments.pick(130, 130, 110))
-    report.section("Orders of evaluation")
+    report.heading("Orders of evaluation")
     report.add_table(
         "orders", orders, "Longest length up to which no hard string is judged wrongly: half of the mantissa's bits."
     )
@@ -127,7 +127,7 @@ def study(arguments: Arguments) -> Report:
         max_rows=16,
     )
     formats = by_format(arguments)
-    report.section("The corrected models")
+    report.heading("The corrected models")
     for variant, part in formats.groupby("variant"):
         report.add_figure(
             f"formats/{variant}",

@@ -35,7 +35,7 @@ def study(arguments: Arguments) -> Report:
 def _phase_diagrams(report: Report) -> str:
     """Mean accuracy of every cell: on the diagonal where it is the printed one."""
     cells = against_published()
-    report.section(
+    report.heading(
         "Counting: Figure 1, six models over d and p", "Behrens et al. 2024, T = 32, L = 10; five runs each."
     )
     named = cells.assign(cell=[f"{m}, d = {d}, p = {p}" for m, d, p in zip(cells["model"], cells["d"], cells["p"])])
@@ -63,7 +63,7 @@ def _phase_diagrams(report: Report) -> str:
 
 def _table_1(report: Report) -> str:
     table, readings = kept("count01_table1"), kept("count01_table1_readings")
-    report.section(
+    report.heading(
         "Count01: Table 1, heads of dimension 1",
         "Zsámboki et al. 2025. Print states no optimizer, number of epochs or initialization; the second table is ours "
         "by other recipes.",
@@ -92,7 +92,7 @@ def _table_1(report: Report) -> str:
 def _languages(report: Report) -> str:
     """Accuracy at the training length, against that length."""
     ours = kept("language_learning")
-    report.section(
+    report.heading(
         "Languages: Figures 3, 7 and 8, learned at the training length",
         "Nowak et al. 2022, ten runs each: FIRST and ONE (Figure 3) are learned, PARITY (7) and PALINDROME (8) are not."
         " Ours are the printed recipe at 10, 30 and 100 symbols.",
@@ -122,7 +122,7 @@ def _languages(report: Report) -> str:
 
 def _capacities(report: Report) -> str:
     table = kept("memorization_capacity")
-    report.section(
+    report.heading(
         "Memorization: 44 capacities",
         "Dana et al. 2025 (arXiv 2411.10115), experiments 1, 2 and 6, five runs each; accuracy on the training sample.",
     )

@@ -258,7 +258,7 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
     rows = pd.DataFrame([{"model": page.title, "task": task, **page.facts} for page, task in zip(pages, tasks)])
     rows = rows if len(set(tasks)) > 1 else rows.drop(columns="task")
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
-    report.section("Comparison")
+    report.heading("Comparison")
     report.add_table(
         "comparison",
         rows,

@@ -78,12 +78,12 @@ def study(arguments: Arguments) -> Report:
     for what, part in (("step", trained), ("certificate", certified)):
         part.columns = times.columns
         for size, some in part.groupby("size", sort=False):
-            report.section(f"A {what}: {TITLES[str(size)]}")
+            report.heading(f"A {what}: {TITLES[str(size)]}")
             title = "CPU time of a model's step (us)" if what == "step" else "CPU time of a certificate (us)"
             figure = draw.lines(some, "value", "us", "what", TITLES[str(size)], title, "log", "log", markers=True)
             note = f"Both axes logarithmic; elsewhere {_elsewhere(str(size), what)}."
             report.add_figure(f"{what}_{size}", figure, note)
-    report.section("Times")
+    report.heading("Times")
     report.add_table("times", times, "Microseconds of a model's step, and of a certificate.", max_rows=100)
     report.verdict = " ".join(
         f"{text} grows, between the two largest sizes, with "

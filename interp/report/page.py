@@ -2,7 +2,7 @@
 
     report = Report("count01/paper", metadata={"seed": "0"})
     report.verdict = "7 of 16 heads separate the classes."
-    report.section("Heads", "What each head alone can do.")
+    report.heading("Heads", "What each head alone can do.")
     report.add_table("heads", frame, "One row per head.", formats={"s_acc": ".3f"})
     report.add_figure("pairs", figures.heads_heatmap(frame, "s_acc"), "Separation accuracy of single heads and pairs.")
     report.save("report.html")
@@ -15,7 +15,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +50,57 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+class Named(dict[str, Any]):
+    """A dict by name that lists its names where one is unknown. kind: what it holds."""
+
+    def __init__(self, kind: str, *given: Any) -> None:
+        super().__init__(*given)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        raise InterpError(one_of(self.kind, name, list(self) or ["none"]))
+
+
+@dataclass(frozen=True, repr=False)
+class Excerpt:
+    """One section of a report, as `report.section(name)` returns it; a notebook shows it."""
+
+    title: str
+    items: tuple[Item, ...]
+
+    @property
+    def text(self) -> str:
+        """The paragraphs, without captions."""
+        return "\n\n".join(item.text for item in self.items if isinstance(item, Text))
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Tables by key."""
+        return Named("table of this section", {i.key: i.frame for i in self.items if isinstance(i, TableItem)})
+
+    @property
+    def figures(self) -> dict[str, go.Figure]:
+        """Plotly figures by key."""
+        return Named("figure of this section", {i.key: i.figure for i in self.items if isinstance(i, FigureItem)})
+
+    def __repr__(self) -> str:
+        keys = f"tables: {', '.join(self.tables) or 'none'}; figures: {', '.join(self.figures) or 'none'}"
+        return f"{self.title} ({keys})\n{self.text}"
+
+    def _repr_html_(self) -> str:
+        return framed(self.title, render(Page(self.title, "", {}, (), "", self.items)), height=500)
+
+
+def framed(title: str, page: str, height: int = 800) -> str:
+    """Return a page in an iframe for Jupyter, so that its styles and scripts do not affect the notebook."""
+    return (
+        f'<iframe title="{html.escape(title)}" sandbox="allow-scripts allow-downloads" '
+        f'style="display:block;box-sizing:border-box;width:100%;height:{height}px;border:1px solid #98a1ab;'
+        'border-radius:6px;resize:vertical" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
 class Report:
     """A report page that is filled from top to bottom.
 
@@ -61,6 +112,7 @@ class Report:
         tables: tables by key.
         figures: figures by key.
         block: where new sections belong: "what", "how", "where", "proof", "method", or "" for a page without blocks.
+        made: the items of each section, as the first and the one after the last (see `section`).
         in_words: sentences that replace figures, by the figures' keys (see replace_bare_figures).
 
     Example:
@@ -79,9 +131,10 @@ class Report:
         self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
-        self.tables: dict[str, pd.DataFrame] = {}
-        self.figures: dict[str, go.Figure] = {}
+        self.tables: dict[str, pd.DataFrame] = Named("table of this report")
+        self.figures: dict[str, go.Figure] = Named("figure of this report")
         self.in_words: dict[str, str] = {}
+        self.made: dict[str, tuple[int, int]] = {}
         self.list_sections: Callable[[], pd.DataFrame] | None = None
 
     def __repr__(self) -> str:
@@ -128,7 +181,24 @@ class Report:
         self._check_key(name, "fact", self.facts)
         self.facts[name] = value
 
-    def section(self, title: str, text: str = "") -> None:
+    def section(self, name: str) -> Excerpt:
+        """Return what one section of a model's report holds: its title, text, tables and figures.
+
+        name: as in `report.sections`. Raises InterpError, with the names, for a section that was not made.
+
+        Example:
+
+            >>> report = interp.analyze("algorithmic/max-of-k", sections=["patching"], inputs=200)
+            >>> list(report.section("patching").figures)
+            ['patching_stream', 'patching_heads']
+        """
+        if name not in self.made:
+            raise InterpError(one_of("section of this report", name, self.made or ["none"]))
+        items = self.items[slice(*self.made[name])]
+        title = next((item.title for item in items if isinstance(item, Heading)), name)
+        return Excerpt(title, tuple(items))
+
+    def heading(self, title: str, text: str = "") -> None:
         """Start a section of the current block, and list it in the table of contents."""
         self.items.append(Heading(str(title), block=self.block))
         if text:
@@ -267,13 +337,8 @@ class Report:
         return save_figures(self.figures, Path(folder), format)
 
     def _repr_html_(self) -> str:
-        """Return the page in an iframe for Jupyter, so that its styles and scripts do not affect the notebook."""
-        return (
-            f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
-            'style="display:block;box-sizing:border-box;width:100%;height:800px;border:1px solid #98a1ab;'
-            'border-radius:6px;resize:vertical" '
-            f'srcdoc="{html.escape(self.html())}"></iframe>'
-        )
+        """Return the page in an iframe for Jupyter."""
+        return framed(self.title, self.html())
 
     def _check_key(self, key: str, kind: str, taken: Mapping[str, object]) -> None:
         if not isinstance(key, str) or not key.strip():

@@ -47,7 +47,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
     if found.status == "refuted":
         report.say(not_as_asked(found), "what")
     report.mark = mark_of(found)
-    report.section("Accuracy on every input", certificate_sentence(found))
+    report.heading("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate. Method: {found.method}.")
     for name, (caption, formats) in TABLES.items():
         if name in found.tables:
@@ -87,7 +87,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
 
 def _measured(report: Report, study: Study, why: str) -> None:
     found, inputs = study.once(measured), study.once(population)
-    report.section("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
+    report.heading("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
     report.say(as_asked(found), "what")
     report.say(accuracy_sentence(found, inputs), "proof")

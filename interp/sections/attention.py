@@ -43,7 +43,7 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
 def make(study: Study, report: Report) -> None:
     """Show mean patterns by position (short inputs), by token (few tokens), and from the read positions."""
     subject, inputs = study.subject, study.population("attention", _tables, most=5_000)
-    report.section("Mean attention", f"Averages {inputs.on}, without padding.")
+    report.heading("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}
     by_position, by_token, found = study.on_population("attention", inputs)
     if by_position is not None:

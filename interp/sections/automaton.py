@@ -70,7 +70,7 @@ def make(study: Study, report: Report, longest: int | None = None) -> None:
     longest: the length in symbols (default: as many as run in SECONDS).
     """
     learned = study.once(found, study.once(affordable) if longest is None else longest)
-    report.section(
+    report.heading(
         "As an automaton",
         f"{sentence(learned)} It was learned by Angluin's L* from the answers to all of these strings. No smaller "
         "automaton gives the same answers.",

@@ -5,7 +5,7 @@ A section is a function that writes one part of a report. It declares what it ne
     @section("lengths", title="Accuracy by length", order=150, needs=lambda study: study.lacks_features("length"))
     def lengths(study: Study, report: Report) -> None:
         right = study.subject.right(study.data("test"))
-        report.section("Accuracy by length", "Longer inputs first.")
+        report.heading("Accuracy by length", "Longer inputs first.")
         report.add_table("lengths", ..., "One row per length.")
 
 The files in this folder are imported automatically; functions elsewhere are added by the same decorator. Sections do
@@ -262,7 +262,7 @@ def section(
 
         >>> @interp.section("docs-size", title="Size", order=100)
         ... def size(study, report):
-        ...     report.section("Size", f"{sum(p.numel() for p in study.model.parameters()):,} parameters.")
+        ...     report.heading("Size", f"{sum(p.numel() for p in study.model.parameters()):,} parameters.")
         >>> report = interp.analyze("count01/minimal", sections=["docs-size"])
     """
 
@@ -356,6 +356,8 @@ def fill(
                 failed = f"it failed with {type(error).__name__}: {short(str(error)) or 'no message'}."
                 warnings.warn(f"section {one.name}: {failed}", RuntimeWarning, stacklevel=3)
                 _not_shown(report, one, before, failed)
+            if len(report.items) > before:
+                report.made[one.name] = before, len(report.items)
 
 
 class _DoesNotApply(UnsupportedError):
@@ -366,7 +368,7 @@ def _not_shown(report: Report, one: Section, before: int, reason: str) -> None:
     """Say in a report why a section, or what is left of it, is missing. before: the number of items before it."""
     if len(report.items) == before:
         report.block = one.block
-        report.section(one.title, f"Not shown: {reason}")
+        report.heading(one.title, f"Not shown: {reason}")
     else:
         report.add_text(f"The rest is not shown: {reason}")
 

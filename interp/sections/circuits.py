@@ -32,7 +32,7 @@ def circuits(study: Study, report: Report) -> None:
     largest = values[values["index"] == 0].pivot(index="head", columns="circuit", values="value")
     shares = values.assign(square=values["value"] ** 2).groupby(["head", "circuit"])["square"]
     rank = (shares.sum() ** 2 / shares.agg(lambda s: (s**2).sum())).unstack()  # participation ratio
-    report.section(
+    report.heading(
         "Circuits",
         "W_QK says which directions attract attention, and W_OV what a head writes when it attends. Gains of norms "
         "are folded in, but their scales are not, so after a norm the tables are right up to a positive factor.",
@@ -118,7 +118,7 @@ def needs(study: Study) -> str | None:
 def circuits_of_tokens(study: Study, report: Report) -> None:
     """Show scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
     attention, logits = qk_circuit(study.subject), ov_circuit(study.subject)
-    report.section("QK and OV circuits", numbers_in_words(study))
+    report.heading("QK and OV circuits", numbers_in_words(study))
     report.add_figure(
         "qk",
         draw.circuit(attention.rename(columns={"score": "value"})),

@@ -59,7 +59,7 @@ def make(study: Study, report: Report) -> None:
     table = found.to_frame()
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     mean = float(found.difference.mean())
-    report.section(
+    report.heading(
         "What each part adds",
         "Take the logit of the right answer minus the logit of its best rival. This difference is a sum of what "
         "every part writes to the residual stream, with the scale of the final norm as in the run (direct logit "

@@ -50,7 +50,7 @@ def make(study: Study, report: Report) -> None:
     result = path_patching(study.subject, inputs.batch)
     found = result.to_frame()
     best = found.loc[found["recovered"].abs().idxmax()]
-    report.section(
+    report.heading(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
         "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"

@@ -33,7 +33,7 @@ def make(study: Study, report: Report) -> None:
     """Show the embeddings in their principal plane, their cosines, and their Fourier power."""
     vectors, words = token_vectors(study.subject), list(study.task.vocabulary)
     places, shares = principal_components(vectors, 2)
-    report.section(
+    report.heading(
         "Embeddings",
         f"The first two principal components hold {portion(shares[:2].sum(), 4, ROUNDING)} of the variance of the "
         f"{len(words)} embeddings.",

@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
     with torch.no_grad():
         _, cache = study.subject.run_with_cache(short, names_filter=lambda name: name.endswith("hook_pattern"))
     words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0])]
-    report.section("Attention on one input")
+    report.heading("Attention on one input")
     for layer in range(study.model.cfg.n_layers):
         pattern = cache["pattern", layer][0].double()
         frame = pd.DataFrame(

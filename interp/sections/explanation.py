@@ -36,7 +36,7 @@ def make(study: Study, report: Report) -> None:
     if found is None:
         return
     report.add_fact("explanation_level", found.level)
-    report.section("The algorithm", "\n\n".join(text for text in (found.sentence, evidence(found)) if text))
+    report.heading("The algorithm", "\n\n".join(text for text in (found.sentence, evidence(found)) if text))
     if found.found:
         report.add_code(found.source)
         report.add_fact("explanation_constants", found.constants)

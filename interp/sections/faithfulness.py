@@ -83,7 +83,7 @@ def make(study: Study, report: Report) -> None:
     table = study.once(shared.surveyed)
     found = smallest(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
-    report.section(
+    report.heading(
         "A circuit of heads",
         "Heads are sorted by how much silencing each one costs (in loss or, without a loss, in accuracy). The circuit "
         "is as many of the first heads as are needed (found by bisection) to keep accuracy within "

@@ -23,7 +23,7 @@ def make(study: Study, report: Report) -> None:
     drawn = study.population("generation", generate)
     found: Generated = study.on_population("generation", drawn)
     forced = float(found.teacher_forced[found.asked].double().mean())
-    report.section("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))
+    report.heading("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))
     table = found.by_place()
     long = pd.concat(
         [

@@ -32,9 +32,9 @@ def make(study: Study, report: Report) -> None:
     table: pd.DataFrame = study.on_population("head_features", inputs)
     reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
     if table.empty:
-        report.section("Heads by feature", f"No feature of the task can be measured.{reasons}")
+        report.heading("Heads by feature", f"No feature of the task can be measured.{reasons}")
         return
-    report.section("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{reasons}")
+    report.heading("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{reasons}")
     shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
     for quantity, title, caption in (
         ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),

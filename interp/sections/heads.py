@@ -34,7 +34,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     layers = study.model.cfg.n_layers
     fewer = "" if table.attrs["looked"] == population.n else f", effect and attention {study.once(shared.looked_at).on}"
     said = [f"Measured {population.measured}.", lowest(table, population), readable(table, population)]
-    report.section("Heads and MLPs", " ".join(filter(None, [*said, induction(table)])))
+    report.heading("Heads and MLPs", " ".join(filter(None, [*said, induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")

@@ -29,11 +29,11 @@ def make(study: Study, report: Report) -> None:
     try:
         data = payload(study.subject, study.load)
     except UnsupportedError as error:
-        report.section("The model, live")
+        report.heading("The model, live")
         report.add_live(f"Left out: {error}.")
         return
     data["proved"] = _proved(study, data)
-    report.section("The model, live", INTRODUCTION)
+    report.heading("The model, live", INTRODUCTION)
     report.add_live(data)
 
 

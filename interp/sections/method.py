@@ -16,7 +16,7 @@ def make(study: Study, report: Report) -> None:
     if table.empty:
         return
     sampled = sum(not inputs.exact for inputs in study.populations.values())
-    report.section(
+    report.heading(
         "Inputs of each section",
         (
             f"{words.counted(sampled, 'section')} of {len(table)} used a data set or a seeded sample, so the "

@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
         if len(table) < table.attrs["neurons"]
         else "all"
     )
-    report.section(
+    report.heading(
         "Neurons",
         f"Neurons replaced by their mean, one at a time: {fewer}. {most_needed(table, inputs)}",
     )

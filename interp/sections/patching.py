@@ -77,7 +77,7 @@ def make(study: Study, report: Report) -> None:
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
-    report.section(
+    report.heading(
         "Patching",
         "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
         "of the corrupted run gets its value from the clean run, and the rest of the model runs on. The result is "

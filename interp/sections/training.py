@@ -14,7 +14,7 @@ def make(study: Study, report: Report) -> None:
     """Show the curve of the training run or from the checkpoint."""
     curve = training_curve(study.subject)
     last = curve.iloc[-1]
-    report.section(
+    report.heading(
         "Training",
         f"{counted(int(last['epoch']), 'epoch')}; at the end the training loss is {last['loss']:.4g} nats and the "
         f"validation accuracy is {share(last['accuracy'])}.",

@@ -37,10 +37,10 @@ def make(study: Study, report: Report) -> None:
     found: VariableProbes = study.on_population("variables", inputs)
     table = found.to_frame()
     if table.empty:
-        report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
+        report.heading("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
     reasons = "".join(f" {reason}." for reason in found.reasons.values())
-    report.section(
+    report.heading(
         "Variables",
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
         "to read it from the residual stream, on held-out inputs. Is it used? One site gets its value on another "

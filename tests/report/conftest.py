@@ -123,26 +123,26 @@ def make_report(frames: dict[str, pd.DataFrame]) -> Report:
         "8 of 16 heads are successful, 7 failed, 1 is mixed: a pseudo-ensemble, not a cooperation."
     )
     heads, groups = frames["heads"], frames["groups"]
-    report.section("Accuracy", "Counted on every input of the test domain, so there is no sampling error.")
+    report.heading("Accuracy", "Counted on every input of the test domain, so there is no sampling error.")
     report.add_figure("errors", figures.error_by_difference(frames["errors"]), "Where the errors lie.")
     report.add_figure(
         "frontier", figures.error_frontier(frames["frontier"]), "How far from the boundary the model still errs."
     )
-    report.section("Heads", "Each head measured alone, with all other heads switched off.")
+    report.heading("Heads", "Each head measured alone, with all other heads switched off.")
     report.add_table("heads", heads, "One row per head.", formats={"s_acc": ".4f"})
     report.add_table("groups", groups, "Single heads and pairs.", max_rows=12)
     for metric in ("s_acc", "l_acc", "roc_auc"):
         caption = f"{metric} of single heads (diagonal) and of pairs (elsewhere). Figure 3 of the paper."
         report.add_figure(metric, figures.heads_heatmap(groups, metric), caption)
     report.add_figure("sizes", figures.metrics_by_size(groups), "Groups by their size. Figure 4 of the paper.")
-    report.section("Attention")
+    report.heading("Attention")
     report.add_figure("attention_ratios", figures.attention_ratios(heads), "Each dot is a head. Figure 5 of the paper.")
     for x in ("w01", "w02"):
         curve = figures.intervention_curve(frames["curve"], x, per_head=x == "w01")
         report.add_figure(
             f"curve_{x}", curve, f"Separation accuracy when {x} is set by hand. Figures 8 and 9 of the paper."
         )
-    report.section("Head outputs")
+    report.heading("Head outputs")
     separators = {int(head): tuple(row) for head, row in frames["separators"].iterrows()}
     points, values = frames["points"], frames["values"]
     own = [frame[frame["head"] == 0] for frame in (points, values)]
@@ -151,16 +151,16 @@ def make_report(frames: dict[str, pd.DataFrame]) -> Report:
     test = points[points["split"] == "test"]
     grid = figures.head_planes_grid(test, values, separators, notes)
     report.add_figure("planes", grid, "Outputs of every head on the test inputs. Figure 15 of the paper.")
-    report.section("Logits and circuits")
+    report.heading("Logits and circuits")
     report.add_figure(
         "logits", figures.logit_distributions(frames["logits"]), "Logits of heads and model. Figure 1 of the paper."
     )
     report.add_figure("qk", figures.circuit(frames["qk"]), "What each token would attend to.")
     ov = frames["qk"].rename(columns={"query": "source", "key": "logit"})
     report.add_figure("ov", figures.circuit(ov[ov["head"] < 2]), "What attending to a token adds to each logit.")
-    report.section("Training")
+    report.heading("Training")
     report.add_figure("history", figures.history(frames["history"]), "Loss and accuracy.")
-    report.section("Generic")
+    report.heading("Generic")
     matrix = np.random.default_rng(1).normal(size=(5, 9))
     report.add_figure(
         "heat", figures.heatmap(matrix, range(9), list("abcde"), "column", "row", "gain", 0.0, show_values=True), "A."

@@ -38,7 +38,7 @@ class Tags(HTMLParser):
 def small_report(word="heads"):
     report = Report(word, word, {word: word})
     report.verdict = word
-    report.section(word, word)
+    report.heading(word, word)
     report.add_table("t", pd.DataFrame({word: [word, (word, 1)]}), word)
     frame = pd.DataFrame({word: [1.0, 2.0], "y": [1.0, 2.0], "who": [word, "b"]})
     figure = figures.lines(frame, word, "y", color="who")
@@ -61,7 +61,7 @@ def test_hostile_words_change_no_tag():
 
 def test_every_id_is_given_once_and_every_link_leads_to_one(report):
     report = small_report(HOSTILE)
-    report.section(HOSTILE)
+    report.heading(HOSTILE)
     tags = Tags(report.html()).tags
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -171,9 +171,9 @@ def test_wrong_kinds_are_refused():
 
 def test_attach_prefixes_keys_and_keeps_the_order():
     whole, part = Report("all"), Report("seed-1", "sub", {"seed": "1"})
-    whole.section("Comparison")
+    whole.heading("Comparison")
     part.verdict = "right"
-    part.section("Heads")
+    part.heading("Heads")
     part.add_table("heads", pd.DataFrame({"a": [1]}), "caption")
     whole.attach(part, "seed-1")
     assert list(whole.tables) == ["seed-1/heads"]
@@ -247,8 +247,8 @@ def test_a_notebook_gets_one_frame():
 
 def test_headings_have_no_gaps():
     whole, part = Report("all"), Report("seed-1")
-    whole.section("Comparison")
-    part.section("Heads")
+    whole.heading("Comparison")
+    part.heading("Heads")
     assert re.findall("<h([1-6])", part.html()) == ["1", "2", "2"]  # title, contents, section
     whole.attach(part, "seed-1")
     assert re.findall("<h([1-6])", whole.html()) == ["1", "2", "2", "2", "3"]
@@ -256,9 +256,9 @@ def test_headings_have_no_gaps():
 
 def test_a_word_is_explained_where_it_first_stands():
     report = Report("t")
-    report.section("One", "s-acc and s-acc; s-accx and not-s-acc.")
+    report.heading("One", "s-acc and s-acc; s-accx and not-s-acc.")
     report.add_text("s-acc once more, and <b>l-acc</b>")
-    report.section("Two", "s-acc")
+    report.heading("Two", "s-acc")
     text = report.html()
     assert text.count('popovertarget="note-s-acc"') == 2  # once a section
     assert text.count('<div popover id="note-s-acc"') == 1
@@ -302,11 +302,11 @@ def test_a_verdict_that_is_one_text_has_no_labels():
 def test_blocks_in_order_with_tables_folded_below_figures(frames):
     report = Report("t")
     report.block = "proof"
-    report.section("Certificate", "It is said.")
+    report.heading("Certificate", "It is said.")
     report.add_table("facts", pd.DataFrame({"n": range(20)}), "Twenty.")
     report.block = "where"
-    report.section("Empty")
-    report.section("Pairs")
+    report.heading("Empty")
+    report.heading("Pairs")
     report.add_table("before", pd.DataFrame({"a": [1], "b": [2]}), "Numbers.")
     report.add_figure("pairs", figures.heads_heatmap(frames["groups"], "s_acc"), "Pairs.")
     report.add_figure("again", figures.heads_heatmap(frames["groups"], "l_acc"), "Pairs again.")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: the
 
 def page_with_everything() -> Report:
     report = Report("t")
-    report.section("One", "The s-acc of a head.")
+    report.heading("One", "The s-acc of a head.")
     frame = pd.DataFrame({"n": [3, 1, 20, 2], "x": [0.5, None, -0.25, 1e-9], "word": list("bdac")})
     report.add_table("sorted", frame, "Rows.", max_rows=2)
     frame = pd.DataFrame({f"a long name of column {i}": [1.0, 2.0] for i in range(9)})

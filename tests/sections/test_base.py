@@ -115,7 +115,7 @@ def test_what_sections_share_is_computed_once(study: Study) -> None:
 def test_a_section_of_ones_own_appears_in_a_report(own: None) -> None:
     @section("mine", title="Mine", order=1)
     def mine(study: Study, report: Report, rows: int = 3) -> None:
-        report.section("Mine")
+        report.heading("Mine")
         report.add_table("mine", pd.DataFrame({"row": range(rows)}), "Mine.")
         report.add_fact("rows", rows)
         report.say("It has rows.")
@@ -139,11 +139,11 @@ def test_needs_and_costs(own: None) -> None:
 
     @section("costly", title="Costly", cost=lambda study: 75.4)
     def costly(study: Study, report: Report) -> None:
-        report.section("Costly", "It took long.")
+        report.heading("Costly", "It took long.")
 
     @section("cheap", title="Cheap", cost=lambda study: 4.9)
     def cheap(study: Study, report: Report) -> None:
-        report.section("Cheap")
+        report.heading("Cheap")
 
     @section("refusing", title="Refusing")
     def refusing(study: Study, report: Report) -> None:
@@ -165,7 +165,7 @@ def test_needs_and_costs(own: None) -> None:
 def test_a_section_that_fails_does_not_lose_the_others(own: None, capfd: pytest.CaptureFixture[str]) -> None:
     @section("before", title="Before", order=-2)
     def before(study: Study, report: Report) -> None:
-        report.section("Before", "It begins.")
+        report.heading("Before", "It begins.")
         raise ZeroDivisionError("division by zero")
 
     @section("cannot_say", title="Cannot say", order=-1, needs=lambda study: str(1 // 0))
@@ -173,7 +173,7 @@ def test_a_section_that_fails_does_not_lose_the_others(own: None, capfd: pytest.
 
     @section("after", title="After")
     def after(study: Study, report: Report) -> None:
-        report.section("After", "It is complete.")
+        report.heading("After", "It is complete.")
 
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
         report = interp.analyze(interp.load("count01/minimal"), sections=["before", "cannot_say", "after"])
@@ -221,7 +221,7 @@ def test_no_two_sections_have_the_same_heading() -> None:
         *root.glob("families/*/sections.py"),
         *root.glob("families/*/sections/*.py"),
     ]
-    headings = {path: set(re.findall(r'report\.section\(\s*"([^"]+)"', path.read_text("utf-8"))) for path in files}
+    headings = {path: set(re.findall(r'report\.heading\(\s*"([^"]+)"', path.read_text("utf-8"))) for path in files}
     headings.pop(root / "sections" / "base.py")  # an example in its docstring
     seen = Counter(heading for each in headings.values() for heading in each)
     assert len(seen) > 30

@@ -42,7 +42,7 @@ def string_attention(study: Study, report: Report) -> None:
     row = int(batch.labels.int().argmax())
     tokens = batch.tokens[row : row + 1, : int(batch.lengths[row])]
     frame = measures.attention_from_answer(model, tokens)
-    report.section("Attention from where the answer is read")
+    report.heading("Attention from where the answer is read")
     frame["part"] = "head " + frame["layer"].astype(str) + "." + frame["head"].astype(str)
     frame["word"] = frame["position"].astype(str) + ": " + frame["token"]
     wide = frame.pivot(index="part", columns="position", values="weight")
@@ -72,7 +72,7 @@ def string_components(study: Study, report: Report) -> None:
     model = study.subject.task_model
     exact = is_exact(study)
     table = measures.components_read(model, None if exact else _named_inputs(model))
-    report.section(
+    report.heading(
         "What the heads read and write",
         "QK: which component of the query meets which component of the key, and the coefficient of their product in "
         "the score. OV: which component is read, and where it is written. "
@@ -145,7 +145,7 @@ def string_lengths(study: Study, report: Report) -> None:
     curve = pd.concat(frames, ignore_index=True)
     baseline = task.strings(SAMPLED, lengths[-1], seed=1).labels.double().mean()
     always = max(float(baseline), 1 - float(baseline))
-    report.section(
+    report.heading(
         "Length and number format",
         f"{STRINGS} strings of each length from the language's distribution, with weights and arithmetic in each "
         f"number format{beyond}. Always giving the more frequent answer would be right on "
@@ -231,7 +231,7 @@ def string_sensitivity(study: Study, report: Report) -> None:
     model = study.subject.task_model
     lengths = [4, 10, 20, 40, 100, 200, 400]
     frame = measures.sensitivity(model, lengths, strings=4, places=8)
-    report.section(
+    report.heading(
         "Sensitivity to one symbol",
         "How much the output changes when one symbol changes. For a fixed softmax transformer, the change is at most "
         "of order 1/n (Hahn 2020). Layer norm with a small eps and log-length scaling avoid the bound.",
@@ -269,7 +269,7 @@ def string_value(study: Study, report: Report) -> None:
     model = study.subject.task_model
     task = measures.language_of(model)
     frame = measures.value_against_proof(model, task.strings(200, 30, 1, seed=3))
-    report.section("The value s against its proof")
+    report.heading("The value s against its proof")
     frame["answer"] = frame["label"].map({True: "in the language", False: "not in it"})
     report.add_figure(
         "value_against_proof",

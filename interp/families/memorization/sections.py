@@ -69,7 +69,7 @@ def needs_table(study: Study) -> str | None:
 def table(study: Study, report: Report) -> None:
     """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
     task, found = table_of(study.subject), study.once(known)
-    report.section(
+    report.heading(
         "The whole table",
         f"{len(task.contexts):,} contexts of {task.order} token{'s' * (task.order > 1)}, {task.n_out} next tokens. "
         "Every context is run; nothing is sampled. A context is memorized if the largest logit is at a most likely "
@@ -149,7 +149,7 @@ def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
     found = attention_matrix(subject, study.once(context_outputs))
-    report.section(
+    report.heading(
         "The attention matrix",
         "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
         "the embedding of the last token, equals the number of contexts, attention can compute any function of the "
@@ -187,7 +187,7 @@ def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
     found = memorization(study.subject, study.once(context_logits))
     gap = study.once(known_optimum)
-    report.section("Context by context")
+    report.heading("Context by context")
     rows = found.rows.assign(
         memorized=np.where(found.rows["right"], "memorized", "not memorized"),
         input=[tokens(context) for context in table_of(study.subject).contexts],
@@ -233,7 +233,7 @@ def directions_needs(study: Study) -> str | None:
 def table_directions(study: Study, report: Report) -> None:
     """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
     table, gap = spectrum(study.subject), study.once(known_optimum)
-    report.section(
+    report.heading(
         "Directions of the table",
         "Singular vectors of the logarithms of the table, centered and weighted by the root of the prior. A model of "
         "width d can express d of them.",
@@ -263,7 +263,7 @@ def table_directions(study: Study, report: Report) -> None:
 def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(context_outputs))
-    report.section("What heads add to the table", "What each head adds to the logits at the last token.")
+    report.heading("What heads add to the table", "What each head adds to the logits at the last token.")
     named = table.assign(head="head 0." + table["head"].astype(str))
     report.add_figure(
         "table_heads",
@@ -277,7 +277,7 @@ def table_heads(study: Study, report: Report) -> None:
 def table_optimum(study: Study, report: Report) -> None:
     """Show the divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
     task, gap = table_of(study.subject), study.once(optimum_gap)
-    report.section("Distance to the best map of this width")
+    report.heading("Distance to the best map of this width")
     report.add_text(
         "All logits of a model of width d are a map of rank d; its best divergence depends only on the table. "
         f"Search: {gap.evidence}."

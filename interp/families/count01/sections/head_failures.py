@@ -42,7 +42,7 @@ def make(study: Study, report: Report) -> None:
     groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
     at = study.subject.read_at
     said = [sentence(table, one, study.task.counted, at) for one in groups]
-    report.section(
+    report.heading(
         "Why heads fail" if "failed" in groups else "Where heads look",
         f"Each head divides its attention from '{at}' among the tokens that it sees. It can only distinguish answers "
         f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),

@@ -43,7 +43,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
     one, other = study.task.contrast or ("", "")
     two = len(study.once(shared.outputs, "test").labels.unique()) == 2
     scored = f"the better of the '{one}' and '{other}' logits as a score" if two else "the best of the answers' logits"
-    report.section(
+    report.heading(
         "Heads that separate the answers",
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
         f"set{shared.weighed(C)}. l-acc: "

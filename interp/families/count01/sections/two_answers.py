@@ -35,7 +35,7 @@ def head_logits(study: Study, report: Report) -> None:
     reads = range(study.once(shared.n_reads))
     found = [shared.first(study.once(shared.outputs, "test", *([read] if read else [])), SHOWN_ROWS) for read in reads]
     named = ", ".join(f"'{token}'" for token in study.task.contrast or ())
-    report.section("Logits of single heads")
+    report.heading("Logits of single heads")
     report.add_figure(
         "logit_distributions",
         draw.logit_distributions(logit_distributions(study.subject, batch, found), study.once(shared.by_category)),
@@ -53,7 +53,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
     d_head = tested.z.shape[-1]
     axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
-    report.section(
+    report.heading(
         "Head outputs",
         f"Each dot is one head's output on one test input; "
         f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
@@ -130,7 +130,7 @@ def ratios(study: Study, report: Report) -> None:
         token_ratios(subject, at=subject.read_at, tokens=counted, batch=batch), on="head"
     )
     one, two, three = counted
-    report.section(f"Attention at '{subject.read_at}'")
+    report.heading(f"Attention at '{subject.read_at}'")
     report.add_figure(
         "attention_ratios",
         draw.attention_ratios(table, counted),
@@ -175,7 +175,7 @@ def reweighting(
         tokens=counted,
         C=C,
     )
-    report.section(
+    report.heading(
         "Interventions on attention",
         f"The attention at '{study.subject.read_at}' is set by hand, and everything else stays: what could a head do "
         "if it attended differently? s-acc: accuracy of the best linear separator of its outputs, fitted on the "

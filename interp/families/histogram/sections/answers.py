@@ -27,7 +27,7 @@ def counting_answers(study: Study, report: Report) -> None:
     counter = study.once(shared.counter)
     predicted = counting.predicted_counts(counter)
     task = counter.task
-    report.section("Answers by count", f"Measured on {drawn(task.T, task.L, getattr(task, 'sampler', ''))}")
+    report.heading("Answers by count", f"Measured on {drawn(task.T, task.L, getattr(task, 'sampler', ''))}")
     table = counting.confusion(counter, predicted=predicted)
     by_cell, worst = examples(*predicted)
     report.add_figure(
@@ -110,7 +110,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(shared.counter)
-    report.section("Logits by count")
+    report.heading("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
     table = counting_readout.logits_by_count(counter, words)
     first = table[table["token"] == words[0]].assign(
@@ -143,7 +143,7 @@ def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.once(shared.counter)
     found = mechanism(counter)
-    report.section(
+    report.heading(
         "Mechanism",
         "The readout sees a mixed token, which is exactly the sum of three terms: the current token, the weights "
         "(how much attention is paid, along the mean of the alphabet and [BOS]) and the contents (to which tokens). "
@@ -219,7 +219,7 @@ def needs(study: Study) -> str | None:
 def counting_probes(study: Study, report: Report) -> None:
     """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
     counter = study.once(shared.counter)
-    report.section(
+    report.heading(
         "The readout on artificial mixtures",
         "The readout alone, on artificial mixtures of embeddings. What does its answer depend on?",
     )

@@ -22,7 +22,7 @@ def counting_attention(study: Study, report: Report) -> None:
     task = counter.task
     run = counter.run(task.example)
     names = [f"{i}: {task.vocabulary[int(token)]}" for i, token in enumerate(run.tokens[0])]
-    report.section("Attention by relation")
+    report.heading("Attention by relation")
     report.add_figure(
         "attention_blocks",
         draw.heatmap(
@@ -72,7 +72,7 @@ def counting_embeddings(study: Study, report: Report) -> None:
     counter = study.once(shared.counter)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
-    report.section("Overlaps of embeddings")
+    report.heading("Overlaps of embeddings")
     matrix = overlaps["cosine"].to_numpy().reshape(task.T, task.d_vocab)
     report.add_figure(
         "overlaps",
@@ -118,7 +118,7 @@ def counting_neurons(study: Study, report: Report) -> None:
     tokens = counting_readout.tokens_per_neuron(selectivity)
     spectrum = counting_readout.readout_spectrum(counter)
     T, p = counter.task.T, counter.W_in.shape[1]
-    report.section(
+    report.heading(
         "Hidden neurons",
         f"Inventory-based counting needs at least as many neurons as tokens. This model has {p} for {T}. A neuron "
         f"reads {tokens:.1f} tokens on average (1: only one token, {T}: all equally), weighted by how much it says "
