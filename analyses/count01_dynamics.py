@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 import interp
+from interp.families.count01.figures.dynamics import head_evolution
 from interp.measures.heads import FAILED, SUCCESSFUL, head_outputs, head_weights
 from interp.measures.separation import separation_accuracies
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.figures_dynamics import head_evolution
 from interp.report.script import Arguments, run
 from interp.spec import Training
 

@@ -19,11 +19,11 @@ import torch
 
 import interp
 from interp import words
-from interp.families.count01.measures import head_planes
+from interp.families.count01.figures.planes import head_plane
+from interp.families.count01.measures.planes import head_planes
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.tasks.batch import find_first
@@ -117,9 +117,7 @@ def _draw(report: Report, model: interp.TaskModel, row: dict[str, Any]) -> None:
     said += collapse(z, counts, token) if row["way"] == "collapse" else noise(z, counts)
     report.add_figure(
         f"figure_7_{row['way']}",
-        draw.head_plane(
-            points.sort_values("split", kind="stable", ascending=False), values, None, head, max_points=7000
-        ),
+        head_plane(points.sort_values("split", kind="stable", ascending=False), values, None, head, max_points=7000),
         said + " Diamonds are the value vectors; every output is an average of such, weighted by the attention.",
     )
 

@@ -4,7 +4,6 @@ from interp.report.figures_answers import error_by_difference, error_frontier, l
 from interp.report.figures_curves import bars, history, lines, scatter
 from interp.report.figures_heads import attention_ratios, heads_heatmap, intervention_curve, metrics_by_size
 from interp.report.figures_matrices import circuit, heatmap
-from interp.report.figures_planes import head_plane, head_planes_grid
 
 __all__ = [
     "attention_ratios",
@@ -12,8 +11,6 @@ __all__ = [
     "circuit",
     "error_by_difference",
     "error_frontier",
-    "head_plane",
-    "head_planes_grid",
     "heads_heatmap",
     "heatmap",
     "history",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from interp.families.count01.figures.planes import head_plane, head_planes_grid
 from interp.report import Report, figures
 
 HEADS = range(16)
@@ -146,10 +147,10 @@ def make_report(frames: dict[str, pd.DataFrame]) -> Report:
     separators = {int(head): tuple(row) for head, row in frames["separators"].iterrows()}
     points, values = frames["points"], frames["values"]
     own = [frame[frame["head"] == 0] for frame in (points, values)]
-    report.add_figure("plane", figures.head_plane(*own, separators[0], 0, variance=(0.91, 0.05)), "Outputs of head 0.")
+    report.add_figure("plane", head_plane(*own, separators[0], 0, variance=(0.91, 0.05)), "Outputs of head 0.")
     notes = {int(head): f"{value:.3f}" for head, value in zip(heads["head"], heads["s_acc"])}
     test = points[points["split"] == "test"]
-    grid = figures.head_planes_grid(test, values, separators, notes)
+    grid = head_planes_grid(test, values, separators, notes)
     report.add_figure("planes", grid, "Outputs of every head on the test inputs. Figure 15 of the paper.")
     report.heading("Logits and circuits")
     report.add_figure(

@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from interp.families.count01.figures.planes import head_plane, head_planes_grid
 from interp.report import figures
 from interp.report.aim import aimed, counts, inputs, tokens
 
@@ -37,8 +38,8 @@ def metas(figure: go.Figure) -> list[dict[str, str]]:
         (figures.bars(pd.DataFrame({"head": [0, 1], "v": [1, 2]}), "head", "v"), [{"heads": "x"}]),
         (figures.circuit(CELLS), [{"head": "0.3"}, {"head": "1.0"}]),
         (figures.lines(FRAME.assign(of="QK of head 0.1"), "part", "value", "of"), [{"head": "0.1"}]),
-        (figures.head_plane(PLANE, NONE, None, 7), [{"head": "0.7"}, {"head": "0.7"}]),
-        (figures.head_planes_grid(PLANE, NONE, notes={7: "s-acc 1"}), [{"head": "0.7"}, {"head": "0.7"}]),
+        (head_plane(PLANE, NONE, None, 7), [{"head": "0.7"}, {"head": "0.7"}]),
+        (head_planes_grid(PLANE, NONE, notes={7: "s-acc 1"}), [{"head": "0.7"}, {"head": "0.7"}]),
         (figures.bars(pd.DataFrame({"size": [1, 2], "v": [1, 2]}), "size", "v", x_title="heads in a group"), [{}]),
         (figures.heatmap(np.eye(2), "ab", "ab", "token", "token", "cosine"), [{}]),
     ],

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
+from interp.families.count01.figures.planes import head_plane, head_planes_grid
 from interp.report import figures, theme
 
 CALLS = {
@@ -15,8 +16,8 @@ CALLS = {
     "circuit": lambda f: figures.circuit(f["qk"]),
     "error_by_difference": lambda f: figures.error_by_difference(f["errors"]),
     "error_frontier": lambda f: figures.error_frontier(f["frontier"]),
-    "head_plane": lambda f: figures.head_plane(f["points"], f["values"], (1.0, 1.0, 0.0), 3),
-    "head_planes_grid": lambda f: figures.head_planes_grid(f["points"], f["values"]),
+    "head_plane": lambda f: head_plane(f["points"], f["values"], (1.0, 1.0, 0.0), 3),
+    "head_planes_grid": lambda f: head_planes_grid(f["points"], f["values"]),
     "heads_heatmap": lambda f: figures.heads_heatmap(f["groups"], "s_acc"),
     "history": lambda f: figures.history(f["history"]),
     "intervention_curve": lambda f: figures.intervention_curve(f["curve"], "w02"),
@@ -29,7 +30,7 @@ FRAMES = ["heads", "groups", "points", "values", "curve", "logits", "errors", "f
 
 
 def test_every_figure_is_called_here():
-    assert {*CALLS, "heatmap"} == set(figures.__all__)
+    assert {*CALLS, "heatmap"} == {*figures.__all__, "head_plane", "head_planes_grid"}
 
 
 @pytest.mark.parametrize("name", CALLS)

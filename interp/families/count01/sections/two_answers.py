@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 import torch
 
 from interp import words
-from interp.families.count01.measures import head_planes
+from interp.families.count01.figures.planes import head_plane, head_planes_grid
+from interp.families.count01.measures.planes import head_planes
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import logit_distributions
 from interp.measures.interventions import reweight_attention
@@ -79,13 +80,13 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
         line = f" The line is the separator that was fitted on the training set{shared.weighed(C)}."
         report.add_figure(
             f"{word}_head",
-            _named(draw.head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
+            _named(head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
             f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line if head in lines else ''}{vectors}",
         )
     if len(heads) > 1:
         report.add_figure(
             "all_heads",
-            draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category, C)),
+            head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category, C)),
             "The same for every head, the best by s-acc first (Figure 15).",
         )
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
+from interp.families.count01.figures.dynamics import THICKEST, THINNEST, head_evolution
 from interp.report import theme
-from interp.report.figures_dynamics import THICKEST, THINNEST, head_evolution
 
 
 @pytest.fixture

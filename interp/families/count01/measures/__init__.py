@@ -1,0 +1,1 @@
+"""Measures of the heads of Count01 models."""
