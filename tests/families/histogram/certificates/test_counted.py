@@ -84,7 +84,7 @@ def test_without_time_nothing_is_counted() -> None:
     assert [part.undecided.tolist() for part in parts] == before
 
 
-def test_what_the_budget_cuts_off_stays_undecided_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_budget_cuts_off_stays_undecided_on_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a clock that runs at any speed: the default has none."""
     monkeypatch.setattr(histogram_walk, "WORK", 10.0)
     monkeypatch.setattr(histogram_counted, "HOPELESS", np.inf)
