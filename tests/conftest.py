@@ -93,8 +93,17 @@ import torch  # noqa: E402
 torch.set_num_threads(1)  # tests run side by side, and one thread adds up in one order
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, or one of two workers waits for it at the end: a fresh environment, notebooks."""
+    """Of a thinned test's cases those between are slow. The longest first, or one of two workers waits for it at the
+    end: a fresh environment, notebooks."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if thinned := item.get_closest_marker("thinned"):
+            name = item.nodeid.partition("[")[0]
+            if cases[name] % thinned.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
     first = ["test_wheel.py", "test_notebooks.py"]
     items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
 

@@ -6,11 +6,12 @@
 
 A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
 every place of every file is as likely as any other.
-Each test of the room, and of every file that imports the mutated one, is run once while the functions that it calls
-are noted. A mutant is killed when one of the tests that call its function fails or takes ten times as long; those of
-its own test file run first, then the fastest, for MOST_SECONDS at most. The same seed draws the same mutants of the
-same tree. What nobody can notice (a mistake in a message, a bound that is only looser) counts as a survivor, and so
-does what only slow tests would see: the score is one from below.
+A test file is run once without any mutant when it is first asked, while the functions that its tests call are noted.
+A mutant is killed when one of the tests that call its function fails or takes ten times as long, and passes without the
+mutant; those of its own test file are asked first, then those of its room and of every file that imports it, for
+MOST_SECONDS at most. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in a
+message, a bound that is only looser) counts as a survivor, and so does what only slow tests would see: the score is one
+from below.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 
+FAILED = "failed-test"
 MOST_SECONDS = 25.0
 """Tests that take longer than this together are not all run for one mutant."""
 
@@ -90,7 +92,7 @@ def room_of(file: str) -> str:
 
 
 def candidates(root: Path, file: str) -> tuple[str, ...]:
-    """The test files of a module's room or family, and all others that import it."""
+    """The test files of a module: its own, those of its room or family, and all others that import it."""
     *packages, stem = Path(file).with_suffix("").parts
     room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
     named = f"{'.'.join(packages)}.{stem}", f"from {'.'.join(packages)} import"
@@ -99,8 +101,9 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
         text = path.read_text("utf-8")
         beside = any(line.startswith(named[1]) and stem in line for line in text.splitlines())
         if path.parent == room or (len(packages) > 1 and room in path.parents) or named[0] in text or beside:
-            found.append(str(path.relative_to(root)))
-    return tuple(found)
+            found.append(path)
+    found.sort(key=lambda path: (path.name != f"test_{stem}.py", room not in path.parents, path))
+    return tuple(str(path.relative_to(root)) for path in found)
 
 
 def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
@@ -234,6 +237,17 @@ class Recorder:
                 for name, (seconds, calls) in self.tests.items()]  # fmt: skip
 
 
+class Failing:
+    """A plugin of pytest that leaves the name of a test that fails in the file FAILED of the tree."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            (self.tree / FAILED).write_text(report.nodeid)
+
+
 def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "", noted: str = "") -> tuple[str, float]:
     """'passed', 'failed' or 'slow', and the seconds: in a fork, which has the libraries and nothing of interp yet.
 
@@ -258,8 +272,11 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "",
             threading.settrace(recorder.note)
             sys.settrace(recorder.note)
         try:
+            (tree / FAILED).unlink(missing_ok=True)
             options = [option for option in OPTIONS if not (noted and option == "-x")]
-            code = pytest.main([*options, "-m", "not slow and not soak", *tests], plugins=[recorder] if noted else [])
+            code = pytest.main(
+                [*options, "-m", "not slow and not soak", *tests], plugins=[recorder if noted else Failing(tree)]
+            )
             if noted:
                 sys.settrace(None)
                 Path(noted).write_text(json.dumps(recorder.said()))
@@ -309,6 +326,21 @@ def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
     return found
 
 
+def turns(mutant: Mutant, tree: Path, known: dict[str, list[Test]], kept: Path | None) -> Iterator[list[Test]]:
+    """The tests to ask of a mutant: those of its own test file, then of the other files until MOST_SECONDS are full."""
+    files = candidates(tree, mutant.file)
+    own = [file for file in files if Path(file).name == f"test_{Path(mutant.file).stem}.py"]
+    for part in (own, [file for file in files if file not in own]):
+        found = list[Test]()
+        for file in part:
+            if sum(one.seconds for one in found) < MOST_SECONDS:
+                if file not in known:
+                    known[file] = tests_of(tree, file, kept)
+                found += chosen(mutant, known[file])
+        if tests := chosen(mutant, found):
+            yield tests
+
+
 def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list[tuple[Mutant, str]]:
     """Each mutant with its verdict, "killed", "survived" or "not called"; fewer where the time is over."""
     for name in LIBRARIES:
@@ -321,21 +353,23 @@ def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list
             if time.monotonic() > end:
                 print(f"{len(mutants) - number + 1} mutants are left for another time")
                 break
-            files = candidates(tree, mutant.file)
-            known |= {file: tests_of(tree, file, kept) for file in files if file not in known}
-            tests = chosen(mutant, [one for file in files for one in known[file]])
-            verdict, seconds = "not called", 0.0
-            if tests:
-                path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
+            verdict, seconds, asked = "not called", 0.0, 0
+            path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
+            checked = ".".join(Path(mutant.file).with_suffix("").parts)
+            for tests in turns(mutant, tree, known, kept):
                 put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
                 limit = 60 + 10 * sum(one.seconds for one in tests)
-                checked = ".".join(Path(mutant.file).with_suffix("").parts)
-                said, seconds = run_tests(tree, [one.name for one in tests], limit, checked)
-                verdict = "survived" if said == "passed" else "killed"
+                said, more = run_tests(tree, [one.name for one in tests], limit, checked)
                 put(path, text, 1_000_000_001 + 2 * number)
+                seconds, asked, failed = seconds + more, asked + len(tests), tree / FAILED
+                clean = said != "failed" or not failed.is_file() or (
+                    run_tests(tree, [failed.read_text()], limit, checked)[0] == "passed")  # fmt: skip
+                verdict = "killed" if said != "passed" and clean else "survived"
+                if verdict == "killed":
+                    break
             verdicts.append((mutant, verdict))
             print(
-                f"{number:>4}/{len(mutants)} {verdict:<10} {seconds:5.1f} s, {len(tests):>3} tests  {mutant}",
+                f"{number:>4}/{len(mutants)} {verdict:<10} {seconds:5.1f} s, {asked:>3} tests  {mutant}",
                 flush=True,
             )
     return verdicts

@@ -217,6 +217,7 @@ def test_what_is_not_built_is_refused_by_name(field: str, value: Any) -> None:
     assert str(value) in str(error.value)
 
 
+@pytest.mark.slow
 def test_nothing_is_announced_in_a_fresh_python() -> None:
     code = "import interp; interp.build('count01/minimal')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

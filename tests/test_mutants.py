@@ -74,6 +74,19 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, monkey
     assert (tree / "toy/sums.py").read_text() == before
 
 
+def test_a_test_that_fails_without_the_mutant_kills_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_tests(copy: Path, tests: list[str], limit: float, checked: str) -> tuple[str, float]:
+        (copy / mutants.FAILED).write_text(tests[0])
+        return "failed", 0.1
+
+    seen = mutants.Test("test_it", 0.1, frozenset({"toy/sums.py:1"}))
+    monkeypatch.setattr(mutants, "run_tests", run_tests)
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [seen])
+    monkeypatch.setattr(mutants, "LIBRARIES", ())
+    verdicts = mutants.run(mutants.sample(tree, 99, 0), minutes=1)
+    assert {said for mutant, said in verdicts if mutant.function == 1} == {"survived"}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_tests_run_in_a_fork(tree: Path) -> None:

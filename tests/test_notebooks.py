@@ -39,6 +39,7 @@ def test_output_is_shipped_with_a_picture_or_not_at_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.thinned(4)
 def test_nbconvert_shows_the_pictures(path: Path) -> None:
     from nbconvert import HTMLExporter
 

@@ -31,6 +31,7 @@ def test_importing_interp_loads_nothing_heavy() -> None:
     assert not loaded_by("import interp.cli") & HEAVY
 
 
+@pytest.mark.slow
 def test_that_check_can_fail() -> None:
     assert "torch" in loaded_by("import interp; interp.Task")
 

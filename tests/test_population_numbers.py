@@ -123,6 +123,7 @@ def _mean_hook(name: str, layer: int, head: int, reference: Batch, means: dict[i
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(3)
 def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
     """Accuracy, heads, components, patching, and the circuit, of models that others trained."""
     study = Study(standin(name), asked=Asked(inputs=300))

@@ -110,7 +110,7 @@ COVERED = {
     "tests/certificates/test_count_boxes.py": "certificates/count_slabs",
     "tests/families/histogram/certificates/test_walk.py": "families/histogram/compiled/multisets",
     "tests/families/algorithmic/test_constructions.py": (
-        "families/algorithmic/constructions/addition families/algorithmic/constructions/induction "
+        "families/algorithmic/constructions/addition "
         "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
     ),
     "tests/families/histogram/constructions/test_exact.py": (

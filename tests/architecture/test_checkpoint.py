@@ -100,6 +100,7 @@ def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
     assert len(set(files)) == 1
 
 
+@pytest.mark.slow
 def test_reading_needs_neither_transformer_lens_nor_pandas(path: Path) -> None:
     code = (
         "import sys; from interp.architecture.checkpoint import read_checkpoint\n"

@@ -58,6 +58,7 @@ def test_count01_in_twenty_lines() -> None:
 
 
 @EVERY
+@pytest.mark.thinned(4)
 def test_any_length_where_no_parameter_limits_it(name: str) -> None:
     model, spec = make(name), SPECS[name]
     if spec.max_length is None:

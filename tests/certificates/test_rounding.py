@@ -128,6 +128,7 @@ def test_one_thread_is_given_back() -> None:
 
 @pytest.mark.parametrize("power", [-12, -8, -3, 3, 8, 12])
 @pytest.mark.parametrize("name", ["one", "first"])
+@pytest.mark.thinned(4)
 def test_weights_that_overflow_or_underflow_are_not_certified(name: str, power: int) -> None:
     """All parameters times a power of ten: signs of margins stay the same in exact arithmetic for a one-layer model,
     but not in float32, whose numbers end at 1e-38 and 3e38."""
@@ -198,6 +199,7 @@ TINY = [
 
 
 @pytest.mark.parametrize(("name", "variant", "dtype", "size"), TINY)
+@pytest.mark.thinned(4)
 def test_certificates_hold_where_subnormals_are_flushed(
     name: str, variant: str | None, dtype: str, size: float, flushed: None
 ) -> None:

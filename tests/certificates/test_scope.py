@@ -281,6 +281,7 @@ def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CERTIFIED, "memorization/lookup"])
+@pytest.mark.thinned(3)
 def test_a_proof_that_says_too_much_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a method says, the model has the last word: here the weights change after the proof."""
     model = interp.load(name)

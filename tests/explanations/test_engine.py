@@ -37,6 +37,7 @@ def test_a_rule_is_no_mechanism() -> None:
         assert [found.answer(tokens, at) for at in range(len(tokens))] == [str(a) for a in answers]
 
 
+@pytest.mark.slow
 def test_an_explanation_does_not_hang_on_the_clock() -> None:
     """The same twice, with and without a limit that is not reached."""
     model = interp.load("count01/paper")

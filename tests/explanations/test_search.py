@@ -93,3 +93,15 @@ def test_a_search_whose_time_is_over_says_so() -> None:
     with pytest.raises(OutOfTime):
         search(late, 0.99, 12)
     assert Clock(math.inf).left == math.inf
+
+
+def test_a_rule_over_three_quantities_is_found_among_many() -> None:
+    """The number that three of seventy bits write: those that tell more alone are tried first as a third."""
+    rng = np.random.default_rng(3)
+    bits = [rng.integers(0, 2, 4_000) for _ in range(70)]
+    setting = Setting(("0", "1"), (), False, tuple(map(str, range(8))))
+    quantities = [Quantity(setting, "place", (place, "seen")) for place in range(70)]
+    number = bits[67] + 2 * bits[68] + 4 * bits[69]
+    found = search(Data.made(quantities, bits, [0] * 70, number, np.arange(4_000), False), 0.99, 40)
+    assert found[0].share == 1.0
+    assert {quantity.arguments[0] for quantity in found[0].rule.quantities} == {67, 68, 69}

@@ -59,6 +59,7 @@ def accuracy_by_hand(
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, *NAMES])
+@pytest.mark.thinned(4)
 def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
     subject = standin(name) if name in NAMES else Subject.of(zoo(name))
     batch = short(subject, 24 if name in NAMES else 6)

@@ -260,3 +260,15 @@ def test_what_is_not_a_hypothesis_is_refused(pairing) -> None:
 
 def test_it_is_public() -> None:
     assert interp.evaluate_hypothesis is score
+
+
+@pytest.mark.parametrize(("subject", "words"), [
+    (standin("recall"), ["0", "1", "2"]), (Subject.of(interp.build("languages/parity")), ["not a member", "a member"]),
+], ids=["by number", "by word"])  # fmt: skip
+def test_answers_are_named_and_counted(subject: Subject, words: list[str]) -> None:
+    batch = subject.task.sample(200, seed=1)
+    found = score(subject, Hypothesis([Variable("answer", at="head 0.0")]), inputs=batch).by_answer
+    classes = reads_of(subject, batch).classes
+    wanted = {word: int((classes == c).sum()) for c, word in enumerate(words)}
+    assert dict(zip(found["answer"], found["reads"])) == wanted
+    assert min(wanted.values()) > 0

@@ -170,6 +170,7 @@ def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -
      "algorithmic/modular-addition-fourier", "histogram/dot", "histogram/dot-exact", "histogram/bos-exact",
      "histogram/dot-softmax-p32-d32"],
 )  # fmt: skip
+@pytest.mark.thinned(4)
 def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
     from standins import NAMES, standin
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -201,3 +202,11 @@ def test_rows_that_are_no_pairs_are_refused(corrupt: object, sentence: str) -> N
     model.task.corrupt = corrupt  # type: ignore[method-assign, assignment]
     with pytest.raises(InterpError, match=sentence):
         make_pairs(model, 8)
+
+
+def test_sets_lean_by_the_outputs_in_which_they_differ() -> None:
+    """{0, 2} against {1, 2}: output 0 for, output 1 against, output 2 not at all."""
+    subject, two = Mock(decision=Mock(kind="set")), torch.zeros(2, dtype=torch.long)
+    where = Compared(two, two, two, torch.tensor([0b101, 0b110]), torch.tensor([0b110, 0b101]))
+    found = leaning(subject, torch.tensor([[2.0, 0.5, 9.0], [2.0, 0.5, 9.0]]), where)
+    assert found.tolist() == [1.5, -1.5]

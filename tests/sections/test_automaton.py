@@ -29,6 +29,7 @@ def test_one_that_errs_is_drawn_beside_the_tasks_own() -> None:
     assert set(report.tables) == tables
 
 
+@pytest.mark.slow
 def test_left_to_itself_it_takes_seconds() -> None:
     report = interp.analyze("languages/first-learned", sections=["automaton"])
     assert 4 <= report.facts["automaton_longest"] <= 19

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 from sections.standin_report import one_section
 from standins import standin
 
@@ -26,6 +27,7 @@ def test_strongest_edge() -> None:
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 
 
+@pytest.mark.slow
 def test_few_edges_are_made_and_many_on_request() -> None:
     for subject, status in ((standin("recall"), "applies"), (Subject.of(interp.load("count01/paper")), "on request")):
         table: pd.DataFrame = availability(Study(subject)).set_index("section")

@@ -61,3 +61,15 @@ def test_parameters_stand_in_the_order_of_the_task(bias: bool) -> None:
     assert found.keys() == given.keys()
     assert not bias or found["unembed.b_U"].tolist() == [12, 11]
     assert given["embed.W_E"].shape == (4, 2)  # the model's own are left as they are
+
+
+def test_counts_are_fixed_and_the_others_have_sliders() -> None:
+    """Of Count01's inputs at '=': one [BOS], one '=', and 0, 1 and 2 as often as the splits have them."""
+    model = interp.build("count01/minimal")
+    subject, task = Subject.of(model), model.task
+    found = payload(subject)["counts"]
+    assert [slider["token"] for slider in found["sliders"]] == [task.token_id(token) for token in "012"]
+    assert [slider["max"] >= 100 for slider in found["sliders"]] == [True] * 3
+    once = {task.token_id("[BOS]"), task.token_id("=")}
+    assert found["fixed"] == [int(token in once) for token in range(task.d_vocab)]
+    assert found["query"] == task.token_id("=")

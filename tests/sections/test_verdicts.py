@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 from some_inputs import every, some
 
+import interp
 from interp.certificates import Certificate
+from interp.families.algorithmic import Addition
 from interp.families.count01.sections.head_failures import sentence as failures
 from interp.families.count01.sections.separation import facts_of
 from interp.families.count01.sections.separation import sentence as heads_sentence
 from interp.families.histogram.measures.relation_or_inventory import Mechanism
 from interp.families.histogram.sections.answers import answers_sentence as which_counts
 from interp.families.histogram.sections.answers import mechanism_sentence
+from interp.families.languages import Parity
 from interp.families.languages.sections import sentence as lengths
 from interp.families.memorization.measures import Memorization
 from interp.families.memorization.sections import sentence as table_sentence
@@ -32,7 +36,9 @@ from interp.sections.accuracy import (
     rule_sentence,
 )
 from interp.sections.heads import induction, lowest, most_needed, needed, readable
+from interp.sections.question import example_of
 from interp.sections.question import sentence as question
+from interp.tasks import Task
 
 
 def certificate(
@@ -461,3 +467,19 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
 def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
     text = which_counts(pd.Series(accuracy, index=[1, 2, 3]))
     assert text.endswith(says) if says else text == ""
+
+
+@pytest.mark.parametrize(("name", "sizes", "always"), [
+    ("histogram/dot-exact", {"T": 4, "L": 3}, True), ("memorization/bigram", {}, False),
+])  # fmt: skip
+def test_only_a_certified_model_is_always_right(name: str, sizes: dict[str, int], always: bool) -> None:
+    report = interp.analyze(interp.build(name, **sizes), sections=["accuracy"])
+    assert ("Always right: the model gives the right answer on every input" in report.verdict) == always
+
+
+@pytest.mark.parametrize(("task", "row", "said"), [
+    (Addition(digits=2), "2 1 + 9 9 = 1 1", "For example, 2 1 + 9 9 = 1 1 has the answer '- - - - - 1 1 1'."),
+    (Parity(), "[CLS] 1 1 0", "For example, [CLS] 1 1 0 has the answer 'not a member'."),
+])  # fmt: skip
+def test_an_example_is_a_question_and_its_answer(task: Task, row: str, said: str) -> None:
+    assert example_of(task, task.batch(torch.tensor([task.parse(row)]))) == said

@@ -93,3 +93,16 @@ def test_too_many_states_are_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="more than 4,096 states"):
         declared(Long(K=3, v=30))
+
+
+def test_a_walk_ends_inside_for_inputs_and_no_other_rows() -> None:
+    (paths,) = declared(Addition(digits=2, base=3))
+    inputs = {tuple(row) for batch in paths.every() for row in batch.tolist()}
+    width = paths.following[0].shape[1]
+    changed = torch.tensor(sorted(inputs)).repeat(20, 1)
+    rng = torch.Generator().manual_seed(0)
+    at = torch.randint(paths.length, (len(changed),), generator=rng)
+    changed[torch.arange(len(changed)), at] = torch.randint(-1, width + 1, at.shape, generator=rng)
+    inside = (paths.walk(changed) >= 0).all(1).tolist()
+    assert inside == [tuple(row) in inputs for row in changed.tolist()]
+    assert 0 < sum(inside) < len(inside)

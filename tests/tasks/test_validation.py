@@ -279,6 +279,7 @@ class Outside(Task):
 '''
 
 
+@pytest.mark.slow
 def test_the_command_line_imports_a_file_that_is_named(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "mine.py").write_text(FILE)
     (tmp_path / "broken.py").write_text("1 / 0")

@@ -12,6 +12,8 @@ from closeness import close
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
+from interp.families.algorithmic import Induction
+from interp.families.algorithmic.constructions.induction import margin
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -141,6 +143,7 @@ def test_addition_is_right_on_every_pair_with_the_proved_margin(base: int, digit
 
 
 @pytest.mark.parametrize("digits", [10, 64, 1000])
+@pytest.mark.thinned(3)
 def test_addition_of_long_numbers_follows_all_carries(digits: int) -> None:
     model = interp.build("algorithmic/addition-exact", digits=digits)
     task, nines, zeros = model.task, torch.full((1, digits), 9), torch.zeros(1, digits, dtype=torch.long)
@@ -173,3 +176,24 @@ def test_addition_of_long_numbers_follows_all_carries(digits: int) -> None:
 def test_sizes_without_a_proof_are_refused(name: str, sizes: dict[str, object], words: str) -> None:
     with pytest.raises(InterpError, match=words):
         construct(f"algorithmic/{name}", **sizes)
+
+
+def test_the_margin_of_addition_is_its_formula() -> None:
+    """At beta = 6 the averages err enough to be seen: twice the error is taken off, not added."""
+    weights = construct("algorithmic/addition-exact", digits=2, base=5, beta=6.0).weights
+    error = weights.numbers["error_of_the_sum"]
+    assert error > 1e-4
+    assert weights.margin == pytest.approx(1 - 1 / 5 - 2 * error, abs=1e-12)
+
+
+@pytest.mark.parametrize(("length", "shortest"), [(16, 3), (9, 3)])
+def test_the_margin_of_induction_is_its_formula_s_least(length: int, shortest: int) -> None:
+    beta, gamma, task = 3.0, 9.0, Induction(v=4, length=length, shortest=shortest, longest=shortest)
+    a = math.exp(beta) / (math.exp(beta) + length)
+    least = math.inf
+    for r in range(1, length // shortest + 1):  # at most so many repeats of the shortest string fit
+        b = (r + 1) / (math.exp(beta) + 1)
+        weight = math.exp(gamma * (b - a))
+        least = min(least, (r - (r + 1) * weight) / (r + (length + 1 - r) * weight))
+    assert margin(task, beta, gamma, 1.0) == pytest.approx(least, abs=1e-12)
+    assert margin(task, beta, gamma, 2.0) == pytest.approx(2 * least, abs=1e-12)

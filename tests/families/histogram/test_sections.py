@@ -16,6 +16,7 @@ COUNTING = [
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.thinned(3)
 def test_report_of_each_model(tmp_path, name):
     model = interp.build(f"histogram/{name}-exact", T=5, L=4, zero_class=name == "bos")
     whole = name == "dot-softmax"

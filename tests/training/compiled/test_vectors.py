@@ -135,6 +135,7 @@ def test_transpose_fills_the_padding_with_zeros(m: int, n: int, dtype: Any) -> N
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [(1, 1, 1), (4, 3, 16), (5, 8, 17), (11, 33, 40), (3, 2, 128), (34, 20, 48)])
+@pytest.mark.thinned(5)
 def test_products_equal_numpy(size: tuple[int, int, int], dtype: Any) -> None:
     m, k, n = size
     width = -(-n // vectors.lanes(dtype)) * vectors.lanes(dtype)
@@ -163,6 +164,7 @@ def test_only_the_asked_columns_of_a_product_are_touched() -> None:
     assert np.array_equal(out[:, 32:], kept[:, 32:])
 
 
+@pytest.mark.slow
 def test_the_engines_import_without_numba() -> None:
     code = "import sys, interp.training.train; assert not set(sys.modules) & {'transformer_lens', 'numba'}"
     subprocess.run([sys.executable, "-c", code], check=True)

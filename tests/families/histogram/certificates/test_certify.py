@@ -93,6 +93,7 @@ def run_many(kind: MixingKind, seeds: range) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thinned(3)
 def test_agrees_with_brute_force_over_all_sequences(kind: MixingKind) -> None:
     assert {"certified", "refuted"} <= run_many(kind, range(12))
 
@@ -104,6 +105,7 @@ def test_agrees_with_brute_force_on_many_more(kind: MixingKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thinned(3)
 def test_without_time_the_interval_is_sound(kind: MixingKind) -> None:
     undecided = 0
     for seed in range(12):
@@ -132,6 +134,7 @@ def test_never_certified_where_a_sequence_is_wrong(
 
 
 @pytest.mark.parametrize(("kind", "variant"), ALL_VARIANTS)
+@pytest.mark.thinned(3)
 def test_constructions_are_certified_at_full_size(kind: str, variant: str) -> None:
     model = interp.build(f"histogram/{kind}-exact", variant=variant)
     found = interp.certify(model)

@@ -52,6 +52,7 @@ def test_right_on_every_sequence(reference, model, variant, T, L):
         *(pytest.param(*case, 64, 15, marks=pytest.mark.slow) for case in CASES if "frame" in case[1]),
     ],
 )
+@pytest.mark.thinned(5)
 def test_right_in_the_exact_worst_case(reference, model, variant, T, L):
     """Two-token sequences are the exact worst case, so this is every sequence; in float32 with a tenth of the lead."""
     built = build(model, T=T, L=L, variant=variant)
@@ -95,6 +96,7 @@ def test_auto_picks_the_documented_variant(model, d_model, p, variant):
 
 @pytest.mark.parametrize("model", ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"])
 @pytest.mark.parametrize(("T", "L"), [(32, 10), (16, 6), (10, 3), (6, 4), pytest.param(64, 10, marks=pytest.mark.slow)])
+@pytest.mark.thinned(3)
 def test_feasibility_is_what_can_be_built(reference, model, T, L):
     from interp.families.histogram import feasibility
 

@@ -24,6 +24,7 @@ def values(model, column, T=32, L=10):
         ("dot+sftm", [None, 8], [None, None], [None, None], [None, 6]),
     ],
 )
+@pytest.mark.thinned(2)
 def test_frontier_at_the_published_size(model, printed, corrected, necessary, verified):
     """Section 5.2 prints 29, 30, 12 and 8; the frontier of the errata's section D."""
     assert values(model, "printed") == printed

@@ -106,3 +106,30 @@ def test_bad_input_is_one_sentence():
         search_frame("squared", 5, 4, 1)
     with pytest.raises(InterpError, match="T >= 2, L >= 1 and d >= 2"):
         frame_for("squared", 1, 4)
+
+
+@pytest.mark.parametrize("criterion", ["coherence", "one-sided", "squared", "softmax"])
+def test_the_smoothed_slack_is_below_and_tends_to_the_slack(criterion):
+    from interp.families.histogram.theory.frame_search import _smooth_slack, frame_slack
+    from interp.families.histogram.theory.frames import off_diagonal
+
+    cloud = torch.tensor([[1.0, 0.2], [-0.5, 1.0], [0.3, -0.9], [-1.0, -0.4]], dtype=torch.float64)  # overlaps below 0
+    frame, L, kappa = torch.nn.functional.normalize(cloud, dim=1), 5, 2.5
+    exact = frame_slack(frame, criterion, L, kappa)
+    c, at = off_diagonal(frame)[None], torch.tensor([kappa], dtype=torch.float64)
+    blunt, sharp = (float(_smooth_slack(c, criterion, L, at, sharpness)) for sharpness in (30.0, 1e4))
+    assert blunt < sharp < exact
+    assert sharp == pytest.approx(exact, abs=0.01)
+
+
+def test_frames_at_hand_are_all_that_fit_and_no_others():
+    from interp.families.histogram.theory.frame_cache import frames_at_hand, stored_frames
+
+    (criterion, T, _, d) = next(key for key in stored_frames() if key[0] == "softmax")
+    of_this_width = [f for f in frames_at_hand(criterion, T, d) if f.shape == (T, d)]
+    assert any(f.equal(stored_frames()[key]) for f in of_this_width for key in stored_frames() if key[0] == criterion)
+    for rows, width in ((T, d - 1), (T + 1, d), (2 * T, 3 * T)):
+        found = frames_at_hand(criterion, rows, width)
+        assert all(f.shape[0] == rows and f.shape[1] <= width for f in found)
+        stored = [k for k in stored_frames() if k[0] == criterion and k[1] >= rows and k[3] <= width]
+        assert sum(any(f.equal(stored_frames()[k][:rows]) for k in stored) for f in found) == len(stored)

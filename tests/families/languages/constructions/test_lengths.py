@@ -37,6 +37,7 @@ def telling(length: int) -> torch.Tensor:
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
+@pytest.mark.thinned(5)
 def test_right_at_lengths_to_2000(name: str, dtype: str, layer_norm: bool) -> None:
     made = construct(f"languages/{name}", layer_norm=layer_norm)
     for length in LENGTHS if not layer_norm else LENGTHS[:6]:
@@ -64,6 +65,7 @@ def test_right_at_length_10000(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
+@pytest.mark.thinned(5)
 def test_right_in_half_precision_to_the_stated_length(name: str, dtype: str, layer_norm: bool) -> None:
     made = construct(f"languages/{name}", layer_norm=layer_norm)
     longest = min(made.weights.length_limit.in_dtype(getattr(torch, dtype)), 130)

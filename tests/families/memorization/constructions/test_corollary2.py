@@ -32,6 +32,7 @@ def forward(tensors, tokens):
 
 
 @pytest.mark.parametrize(("n", "order", "length", "rank"), [(4, 2, 5, 3), (3, 3, 6, 2), (2, 2, 8, 1), (5, 2, 4, 4)])
+@pytest.mark.thinned(3)
 def test_every_position_of_every_sequence(n, order, length, rank):
     table = dirichlet_table(n, 6, order=order, seed=0)
     weights = corollary2_weights(table, length, rank)

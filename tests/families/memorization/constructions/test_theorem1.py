@@ -39,6 +39,7 @@ def forward(tensors, tokens):
     ("n", "order", "m", "d"),
     [(6, 1, 5, 2), (4, 2, 6, 3), (8, 2, 10, 4), (5, 3, 10, 4), (4, 2, 9, 6), (3, 3, 9, 5), (3, 4, 7, 3)],
 )
+@pytest.mark.thinned(3)
 def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     table = dirichlet_table(n, m, order=order, prior="zipf", seed=0)
     weights = theorem1_weights(table, d)

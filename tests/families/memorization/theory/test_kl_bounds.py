@@ -167,3 +167,18 @@ def test_bounds_need_full_support_and_known_statements():
         kl_bounds.bounds_table(lookup_table(4, 4), 2)
     with pytest.raises(InterpError, match="unknown statement"):
         kl_bounds.theorem2_ls(np.full((2, 2), 0.5), 0.1, statement="right")
+
+
+def test_each_bound_is_its_formula_at_a_table_of_one_row():
+    """By hand: two outputs of 1/4 and 3/4, and a map that is off by 1 and -1 after centering."""
+    p, logits = np.array([[0.25, 0.75]]), np.log([[0.25, 0.75]]) + np.array([[1.0, -1.0]])
+    fbar = np.array([1.5, -0.5])  # minus its mean of 1/4 - 3/4
+    variance = 0.25 * 1.5**2 + 0.75 * 0.5**2
+    exp3 = 0.25 * (np.exp(1.5) - 1 - 1.5 - 1.5**2 / 2) + 0.75 * (np.exp(0.5) - 1 - 0.5 - 0.5**2 / 2)
+    assert kl_bounds.residual_bound(p, logits) == pytest.approx([(1 + 1) / 4])
+    assert kl_bounds.range_bound(p, logits) == pytest.approx([np.ptp(fbar) ** 2 / 8])
+    assert kl_bounds.a_posteriori_bound(p, logits) == pytest.approx([np.log(1 + variance / 2) + exp3])
+    assert kl_bounds.sigma_bound(0.8) == pytest.approx(0.16)
+    assert kl_bounds.tail_bound(np.array([3.0, 2.0, 1.0]), 1) == pytest.approx(5 / 4)
+    b = 0.8 * np.sqrt(1.75)
+    assert kl_bounds.bennett_bound(p, 0.8) == pytest.approx([np.log(1 + 0.75 * (np.exp(b) - 1 - b) / 1.75)])
