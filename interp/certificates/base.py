@@ -198,6 +198,21 @@ def registered_methods() -> dict[str, Method]:
     return dict(sorted(_METHODS.items(), key=order))
 
 
+def share_right(n: int, wrong: int, tied: int) -> float | tuple[float, float]:
+    """Return the accuracy on n inputs, or bounds on it, with all tied (undecided) ones wrong or all right."""
+    if not tied:
+        return 1 - wrong / n
+    return max(0.0, 1 - (wrong + tied) / n), min(1.0, 1 - max(0, wrong - tied) / n)
+
+
+def close_note(close: int, dtype: object) -> tuple[str, ...]:
+    """Return a note on right inputs with a margin within rounding, if there are any."""
+    if not close:
+        return ()
+    return (f"{close:,} right inputs have a margin within the rounding bound of {str(dtype).removeprefix('torch.')}: "
+            "there the model's own arithmetic may answer otherwise",)  # fmt: skip
+
+
 def within_rounding(found: Certificate) -> bool:
     """Return whether a model is refuted only by errors within the rounding bound."""
     errs = found.status == "refuted" and found.n_errors != 0

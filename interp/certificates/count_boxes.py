@@ -19,7 +19,7 @@ from interp.architecture.answers import find_positions
 from interp.architecture.reduced import CountedRows, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
-from interp.certificates.base import Certificate, Progress, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
 from interp.certificates.probes import Probes, margins
@@ -220,12 +220,11 @@ def certify_box(
     by_difference = _by_difference(found.wrong, whole)
     by_difference.attrs["neither"] = found.neither
     n_wrong, status = len(found.wrong), _status(model, found, question)
-    exact = not found.tied
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=1 - n_wrong / len(whole) if exact else _interval(found, len(whole)),
-        n_errors=n_wrong if exact else None,
+        accuracy=share_right(len(whole), n_wrong, found.tied),
+        n_errors=None if found.tied else n_wrong,
         n_inputs=len(whole),
         worst_margin=found.worst_margin - found.slack if np.isfinite(found.slack) else found.worst_margin,
         rounding=found.rounding if np.isfinite(found.rounding) else None,
@@ -290,20 +289,11 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
     return int(out.argmax()) != right
 
 
-def _interval(found: Sweep, n: int) -> tuple[float, float]:
-    """Return bounds on the accuracy if some inputs are undecided, by counting all of these as wrong, or as right."""
-    sure = len(found.wrong) - found.tied
-    return max(0.0, 1 - (len(found.wrong) + found.tied) / n), min(1.0, 1 - max(0, sure) / n)
-
-
 def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
-    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     if not np.isfinite(found.rounding):
+        dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
         return (f"rounding is not bounded for this model in {dtype}, so nothing is certified in it",)
-    if not found.close:
-        return ()
-    return (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's own "
-            "arithmetic may answer otherwise",)  # fmt: skip
+    return close_note(found.close, model.embed.W_E.dtype)
 
 
 def _said(counts: np.ndarray) -> str:

@@ -28,7 +28,7 @@ from interp.architecture.reduced import (
     reduced_outputs,
 )
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Progress, Status, register_method
+from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
@@ -124,17 +124,11 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     drawn.finish()
     need, slack = (max(values) for values in zip(*bounds.values()))
     status = _status(model, found, need)
-    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
-    notes: tuple[str, ...] = (
-        f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many",
-    )
-    if found.close:
-        notes += (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's "
-                  "own arithmetic may answer otherwise",)  # fmt: skip
+    said = f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many"
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=1 - found.wrong / total if not found.tied else _interval(found, total),
+        accuracy=share_right(total, found.wrong, found.tied),
         n_inputs=total,
         worst_margin=found.worst - slack,
         counterexample=_said(task, found) if status == "refuted" else None,
@@ -143,7 +137,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         seconds=time.perf_counter() - started,
         rounding=need,
         n_errors=found.wrong if not found.tied else None,
-        notes=notes,
+        notes=(said, *close_note(found.close, model.embed.W_E.dtype)),
         on_trust=() if compared else (ORDER.format(task.name),),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes, model.cfg.d_vocab_out)),
@@ -227,11 +221,6 @@ def _status(model: TaskModel, found: MultisetCounts, need: float) -> Status:
     batch, _ = found.nearest
     said = model.predict(batch.tokens.to(model.cfg.device)).cpu()
     return "refuted" if not torch.equal(said, batch.labels) else "undecided"
-
-
-def _interval(found: MultisetCounts, total: int) -> tuple[float, float]:
-    """Return bounds on the accuracy if some inputs are undecided, by counting all of these as wrong, or as right."""
-    return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
 
 
 def _said(task: Task, found: MultisetCounts) -> str:

@@ -12,7 +12,6 @@ Between two cuts, all paths are bounded together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -305,8 +304,3 @@ def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) ->
         share = np.clip(np.nan_to_num(above / (above - below)), 0, 1)
     found = grid[left] + share * (grid[left + 1] - grid[left])
     return np.where(many == 0, grid[0], np.where(many == len(grid), grid[-1], found))
-
-
-def total_inputs(routes: Sequence[Routes]) -> int:
-    """Return the number of inputs of several routes together."""
-    return sum(int(one.endings(0)[0]) for one in routes)

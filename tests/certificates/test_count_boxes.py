@@ -8,7 +8,8 @@ import torch
 
 import interp
 from interp.certificates import method_for
-from interp.certificates.count_boxes import Sweep, _interval, sweep
+from interp.certificates.base import share_right
+from interp.certificates.count_boxes import sweep
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.options import options_table
 from interp.errors import InterpError, UnsupportedError
@@ -149,9 +150,8 @@ def test_ties_leave_an_interval() -> None:
 
 def test_errors_and_ties_widen_the_interval() -> None:
     """Of 10 inputs 3 have a margin of at most 0, and 2 one that this evaluation cannot tell from 0, on either side."""
-    nothing = np.zeros(3, dtype=int)
-    found = Sweep(np.zeros((3, 3), dtype=int), -1.0, nothing, 0.1, 0, 2, 0, 0.1, np.zeros((0, 3), dtype=int))
-    assert _interval(found, 10) == (0.5, 0.9)
+    assert share_right(10, wrong=3, tied=2) == (0.5, 0.9)
+    assert share_right(10, wrong=3, tied=0) == 0.7
 
 
 @pytest.mark.slow

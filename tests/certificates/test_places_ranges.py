@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from interp.certificates.places_count import TokenPattern, union
-from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing, total_inputs
+from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing
 from interp.families.algorithmic import Addition
 from interp.families.languages import Brackets
 from interp.tasks.automata import Paths, declared
@@ -156,7 +156,7 @@ def test_paths_between_cuts_are_counted() -> None:
                 rng.normal(size=(1, PATHS.length, ADDITION.d_vocab)), 0.0)  # fmt: skip
     order = list(PATHS.order)
     cost = sums.costs[:, np.arange(PATHS.length), ROWS[:, order]]  # channels, rows, places
-    assert total_inputs([routes, routes]) == 2 * inside.sum()
+    assert int(routes.endings(0)[0]) == inside.sum()
     for start in range(PATHS.length + 1):
         onward = sums.onward(start)
         for state in np.unique(STATES[inside, start]):
