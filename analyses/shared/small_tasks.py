@@ -206,7 +206,11 @@ class Between(Small):
         return (content == 3).long().argmax(1) - (content == 2).long().argmax(1) - 1
 
     def check_input(self, tokens: Rows) -> None:
-        if bool(((tokens == 2).sum(1) != 1).any() | ((tokens == 3).sum(1) != 1).any() | (self.batch(tokens).labels < 0).any()):
+        if bool(
+            ((tokens == 2).sum(1) != 1).any()
+            | ((tokens == 3).sum(1) != 1).any()
+            | (self.batch(tokens).labels < 0).any()
+        ):
             raise interp.InterpError("a row needs one < and then one >")
 
 
@@ -260,7 +264,9 @@ RECIPES: dict[str, Callable[[], ModelSpec]] = {
     "has duplicates": lambda: spec(Duplicates, 60, n_layers=2, heads=1, mlp=64, causal=False),
     "majority of 26": lambda: spec(Majority, 100, d_model=64, heads=1, positions=False, rate=1e-2, decay=0.0),
     "copy": lambda: spec(Copy, 20, norm="pre"),
-    "palindrome of 20": lambda: spec(Palindrome, 100, n_layers=2, heads=2, mlp=64, norm="pre", causal=False, rate=2e-3),
+    "palindrome of 20": lambda: spec(
+        Palindrome, 100, n_layers=2, d_model=64, heads=4, mlp=64, norm="pre", causal=False, rate=1e-3
+    ),
     "balanced brackets": lambda: spec(Brackets, 100, n_layers=2, heads=2, mlp=32, norm="pre", causal=False, rate=2e-3),
     "unique copy": lambda: spec(UniqueCopy, 30, n_layers=2),
     "count between": lambda: spec(Between, 40, n_layers=2, mlp=64),

@@ -3,6 +3,6 @@
 from interp.explanations.engine import explain_subject
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.program import Program
+from interp.explanations.rule import Rule
 
-__all__ = ["Agreement", "Explanation", "PartRole", "Program", "explain_subject"]
+__all__ = ["Agreement", "Explanation", "PartRole", "Rule", "explain_subject"]

@@ -15,7 +15,7 @@ from interp.explanations.explanation import Explanation, Level
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.inputs import to_search, widened
 from interp.explanations.machines import by_automaton, whole_table
-from interp.explanations.program import Program as Rule
+from interp.explanations.rule import Rule
 from interp.explanations.search import Data, Scored, nearest, search
 from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench, Clock, OutOfTime

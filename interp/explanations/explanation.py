@@ -14,7 +14,7 @@ from interp import words
 from interp.errors import InterpError
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.picture import svg
-from interp.explanations.program import Program as Rule
+from interp.explanations.rule import Rule
 from interp.explanations.sentences import how, summary
 from interp.measures.hypothesis import Hypothesis
 from interp.programs.as_hypothesis import as_hypothesis

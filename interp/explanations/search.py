@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.rules import PRICE, Rule, code, fits, majority, weighted
+from interp.explanations.formulas import PRICE, Formula, code, fits, majority, weighted
 from interp.mechanisms.bench import Bench, Clock, least_share
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
@@ -31,7 +31,7 @@ PER_CELL = 3
 class Scored:
     """A rule with its score (see the module docstring)."""
 
-    rule: Rule
+    rule: Formula
     share: float
     price: int = 0
 
@@ -85,7 +85,7 @@ class Data:
             judge,
         )  # fmt: skip
 
-    def judged(self, rule: Rule, picked: Sequence[int]) -> float:
+    def judged(self, rule: Formula, picked: Sequence[int]) -> float:
         values = [torch.from_numpy(self.values[number][self.judge]) for number in picked]
         given = rule.answers(values).numpy()
         answers = torch.from_numpy(self.answers[self.judge])

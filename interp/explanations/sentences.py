@@ -42,7 +42,14 @@ def how(found: Explanation) -> str:
     if said:
         text.append(f"{_capital('; '.join(said))}.")
     kept = [one.part for one in used if one.status == "kept"]
+    minor = [one.part for one in used if one.status == "minor"]
+    if minor:
+        verb, it = ("matter", "them") if len(minor) > 1 else ("matters", "it")
+        text.append(f"{_capital(parts_words(minor))} {verb} for few of the answers: no step reads {it}.")
     if found.program is not None and found.level == "explained":
+        if kept:
+            verb, it = ("are", "them") if len(kept) > 1 else ("is", "it")
+            text.append(f"{_capital(parts_words(kept))} {verb} not described, and no step reads {it}.")
         text.append(
             f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
         )

@@ -219,14 +219,18 @@ class Values:
         whole = found.long()
         if not bool((whole == found).all()):
             raise InterpError(f"variable {one.name} has values that are not whole numbers")
+        return self._placed(one, whole, torch.arange(len(whole)))
+
+    def _placed(self, one: Variable, whole: Value, units: Int[Tensor, "wanted"]) -> Value:
+        """Pick or repeat a variable's values on some units to fit its places."""
         places = self.places[one.name]
         if whole.ndim == 2 and places and not places[0].each:
-            at = [self.units.at(place) for place in places]
+            at = [self.units.at(place)[units] for place in places]
             if any(bool((other != at[0]).any()) for other in at[1:]):
                 raise InterpError(f"variable {one.name} has places at different positions, and its values there differ")
             whole = whole.gather(1, at[0][:, None])[:, 0]
         if whole.ndim == 1 and places and places[0].each:
-            whole = whole[:, None].expand(shape)
+            whole = whole[:, None].expand(-1, self.units.batch.tokens.shape[1])
         return whole
 
     def interchanged(self, name: str, base: Tensor, source: Tensor) -> dict[str, Value]:
@@ -239,7 +243,7 @@ class Values:
                 changed.add(one.name)
                 given = [here[other] for other in one.of]
                 found = self.tables[one.name](*given) if one.function is None else one.function(*given)
-                here[one.name] = torch.as_tensor(found).long()
+                here[one.name] = self._placed(one, torch.as_tensor(found).long(), base)
         return here
 
 

@@ -1,56 +1,117 @@
-"""A program as a hypothesis: each step that describes a part is a variable at that part, computed from others."""
+"""A program as a hypothesis: each part that has a step is a variable at its place, computed from those it reads."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.hypothesis import Hypothesis, Variable
-from interp.programs.language import Program, Step, Table
+from interp.programs.language import Head, Program, Step
 from interp.programs.words import said
+
+TOKEN = "token"
+ROUNDED = 1e-6
+"""Shares that differ by less are one value."""
 
 
 def as_hypothesis(program: Program) -> Hypothesis:
     """Return the steps of parts as variables for interp.evaluate_hypothesis. Raises InterpError if there are none.
 
-    Values are those with the largest weight. Tables over other variables are computed from these (`of`); all else is
-    computed from the tokens.
+    A variable is computed from those that its step reads (`of`), or from the tokens, where it reads nothing else. One
+    that a head, or a step at each position, reads has its place at each position; others have it where the answer is
+    read.
     """
-    steps = [step for step in program.steps if step.part]
-    last: dict[str, Step] = {step.part: step for step in steps}  # of a head with levels, the level
-    if not last:
+    steps = {step.part: step for step in program.steps if step.part}  # of a head with levels, the level
+    for step in program.steps:
+        if step.part and step is not steps[step.part] and _readers(program, step, steps[step.part]):
+            steps[step.part] = step  # its shares are read, too
+    if not steps:
         raise InterpError("the program has no step that describes a part, so there is no hypothesis to test")
-    names = {step.name: f"{said(program, step.name).removeprefix('the ')} ({part})" for part, step in last.items()}
-    layers = {part: int(part.split(" ")[1].split(".")[0]) for part in last}
+    names = {step.name: _named(program, step) for step in steps.values()}
+    parents = {step.name: _parents(program, step, set(names)) for step in steps.values()}
+    values = {name: _Numbers(len(program.values[name])) for name in names}
+    each: set[str] = set()
+    for step in reversed(list(steps.values())):  # in the order of running, so that readers come first here
+        if isinstance(step, Head) or step.name in each:
+            each |= set(parents[step.name])
     variables = []
-    for part, step in last.items():
-        place = part if layers[part] == max(layers.values()) and program.read != "all" else f"{part} @ each"
-        of = tuple(names[one] for one in step.of) if isinstance(step, Table) and set(step.of) <= set(names) else ()
-        computed = _Looked(program, step) if of and isinstance(step, Table) else _Run(program, step.name)
-        variables.append(Variable(names[step.name], at=place, of=of, function=computed))
-    return Hypothesis(variables)
+    for step in steps.values():
+        of = parents[step.name]
+        of = () if of == (TOKEN,) else of
+        place = f"{step.part} @ each" if step.name in each else step.part
+        known = tuple(names.get(name, name) for name in of)
+        variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
+    if any(TOKEN in one.of for one in variables):
+        variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
+    roots = [name for name in _reached(program, program.answer.of, set(names)) if name in names]
+    return Hypothesis(variables, of=[names[name] for name in roots])
 
 
-class _Run:
-    """The value of a variable at each position, from the tokens."""
-
-    def __init__(self, program: Program, name: str):
-        self.program, self.name = program, name
-
-    def __call__(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        return self.program.run(tokens.cpu())[self.name].argmax(-1)
+def _named(program: Program, step: Step) -> str:
+    """A variable in words, with its part."""
+    words = said(program, step.name).removeprefix("the ")
+    return step.part if step.part in words else f"{words} ({step.part})"
 
 
-class _Looked:
-    """The value of a table, from the values of its variables."""
+def _readers(program: Program, step: Step, level: Step) -> bool:
+    return any(step.name in one.of for one in (*program.steps, program.answer) if one is not level)
 
-    def __init__(self, program: Program, step: Table):
-        self.sizes, self.entries = [len(program.values[name]) for name in step.of], torch.tensor(step.entries)
 
-    def __call__(self, *values: Tensor) -> Tensor:
-        index = torch.zeros_like(values[0])
-        for value, size in zip(values, self.sizes, strict=True):
-            index = index * size + value
-        return self.entries[index]
+def _reached(program: Program, of: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
+    """The known variables, tokens and positions that steps without a part are computed from."""
+    found: list[str] = []
+    for name in of:
+        given = name in known or name in (TOKEN, "position")
+        found += [name] if given else _reached(program, program.step(name).of, known)
+    return tuple(dict.fromkeys(found))
+
+
+def _parents(program: Program, step: Step, known: set[str]) -> tuple[str, ...]:
+    """What a step is computed from; positions and padding are known with the tokens."""
+    found = _reached(program, step.of, known - {step.name})
+    plain = tuple(name for name in found if name in known)
+    tokens = len(plain) < len(found) or not plain or (isinstance(step, Head) and program.pad is not None)
+    return (TOKEN, *plain) if tokens else plain
+
+
+class _Numbers:
+    """Whole numbers for what a variable holds: its value, or a further number for each mixture of values."""
+
+    def __init__(self, size: int):
+        self.rows = list(torch.eye(size, dtype=torch.float64))
+        self.known = {self._key(row): number for number, row in enumerate(self.rows)}
+
+    def _key(self, row: Float[Tensor, "values"]) -> bytes:
+        return (row / ROUNDED).round().to(torch.int32).numpy().tobytes()
+
+    def numbers(self, weights: Float[Tensor, "rows length values"]) -> Int[Tensor, "rows length"]:
+        _, back = (weights / ROUNDED).round().flatten(0, 1).unique(dim=0, return_inverse=True)
+        first = torch.full((int(back.max()) + 1,), len(back)).scatter_reduce(0, back, torch.arange(len(back)), "amin")
+        found = []
+        for row in weights.flatten(0, 1)[first]:
+            if (key := self._key(row)) not in self.known:
+                self.known[key] = len(self.rows)
+                self.rows.append(row)
+            found.append(self.known[key])
+        return torch.tensor(found)[back].view(weights.shape[:2])
+
+    def weights(self, numbers: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length values"]:
+        return torch.stack(self.rows)[numbers]
+
+
+class _Made:
+    """The value of a variable, from those that it is computed from: at each position, if one of them is."""
+
+    def __init__(self, program: Program, name: str, of: tuple[str, ...], values: dict[str, _Numbers]):
+        self.program, self.name, self.of, self.values = program, name, of, values
+
+    def __call__(self, *given: Int[Tensor, "rows *length"]) -> Int[Tensor, "rows *length"]:
+        length = max(one.shape[1] if one.ndim == 2 else 1 for one in given)
+        whole = [(one if one.ndim == 2 else one[:, None].expand(-1, length)).cpu() for one in given]
+        known = dict(zip(self.of or (TOKEN,), whole, strict=True))
+        tokens = known.pop(TOKEN, torch.zeros_like(whole[0]))  # where they are not read, any will do
+        made = self.program.run(tokens, given={name: self.values[name].weights(one) for name, one in known.items()})
+        found = self.values[self.name].numbers(made[self.name])
+        return found if any(one.ndim == 2 for one in given) else found[:, 0]

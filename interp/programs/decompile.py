@@ -24,6 +24,7 @@ from interp.programs.maps import Codes
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed, used
 from interp.programs.running import Edits, Kept, Running, softmax
+from interp.programs.words import same_word
 from interp.tasks import Task
 
 TRIED = 8
@@ -513,6 +514,12 @@ class Decompiler:
         for one in maps.tables(target, plain, most=2, enough=ANSWER):
             if self.whole(one.of, sources) and (len(one.of) == 1 or one.cells <= 16):
                 return self.looked_up(one, words)
+        for name in readable:  # the value that has the largest share
+            if name not in known and self.vocabulary(name) and self.whole((name,), sources):
+                same = same_word(tuple(self.task.vocabulary), words)
+                given = (self.made[name][mask] @ torch.tensor(same, dtype=torch.float64)).argmax(1)
+                if float((given == target).double().mean()) >= ANSWER:
+                    return Linear("answer", (name,), (same,), (0.0,) * len(words), words), []
         if (direct := self.direct(sources, mask, words)) is not None:
             return direct
         for one in maps.tables(target, known, most=3, enough=ANSWER):
@@ -527,6 +534,11 @@ class Decompiler:
             if fit.share >= 0.9:
                 return Linear("answer", fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), words), []
         return None
+
+    def vocabulary(self, name: str) -> bool:
+        """Whether the values of a variable are tokens."""
+        step = next((one for one in self.steps if one.name == name), None)
+        return name == "token" if step is None else isinstance(step, Head) and self.vocabulary(step.value)
 
     def looked_up(self, one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
         eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))

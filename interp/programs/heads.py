@@ -110,7 +110,7 @@ def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
     """The same selection without grades: for each query value, keys within e^-3 of the best one alike, others never."""
     scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
     best = scores.amax(1, keepdim=True)
-    return torch.where(scores >= best - 3.0, 0.0, NEVER)
+    return torch.where((scores >= best - 3.0) & pattern.seen, 0.0, NEVER)
 
 
 def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:

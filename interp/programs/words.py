@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interp import words
-from interp.programs.language import NEVER, Head, Program, Step, Table, Values
+from interp.programs.language import NEVER, Head, Matrix, Program, Step, Table, Values
 
 NAMED = 4
 """Most values that are listed."""
@@ -50,15 +50,16 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _hard(program, step, queries, keys, 0.0) or _pairs(program, step)
     if not step.query:
         weights = "" if brief else f" ({_weights(step.scores[0], keys)})"
-        return f"by {said(program, step.key)} at the other end{weights}"
+        return f"to positions by their {_own(program, step.key)}{weights}"
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
-    return (
-        f"by a table of scores over its own {_own(program, step.query)} and {said(program, step.key)} at the other end"
-    )
+    own, other = _own(program, step.query), _own(program, step.key)
+    return f"to positions by their {other} and its own {own} (a table of scores)"
 
 
 def _own(program: Program, name: str) -> str:
+    if " and " in name and name not in program.words:
+        return words.joined(_own(program, one) for one in name.split(" and "))
     return said(program, name).removeprefix("the ")
 
 
@@ -79,13 +80,19 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
     chosen = [[at for at, score in enumerate(row) if NEVER < score >= max(row) - least] for row in step.scores]
     if not step.query:
         listed = [keys[at] for at in chosen[0]]
+        if step.key == "position":
+            return _places(chosen[0], len(keys))
         return f"evenly to positions where {said(program, step.key)} is {_values(listed, len(keys))}"
     if step.query == step.key == "position" or (queries == keys and step.query == "position"):
-        for shift, phrase in ((-1, "the position before"), (0, "its own position"), (1, "the next position"),
-                              (-2, "the position two before")):  # fmt: skip
+        single = {q: row[0] for q, row in enumerate(chosen) if len(row) == 1}
+        for shift in dict.fromkeys(key - q for q, key in single.items()):
             inside = [(q, row) for q, row in enumerate(chosen) if 0 <= q + shift < len(keys) and len(row) < len(keys)]
-            if inside and all(row == [q + shift] for q, row in inside if row) and any(row for _, row in inside):
-                return f"to {phrase}"
+            some = [row == [q + shift] for q, row in inside if row]
+            if all(some) and 2 * len(some) > sum(map(bool, chosen)):  # where there is no such position, it may be any
+                return f"to {_shifted(shift)}"
+        if len(single) > 2 and len({q + key for q, key in single.items()}) == 1 and set(map(len, chosen)) <= {0, 1}:
+            ((q, key), *_) = single.items()
+            return f"to position {q + key} minus its own position"
         firsts = {tuple(row) for row in chosen if row}
         if firsts == {(0,)}:
             return "to the first position"
@@ -98,10 +105,27 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
     return ""
 
 
+def _shifted(shift: int) -> str:
+    """A position relative to a head's own."""
+    near = {-1: "the position before", 0: "its own position", 1: "the next position", -2: "the position two before"}
+    return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
+
+
+def _places(chosen: Sequence[int], n: int) -> str:
+    """Fixed positions that a head attends to."""
+    if len(chosen) == 1:
+        return "to the first position" if chosen == [0] else f"to position {chosen[0]}"
+    if len(chosen) > NAMED and list(chosen) == list(range(chosen[0], chosen[-1] + 1)):
+        return f"evenly to positions {chosen[0]} to {chosen[-1]}"
+    if len(chosen) > NAMED:
+        return f"evenly to {len(chosen)} of {n} positions"
+    return f"evenly to positions {words.joined([str(at) for at in chosen])}"
+
+
 def _pairs(program: Program, step: Head) -> str:
     pairs = sum(score > NEVER for row in step.scores for score in row)
-    own, other = _own(program, step.query), said(program, step.key)
-    return f"by a table of {words.counted(pairs, 'pair')} of its own {own} and {other} at the other end"
+    own, other = _own(program, step.query), _own(program, step.key)
+    return f"to positions whose {other} fits its own {own} (a table of {words.counted(pairs, 'pair')})"
 
 
 def _values(listed: Sequence[str], n: int) -> str:
@@ -121,8 +145,22 @@ def answer_words(program: Program) -> str:
         if isinstance(step, Table) and not step.part:
             inner = words.joined(said(program, name) for name in step.of)
             return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
+        if isinstance(step, Head) and not (step.hard and step.query) and _itself(program):
+            mixed = said(program, step.value).removeprefix("the ")
+            return f"The answer is the {mixed} with the largest share of the attention of {step.part or step.name}."
         return f"The answer follows from {of[0]}."
     return f"The answer is the one with the largest sum of weights of {words.joined(of)}."
+
+
+def _itself(program: Program) -> bool:
+    """Whether the answer is the value that has the largest share."""
+    ((of,), (weights,)) = program.answer.of, program.answer.weights
+    return not any(program.answer.bias) and weights == same_word(program.values[of], program.answers)
+
+
+def same_word(values: Values, answers: Values) -> Matrix:
+    """The weights of the answer whose word is that of the value; none for other values."""
+    return tuple(tuple(float(value == answer) for answer in answers) for value in values)
 
 
 def grouped(phrases: Mapping[str, str]) -> list[tuple[list[str], str]]:

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from interp.explanations.program import Program
+from interp.explanations.rule import Rule
 from interp.explanations.search import Data, nearest, search
 from interp.mechanisms.bench import Clock, OutOfTime
 from interp.mechanisms.quantities import Quantity
@@ -84,7 +84,7 @@ def test_the_nearest_rule_is_named_with_its_share() -> None:
     found = nearest(data(broken), 12)
     assert found is not None
     assert 0.87 < found.share < 0.93
-    assert "the number of 1s" in Program(found.rule).words
+    assert "the number of 1s" in Rule(found.rule).words
 
 
 def test_a_search_whose_time_is_over_says_so() -> None:

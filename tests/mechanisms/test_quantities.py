@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.program import Program
-from interp.explanations.rules import Rule
+from interp.explanations.rule import Rule
+from interp.explanations.formulas import Formula
 from interp.mechanisms.kinds import NOTHING
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting, View
@@ -51,7 +51,7 @@ def rows_of(setting: Setting, n: int = 40) -> Batch:
 def by_source(quantity: Quantity, batch: Batch, row: int, position: int) -> Any:
     """The value that the source of a program computes."""
     names: dict[str, Any] = {}
-    program = Program(Rule(quantity.setting, "same", (quantity,)))
+    program = Rule(Formula(quantity.setting, "same", (quantity,)))
     exec(program.source, names)
     tokens = [quantity.setting.vocabulary[t] for t in batch.tokens[row, : batch.lengths[row]].tolist()]
     return names["answer"](tokens, position)

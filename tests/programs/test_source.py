@@ -34,6 +34,9 @@ def test_words() -> None:
         Head("p", "position", "position", before, "token", "head 0.0"),
         Head("s", "token", "p", equal, "token", "head 1.0"),
         Head("e", "", "", ((0.0,),), "token"), Head("w", "", "token", ((0.0, -0.6931471805599453),), "token"),
+        Head("f", "", "position", ((0.0, NEVER, 0.0),), "token"), Head("o", "", "position", ((NEVER, 0.0, NEVER),), "p"),
+        Head("k", "token", "p", ((0.0, 0.0), (0.0, NEVER)), "token"),
+        Head("m", "position", "position", before[::-1], "token"),
         Table("t", ("token", "p"), (0, 1, 1, 0), ("x", "y"), "MLP 1"),
     )  # fmt: skip
     program = Program(("a", "b"), 3, True, steps, Linear("answer", ("t",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0),
@@ -42,7 +45,10 @@ def test_words() -> None:
         "attends to the position before and reads the token",
         "attends to positions where the token before equals its own token and reads the token",
         "attends evenly to all positions that it sees and reads the token",
-        "attends by the token at the other end (weights 'a' 1, 'b' 0.5) and reads the token",
+        "attends to positions by their token (weights 'a' 1, 'b' 0.5) and reads the token",
+        "attends evenly to positions 0 and 2 and reads the token",
+        "attends to position 1 and reads the token before",
+        "attends to positions whose token before fits its own token (a table of 3 pairs) and reads the token",
         "looks up the token and the token before in a table of 4 entries",
     ]
     assert answer_words(program) == "The answer follows from the value of t."

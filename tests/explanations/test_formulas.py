@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.program import Program
-from interp.explanations.rules import Rule, fits, weighted
+from interp.explanations.rule import Rule
+from interp.explanations.formulas import Formula, fits, weighted
 from interp.explanations.search import Data, search
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting, View
@@ -32,7 +32,7 @@ def strings(length: int = 8, setting: Setting = BITS) -> View:
     return View.of(setting, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
 
 
-def searched(answers: np.ndarray, view: View, most: int = 50) -> Rule | None:
+def searched(answers: np.ndarray, view: View, most: int = 50) -> Formula | None:
     of = candidates(BITS)
     values = [one.values(view)[:, 0].numpy() for one in of]
     found = search(Data.made(of, values, [0] * len(of), answers, np.arange(len(answers)), True), 0.99, most)
@@ -45,7 +45,7 @@ def test_a_threshold_is_found_and_said() -> None:
     rule = searched((ones >= 3).astype(int), view)
     assert rule is not None
     assert rule.constants <= 4
-    program = Program(rule)
+    program = Rule(rule)
     for row in range(0, 256, 5):
         tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
         assert program(tokens, 0) == ("yes" if ones[row] >= 3 else "no")
@@ -76,26 +76,26 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
 @pytest.mark.parametrize(
     ("rule", "words", "constants"),
     [
-        (Rule(BITS, "constant", (), {"answer": 1}), "The answer is always yes.", 1),
-        (Rule(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
+        (Formula(BITS, "constant", (), {"answer": 1}), "The answer is always yes.", 1),
+        (Formula(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
          "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
-        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
+        (Formula(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
          "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
-        (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
+        (Formula(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
          "The answer is yes if 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, otherwise no.", 7),
-        (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
+        (Formula(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
          "The answer is looked up by the number of 1s in a table of 2 entries: 0 gives yes, 3 gives yes, anything else "
          "gives no.", 4),
-        (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
+        (Formula(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
          "The answer is how often the current token occurs, except for 1 pair of this number and "
          "the current token (2 and 1 give 1).", 1),
     ],
 )  # fmt: skip
-def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants: int) -> None:
-    program = Program(rule)
+def test_words_constants_and_both_ways_to_run(rule: Formula, words: str, constants: int) -> None:
+    program = Rule(rule)
     assert program.words == words
     assert rule.constants == constants
-    assert Program.from_json(program.to_json()) == program
+    assert Rule.from_json(program.to_json()) == program
     view, place = strings(4, rule.setting), 4 if rule.setting is DIGITS else 0
     tensors = program.answers(view, torch.arange(16), torch.full((16,), place))
     for row in range(16):
@@ -135,11 +135,11 @@ def test_a_table_leaves_out_what_costs_nothing() -> None:
 )
 def test_what_is_not_a_program_is_refused(data: Any) -> None:
     with pytest.raises(InterpError):
-        Program.from_json(data)
+        Rule.from_json(data)
 
 
 def test_source_holds_strings_only_as_literals() -> None:
     """A token that looks like code stays a token."""
     evil = Setting(("'); import os #", "1"), (), False, ("no", "yes"))
-    program = Program(Rule(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0}))
+    program = Rule(Formula(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0}))
     assert program(["'); import os #"], 0) == "yes"

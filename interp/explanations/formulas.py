@@ -30,7 +30,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Rule:
+class Formula:
     """A rule from quantities to the answer.
 
     form: "constant" (always the same answer), "same" (the token), "number" (the number plus `shift`), "steps" (one
@@ -91,12 +91,12 @@ class Rule:
         return {"form": self.form, "of": [one.to_json() for one in self.quantities], **self.data}
 
     @classmethod
-    def from_json(cls, setting: Setting, given: dict[str, Any]) -> Rule:
+    def from_json(cls, setting: Setting, given: dict[str, Any]) -> Formula:
         data = {key: value for key, value in given.items() if key not in ("form", "of")}
         return cls(setting, given["form"], tuple(Quantity.from_json(setting, one) for one in given["of"]), data)
 
 
-def _named(rule: Rule, values: Tensor) -> Tensor:
+def _named(rule: Formula, values: Tensor) -> Tensor:
     """Return the answer with the same word as the token or number."""
     answers = {word: number for number, word in enumerate(rule.setting.answers)}
     known, where = values.unique(return_inverse=True)
@@ -119,9 +119,9 @@ def _looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor])
 
 def fits(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
-) -> list[Rule]:
+) -> list[Formula]:
     """Fit rules that read all of these quantities to a model's answers: the best one per applicable form."""
-    found: list[Rule] = []
+    found: list[Formula] = []
     if len(quantities) == 1:
         single = [form(setting, quantities[0], values[0], answers) for form in (_same, _number, _steps)]
         found = [rule for rule in single if rule is not None]
@@ -155,18 +155,18 @@ def majority(codes: np.ndarray, answers: np.ndarray, n_answers: int) -> np.ndarr
     return np.bincount(codes * n_answers + answers, minlength=n * n_answers).reshape(n, n_answers).argmax(1)
 
 
-def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
-    return Rule(setting, "same", (one,)) if one.tokens else None
+def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
+    return Formula(setting, "same", (one,)) if one.tokens else None
 
 
-def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
+def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
     """Fit a rule whose answer is the number, possibly plus a constant."""
     words = [int(word) if word.isdecimal() else None for word in setting.answers]
     if one.tokens or all(word is None for word in words):
         return None
     numeric = np.array([-(1 << 30) if word is None else word for word in words])[answers]
     shifts, often = np.unique(numeric - values, return_counts=True)
-    return Rule(setting, "number", (one,), {"shift": int(shifts[often.argmax()])})
+    return Formula(setting, "number", (one,), {"shift": int(shifts[often.argmax()])})
 
 
 def _except(
@@ -178,7 +178,7 @@ def _except(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Rule | None:
+) -> Formula | None:
     """Fit a number rule with exceptions: pairs of the number and a second quantity that have another answer."""
     main, other = order
     number = _number(setting, quantities[main], values[main], answers)
@@ -192,10 +192,10 @@ def _except(
     entries = [
         [int(cells[at, main]), int(cells[at, other]), int(best[at])] for at in chosen[np.argsort(-gains[chosen])]
     ]
-    return Rule(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
+    return Formula(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
 
 
-def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
+def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
     """Fit thresholds on one number, if a table of its values would be larger."""
     known, index = np.unique(values, return_inverse=True)
     if one.tokens or len(known) < 3:
@@ -206,7 +206,7 @@ def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndar
     if len(steps) < 2 or 2 * len(steps) >= len(known) + 2:
         return None
     starts, said = [int(known[at]) for at, _ in steps[1:]], [int(each.argmax()) for _, each in steps]
-    return Rule(setting, "steps", (one,), {"starts": starts, "answers": said})
+    return Formula(setting, "steps", (one,), {"starts": starts, "answers": said})
 
 
 def _merged(steps: list[tuple[int, np.ndarray]], worth: float) -> list[tuple[int, np.ndarray]]:
@@ -231,7 +231,7 @@ def _all(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Rule | None:
+) -> Formula | None:
     """Fit a rule with two answers: the first if and only if every quantity has one of its listed values."""
     two = np.unique(best)
     if len(two) != 2:
@@ -241,7 +241,7 @@ def _all(
         no = two[0] if yes == two[1] else two[1]
         allowed = [np.unique(cells[best == yes, number]) for number in range(cells.shape[1])]
         data = {"values": [a.tolist() for a in allowed], "yes": int(yes), "no": int(no)}
-        rule = Rule(setting, "all", tuple(quantities), data)
+        rule = Formula(setting, "all", tuple(quantities), data)
         agrees = np.ones(len(cells), dtype=bool)
         for number, a in enumerate(allowed):
             agrees &= np.isin(cells[:, number], a)
@@ -257,7 +257,7 @@ def _table(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Rule:
+) -> Formula:
     """Fit one answer per combination of values, without those for which the default answer is nearly as good."""
     default = int(np.bincount(best).argmax())
     gained = (answers == best[codes]).astype(int) - (answers == default)
@@ -265,12 +265,12 @@ def _table(
     worth = len(answers) / PRICE
     named = [(*map(int, cell), int(answer)) for cell, answer, gain in zip(cells, best, gains) if gain >= worth]
     entries = [list(entry) for entry in named if entry[-1] != default]
-    return Rule(setting, "table", tuple(quantities), {"entries": entries, "default": default})
+    return Formula(setting, "table", tuple(quantities), {"entries": entries, "default": default})
 
 
 def weighted(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
-) -> Rule | None:
+) -> Formula | None:
     """Fit a rule with two answers: a weighted sum of numbers and a threshold, rounded to three digits.
 
     The largest weight is 1 in size.
@@ -290,4 +290,4 @@ def weighted(
     rounded = [float(f"{w / largest:.3g}") for w in weights]
     data = {"weights": rounded, "threshold": float(f"{-fitted.intercept_[0] / largest:.3g}"), "yes": int(two[1]),
             "no": int(two[0])}  # fmt: skip
-    return Rule(setting, "sum", tuple(quantities), data)
+    return Formula(setting, "sum", tuple(quantities), data)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp import words
 from interp.errors import InterpError, quoted
-from interp.explanations.rules import SHOWN, Rule
+from interp.explanations.formulas import SHOWN, Formula
 from interp.mechanisms.quantities import HELPERS, Quantity
 from interp.mechanisms.setting import Setting, View
 
@@ -25,10 +25,10 @@ FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 
 
 @dataclass(frozen=True)
-class Program:
+class Rule:
     """A rule for a model's answers, found from the answers alone: it says nothing of how the model gives them."""
 
-    rule: Rule
+    rule: Formula
 
     @property
     def setting(self) -> Setting:
@@ -36,7 +36,7 @@ class Program:
 
     @property
     def constants(self) -> int:
-        """Number of constants in the program: numbers, tokens and table entries."""
+        """Number of constants in the rule: numbers, tokens and table entries."""
         return self.rule.constants
 
     def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
@@ -51,12 +51,12 @@ class Program:
     @cached_property
     def _function(self) -> Callable[[Sequence[str], int], Any]:
         names: dict[str, Any] = {}
-        exec(compile(self.source, "<program of an explanation>", "exec"), names)  # generated above from checked data
+        exec(compile(self.source, "<rule of an explanation>", "exec"), names)  # generated above from checked data
         return names["answer"]
 
     @cached_property
     def source(self) -> str:
-        """The program as a self-contained Python module."""
+        """The rule as a self-contained Python module."""
         body = _body(self.rule)
         marks = self.setting.marks
         names = [chr(ord("a") + n) for n in range(len(self.rule.quantities))]
@@ -85,15 +85,15 @@ class Program:
         return {"setting": self.setting.to_json(), "rule": self.rule.to_json()}
 
     @classmethod
-    def from_json(cls, data: Any) -> Program:
-        """Make a program from plain data. Raises InterpError for invalid data."""
+    def from_json(cls, data: Any) -> Rule:
+        """Make a rule from plain data. Raises InterpError for invalid data."""
         try:
             setting = Setting.from_json(data["setting"])
-            rule = Rule.from_json(setting, data["rule"])
+            rule = Formula.from_json(setting, data["rule"])
         except (KeyError, TypeError, ValueError, IndexError):
-            raise InterpError(f"{quoted(str(data)[:60])} is not a program") from None
+            raise InterpError(f"{quoted(str(data)[:60])} is not a rule") from None
         if rule.form not in FORMS or not _plain(data):
-            raise InterpError(f"a program of form {quoted(rule.form)} is not known, or contains more than plain data")
+            raise InterpError(f"a rule of form {quoted(rule.form)} is not known, or contains more than plain data")
         return cls(rule)
 
 
@@ -113,7 +113,7 @@ def quoted_docstring(text: str) -> str:
 # ---------------------------------------------------------------- source
 
 
-def _tables(rule: Rule) -> list[str]:
+def _tables(rule: Formula) -> list[str]:
     if rule.form not in ("table", "except"):
         return []
     entries = []
@@ -124,11 +124,11 @@ def _tables(rule: Rule) -> list[str]:
     return [f"{name} = {{\n" + ",\n".join(entries) + ",\n}\n"]
 
 
-def _answer(rule: Rule, index: int) -> str:
+def _answer(rule: Formula, index: int) -> str:
     return repr(rule.setting.answers[index])
 
 
-def _body(rule: Rule) -> list[str]:
+def _body(rule: Formula) -> list[str]:
     """Return the lines that turn quantities a, b, ... into the answer."""
     data, names = rule.data, [chr(ord("a") + n) for n in range(len(rule.quantities))]
     if rule.form == "constant":
@@ -162,7 +162,7 @@ def _body(rule: Rule) -> list[str]:
 # ---------------------------------------------------------------- words
 
 
-def rule_words(rule: Rule) -> str:
+def rule_words(rule: Formula) -> str:
     """Describe a rule in one sentence."""
     data, of = rule.data, [one.words for one in rule.quantities]
     if rule.form == "constant":
@@ -187,7 +187,7 @@ def rule_words(rule: Rule) -> str:
         test = f"{terms} is above {data['threshold']:g}"
         return _yes_or_no(rule, test)
     if rule.form == "except":
-        main = rule_words(Rule(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
+        main = rule_words(Formula(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
         n = len(data["entries"])
         pairs = [f"{_spoken(rule.quantities[0], a)} and {_spoken(rule.quantities[1], b)} give {_word(rule, answer)}"
                  for a, b, answer in data["entries"][:SHOWN]]  # fmt: skip
@@ -210,11 +210,11 @@ def rule_words(rule: Rule) -> str:
     return f"The answer is looked up by {words.joined(of)} in {entries}{said}."
 
 
-def _yes_or_no(rule: Rule, test: str) -> str:
+def _yes_or_no(rule: Formula, test: str) -> str:
     return f"The answer is {_word(rule, rule.data['yes'])} if {test}, otherwise {_word(rule, rule.data['no'])}."
 
 
-def _word(rule: Rule, index: int) -> str:
+def _word(rule: Formula, index: int) -> str:
     word = rule.setting.answers[index]
     return f'"{word}"' if " " in word else word
 
@@ -233,7 +233,7 @@ def _values(one: Quantity, allowed: Sequence[int]) -> str:
     return f"one of {len(spoken)} values ({', '.join(spoken[:SHOWN])}{', ...' if len(spoken) > SHOWN else ''})"
 
 
-def _steps_words(rule: Rule, one: str) -> str:
+def _steps_words(rule: Formula, one: str) -> str:
     starts, said = rule.data["starts"], [_word(rule, answer) for answer in rule.data["answers"]]
     if len(starts) == 1:
         return f"The answer is {said[1]} if {one} is at least {starts[0]}, otherwise {said[0]}."
