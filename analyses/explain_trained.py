@@ -6,7 +6,8 @@ python analyses/explain_trained.py "unique copy" sort --out out/explain_trained
 Trains twelve models (shared/small_tasks.py: 1 to 2 layers, causal and not, with and without norms and MLPs), and
 explains each. Weights are kept in OUT/models, so that a second run trains nothing. The table says the level, the share
 of the model's answers that the program of the parts (or the rule for the answers) gives, its constants, the parts that
-are not described, and all that is said. Full: all models; quick: the four that train fastest; smoke: one, hardly trained.
+are not described, and all that is said. Full: all models; quick: the four that train fastest; smoke: one of these, with
+a shorter training.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
 from interp.explanations.explanation import LEVELS
-from interp.measures.accuracy import accuracy
 from interp.report import Report
 from interp.report.script import Arguments, run
 
@@ -46,8 +46,9 @@ def trained(name: str, folder: Path, smoke: bool) -> TaskModel:
         return interp.load(file)
     spec = RECIPES[name]()
     if smoke:
-        spec = spec.replace(origin=spec.origin.model_copy(update={"epochs": 3}))
+        spec = spec.replace(origin=spec.origin.model_copy(update={"epochs": 6}))
     (model,) = interp.train(spec, progress=False)
+    folder.mkdir(parents=True, exist_ok=True)
     interp.save(model, file)
     return model
 
@@ -61,8 +62,9 @@ def row(name: str, model: TaskModel) -> dict[str, object]:
     agreement = found.agreement
     return {
         "model": name, "layers": len(model.spec.layers), "parameters": found.parameters,
-        "accuracy": float(model.history["accuracy"].iloc[-1]), "level": found.level,
-        "share": None if agreement is None else agreement.share, "least": None if agreement is None else agreement.least,
+        "accuracy": accuracy(model).accuracy, "level": found.level,
+        "share": agreement and agreement.share, "least": agreement and agreement.least,
+        "inputs": agreement and agreement.on,
         "constants": found.constants if found.found else None, "used": len(found.parts) - found.count("not used"),
         "described": found.count("explained"), "not described": "; ".join(kept), "reason": found.reason,
         "CPU seconds": round(seconds, 1), "said": found.sentence,

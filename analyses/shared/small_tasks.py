@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int
@@ -237,15 +237,14 @@ class Difference(Small):
 
 
 def spec(
-    task: type[Small], epochs: int, n_layers: int = 1, d_model: int = 32, heads: int = 2, mlp: int = 0, norm: str = "none",
-    causal: bool = True, positions: bool = True, rate: float = 3e-3, decay: float = 0.01, kind: str = "layer",
+    task: type[Small], epochs: int, n_layers: int = 1, d_model: int = 32, heads: int = 2, mlp: int = 0,
+    norm: Literal["none", "pre"] = "none", causal: bool = True, positions: bool = True, rate: float = 3e-3,
+    decay: float = 0.01,
 ) -> ModelSpec:  # fmt: skip
     """A model's spec: all layers alike. An epoch is 20 steps on 512 new inputs each."""
     made = task()
-    layer = Layer(
-        n_heads=heads, d_head=d_model // heads, mlp=MLP(d_mlp=mlp) if mlp else None, norm=norm, norm_kind=kind
-    )
-    final = "none" if norm != "pre" else "layer_norm" if kind == "layer" else "rms_norm"
+    layer = Layer(n_heads=heads, d_head=d_model // heads, mlp=MLP(d_mlp=mlp) if mlp else None, norm=norm)
+    final: Literal["none", "layer_norm"] = "layer_norm" if norm == "pre" else "none"
     recipe = Training(
         epochs=epochs, data="fresh", samples_per_epoch=10_240, batch_size=512, optimizer="adamw", learning_rate=rate,
         schedule="cosine", warmup_epochs=2, weight_decay=decay, init="torch",

@@ -528,7 +528,9 @@ class Decompiler:
         features = {n: self.made[n][mask] for n in readable}
         if sources is not None:  # one variable for each source: its level, where it has one
             names = [f"{name} level" if f"{name} level" in features else name for name in sources]
-            features = {name: features[name] for name in names if name in features}
+            if not set(names) <= set(features):
+                return None  # the answer follows from a part that is not described, too
+            features = {name: features[name] for name in names}
         if features and len(target.unique()) <= 64:
             fit = maps.weighed(target, features, len(words), ANSWER, whole=sources is not None)
             if fit.share >= 0.9:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.rule import Rule
 from interp.explanations.formulas import Formula, fits, weighted
+from interp.explanations.rule import Rule
 from interp.explanations.search import Data, search
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting, View

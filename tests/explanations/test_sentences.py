@@ -7,6 +7,7 @@ from dataclasses import replace
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.sentences import how, summary
+from interp.programs.language import Linear, Program
 
 READS = "attends to the first position and reads the token"
 PARTS = (
@@ -25,6 +26,18 @@ def test_parts_that_do_the_same_are_said_once() -> None:
         "the descriptions of the others in place, 0.9950 of the answers stay."
     )
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
+
+
+def test_parts_that_no_step_reads() -> None:
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (), answer)
+    agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
+    parts = (*PARTS[:1], PartRole("head 0.2", "minor"), PartRole("MLP 0", "kept"))
+    assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
+        f"All 3 parts are used. Head 0.0 {READS}. Head 0.2 matters for few of the answers: no step reads it. MLP 0 is "
+        "not described, and no step reads it. The answer follows from the token: by itself, this program gives all of "
+        "the model's answers on all 2 inputs."
+    )
 
 
 def test_nothing_is_said_of_parts_that_do_nothing() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.rule import Rule
 from interp.explanations.formulas import Formula
+from interp.explanations.rule import Rule
 from interp.mechanisms.kinds import NOTHING
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting, View

@@ -1,5 +1,6 @@
 """The Python of a program gives its answers, and says what steps do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,14 +30,16 @@ def test_python_gives_the_answers(seed: int) -> None:
 
 def test_words() -> None:
     before = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(3)) for q in range(3))
+    mirror = tuple(tuple(0.0 if k == 2 - q else NEVER for k in range(3)) for q in range(3))
     equal = tuple(tuple(0.0 if k == q else NEVER for k in range(2)) for q in range(2))
     steps = (
         Head("p", "position", "position", before, "token", "head 0.0"),
         Head("s", "token", "p", equal, "token", "head 1.0"),
         Head("e", "", "", ((0.0,),), "token"), Head("w", "", "token", ((0.0, -0.6931471805599453),), "token"),
-        Head("f", "", "position", ((0.0, NEVER, 0.0),), "token"), Head("o", "", "position", ((NEVER, 0.0, NEVER),), "p"),
+        Head("f", "", "position", ((0.0, NEVER, 0.0),), "token"),
+        Head("o", "", "position", ((NEVER, 0.0, NEVER),), "p"),
         Head("k", "token", "p", ((0.0, 0.0), (0.0, NEVER)), "token"),
-        Head("m", "position", "position", before[::-1], "token"),
+        Head("m", "position", "position", mirror, "token"),
         Table("t", ("token", "p"), (0, 1, 1, 0), ("x", "y"), "MLP 1"),
     )  # fmt: skip
     program = Program(("a", "b"), 3, True, steps, Linear("answer", ("t",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0),
@@ -49,7 +52,12 @@ def test_words() -> None:
         "attends evenly to positions 0 and 2 and reads the token",
         "attends to position 1 and reads the token before",
         "attends to positions whose token before fits its own token (a table of 3 pairs) and reads the token",
+        "attends to position 2 minus its own position and reads the token",
         "looks up the token and the token before in a table of 4 entries",
     ]
     assert answer_words(program) == "The answer follows from the value of t."
+    most = Linear("answer", ("w",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    assert answer_words(replace(program, answer=most)) == (
+        "The answer is the token with the largest share of the attention of w."
+    )
     assert parts_words(["head 0.3", "head 0.12", "MLP 1"]) == "heads 0.3 and 0.12 and MLP 1"

@@ -1,0 +1,33 @@
+"""The parts of a program as a hypothesis about the model that it is compiled to."""
+
+from __future__ import annotations
+
+import pytest
+
+import interp
+from interp.programs.as_hypothesis import as_hypothesis
+from interp.programs.language import NEVER, Head, Linear, Program
+
+BEFORE = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))
+SAME = tuple(tuple(0.0 if k == q else NEVER for k in range(3)) for q in range(3))
+EYE = tuple(tuple(float(k == q) for k in range(3)) for q in range(3))
+
+
+def test_a_head_is_computed_from_the_heads_that_it_reads() -> None:
+    """Induction: what another value of the first head must change is known from the second one's step."""
+    steps = (
+        Head("before", "position", "position", BEFORE, "token", "head 0.0"),
+        Head("after", "token", "before", SAME, "token", "head 1.0"),
+    )
+    answer = Linear("answer", ("after",), (EYE,), (0.0, -0.1, -0.2), ("a", "b", "c"))
+    program = Program(("a", "b", "c"), 4, True, steps, answer)
+    hypothesis = as_hypothesis(program)
+    assert [(one.name, one.at, one.of) for one in hypothesis.variables] == [
+        ("token", (), ()),
+        ("value of before (head 0.0)", ("head 0.0 @ each",), ()),
+        ("value of after (head 1.0)", ("head 1.0",), ("token", "value of before (head 0.0)")),
+    ]
+    result = interp.evaluate_hypothesis(interp.compile(program), hypothesis)
+    assert result.scrubbed.accuracy == pytest.approx(1.0)
+    assert result.interchange["reason"].tolist() == ["", ""]
+    assert result.interchange["changed"].tolist() == pytest.approx([1.0, 1.0])
