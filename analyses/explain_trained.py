@@ -23,6 +23,7 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
 from interp.explanations.explanation import LEVELS
+from interp.measures.accuracy import accuracy
 from interp.report import Report
 from interp.report.script import Arguments, run
 

@@ -497,7 +497,7 @@ class Decompiler:
     def readout(self) -> tuple[Linear, list[Step]] | None:
         """The answer as a table over a few variables, as the sum that the model makes, or as a fitted sum.
 
-        It reads only what reaches the readout by a direct path that matters. A table leaves none of these out.
+        It reads only what reaches the readout by a direct path that matters, and leaves none of these out.
         """
         running, reads = self.running, self.running.reads
         target, words = running.answers, answer_words(running)
