@@ -96,7 +96,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__]
 
 
 if TYPE_CHECKING:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -60,3 +63,20 @@ def test_it_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+@pytest.mark.slow
+def test_a_page_of_nbconvert_shows_figures_as_the_docs_say(tmp_path: Path) -> None:
+    said = (ROOT / "docs" / "from_transformerlens.md").read_text("utf-8")
+    command = re.search(r"`PLOTLY_RENDERER=(\w+) jupyter nbconvert ([^`]*) notebook.ipynb`", said)
+    assert command is not None
+    code = "import interp\nmodel = interp.load('algorithmic/max-of-k')\n"
+    code += "interp.attention_patterns(model, '3 1 4 1 =').plot()"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), tmp_path / "one.ipynb")
+    subprocess.run(
+        [sys.executable, "-m", "nbconvert", *command[2].split(), "one.ipynb"],
+        check=True, cwd=tmp_path, env={**os.environ, "PLOTLY_RENDERER": command[1], "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    page = (tmp_path / "one.html").read_text()
+    assert "plotly-graph-div" in page
+    assert "Plotly.newPlot" in page

@@ -8,7 +8,7 @@ layer without norms and positions; otherwise they are the direct token-to-token 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +172,8 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
 
     matrix: one or several of "head 0.3 QK", "head 0.3 OV" (or "0.3 OV"), "MLP 0 in", "MLP 0 out", "embedding" (W_E),
     "unembedding" (W_U), and, for a readout with neurons, "W1" (into the neurons) and "W2" (out of them; Behrens et al.
-    2024). The gains of norms before attention are folded in, as in `factors`; those before MLPs are not.
+    2024). "QK", "OV", "W_in" and "W_out" name those of all heads or MLPs; "W_E" and "W_U" are known, too. The gains of
+    norms before attention are folded in, as in `factors`; those before MLPs are not.
     Raises InterpError for unknown names, and UnsupportedError for linear mixing.
 
     Example:
@@ -190,10 +191,7 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
     if names is None and (reason := no_circuits(subject)) is not None:
         raise UnsupportedError(reason)
     rows: list[tuple[Any, ...]] = []
-    for given in wanted:
-        name = f"head {given}" if f"head {given}" in known else given
-        if name not in known:
-            raise InterpError(one_of("matrix", given, known))
+    for name in (name for given in wanted for name in _named(given, known)):
         words = name.split()
         layer, head = map(int, words[1].split(".")) if words[0] == "head" else (None, None)
         circuit = words[-1] if words[0] == "head" else None
@@ -204,6 +202,18 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
         rows += [(name, layer, head, circuit, index, value) for index, value in enumerate(values)]
     table = pd.DataFrame(rows, columns=["matrix", "layer", "head", "circuit", "index", "value"])
     return SingularValues(table.astype({"layer": "Int64", "head": "Int64"}))
+
+
+def _named(given: str, known: Mapping[str, object]) -> list[str]:
+    """Return the matrices that a name is for: one, or those of all heads or MLPs. Raises InterpError for none."""
+    every = {"QK": " QK", "OV": " OV", "W_in": " in", "W_out": " out", "W_E": "embedding", "W_U": "unembedding"}
+    found = [name for name in (given, f"head {given}") if name in known]
+    if given in every:
+        end = every[given]
+        found = [name for name in known if name == end or (end[0] == " " and name.endswith(end))]
+    if not found:
+        raise InterpError(one_of("matrix", given, [*known, *every]))
+    return found
 
 
 def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor | None]]]:

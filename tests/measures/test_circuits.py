@@ -13,7 +13,7 @@ from standins import NAMES, padding_hooks, standin
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.circuits import (
     composition,
@@ -241,3 +241,14 @@ def test_components_and_cosines() -> None:
     close(np.abs(found), np.abs(fitted.transform(x.numpy())), atol=1e-10)
     close(shares[:2], fitted.explained_variance_ratio_, atol=1e-12)
     assert cosines(x)[2, 5] == pytest.approx(float(torch.nn.functional.cosine_similarity(x[2], x[5], dim=0)))
+
+
+def test_matrices_have_the_names_that_people_type() -> None:
+    model = interp.load("algorithmic/addition")
+    found = interp.singular_values(model, ["W_in", "W_out", "OV", "W_E", "W_U"]).to_frame()
+    heads = [f"head 0.{head} OV" for head in range(model.cfg.n_heads)]
+    assert list(dict.fromkeys(found["matrix"])) == ["MLP 0 in", "MLP 0 out", *heads, "embedding", "unembedding"]
+    values = torch.linalg.svdvals(model.W_in[0].double())
+    assert np.allclose(found.loc[found["matrix"] == "MLP 0 in", "value"], values.detach())
+    with pytest.raises(InterpError, match=r"unknown matrix 'W_inn'; known: .*did you mean 'W_in'"):
+        interp.singular_values(model, "W_inn")
