@@ -17,7 +17,7 @@ from interp.architecture.answers import correct, losses
 from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Units, Values
 from interp.measures.hypothesis_places import Place
-from interp.measures.interchange import NO_PAIRS, Answers, interchange
+from interp.measures.interchange import NO_PAIRS, HypothesisAnswers, interchange
 from interp.measures.results import Result
 from interp.measures.runs import NOTHING, Score
 from interp.measures.scrubbing import Scrubber
@@ -166,7 +166,7 @@ def evaluate_hypothesis(
         raise InterpError(NOTHING)
     values = Values(subject, hypothesis, places, units)
     scrubber = Scrubber(subject, hypothesis, places, values)
-    program = Answers(subject, values, scrubber.logits)
+    program = HypothesisAnswers(subject, values, scrubber.logits)
     scrub = _scrub(scrubber, seed)
     return HypothesisTest(
         hypothesis,
@@ -301,7 +301,7 @@ def _recovered_interval(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> 
     return low, high
 
 
-def _interchanges(scrubber: Scrubber, program: Answers, pairs: int, seed: int) -> pd.DataFrame:
+def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, seed: int) -> pd.DataFrame:
     import pandas as pd
 
     rows = []

@@ -44,7 +44,7 @@ _NAN = float("nan")
 NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
 
 
-class Answers:
+class HypothesisAnswers:
     """The answers of a hypothesis and of the model, in the units of Batch.labels."""
 
     def __init__(self, subject: Subject, values: Values, outputs: Tensor):
@@ -98,7 +98,7 @@ def labels_of(
 
 @torch.no_grad()
 def interchange(
-    scrubber: Scrubber, program: Answers, one: Variable, most: int, pairs: int, seed: int
+    scrubber: Scrubber, program: HypothesisAnswers, one: Variable, most: int, pairs: int, seed: int
 ) -> Interchange | str:
     """Interchange one variable on all pairs of units if there are at most `most`, otherwise on random ones.
 
