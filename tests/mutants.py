@@ -310,7 +310,7 @@ def tests_of(tree: Path, file: str, kept: Path | None) -> list[Test]:
         return [Test(name, seconds, frozenset(calls)) for name, seconds, calls in json.loads(path.read_text())]
 
 
-def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
+def chosen(mutant: Mutant, tests: Sequence[Test], most: float | None = None) -> list[Test]:
     """The tests that call a mutant's function, or anything of its file where it stands in none: its own test file's
     first, then the fastest."""
     here, own = f"{mutant.file}:", f"test_{Path(mutant.file).stem}.py"
@@ -318,27 +318,28 @@ def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
                                         else any(call.startswith(here) for call in one.calls))]  # fmt: skip
     # Compiled functions are called unseen: their own test file is asked.
     callers = callers or [one for one in tests if own in one.name]
-    found, seconds = list[Test](), 0.0
+    found, seconds, most = list[Test](), 0.0, MOST_SECONDS if most is None else most
     for one in sorted(callers, key=lambda one: (own not in one.name, one.seconds, one.name)):
-        if seconds + one.seconds <= MOST_SECONDS:
+        if seconds + one.seconds <= most:
             found.append(one)
             seconds += one.seconds
     return found
 
 
 def turns(mutant: Mutant, tree: Path, known: dict[str, list[Test]], kept: Path | None) -> Iterator[list[Test]]:
-    """The tests to ask of a mutant: those of its own test file, then of the other files until MOST_SECONDS are full."""
+    """The tests to ask of a mutant, file by file until MOST_SECONDS are full: a file is traced when it is its turn.
+
+    Its own test file comes first, then those that name its module, as most of its callers do.
+    """
+    stem, left = Path(mutant.file).stem, MOST_SECONDS
     files = candidates(tree, mutant.file)
-    own = [file for file in files if Path(file).name == f"test_{Path(mutant.file).stem}.py"]
-    for part in (own, [file for file in files if file not in own]):
-        found = list[Test]()
-        for file in part:
-            if sum(one.seconds for one in found) < MOST_SECONDS:
-                if file not in known:
-                    known[file] = tests_of(tree, file, kept)
-                found += chosen(mutant, known[file])
-        if tests := chosen(mutant, found):
-            yield tests
+    for file in sorted(files, key=lambda file: (f"test_{stem}.py" not in file, stem not in (tree / file).read_text())):
+        if left > 0:
+            if file not in known:
+                known[file] = tests_of(tree, file, kept)
+            if tests := chosen(mutant, known[file], left):
+                left -= sum(one.seconds for one in tests)
+                yield tests
 
 
 def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list[tuple[Mutant, str]]:
