@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.inputs import Inputs, as_batch
+from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.results import Result
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
@@ -79,11 +79,11 @@ class AttentionPatterns(Result):
 
 
 @torch.no_grad()
-def attention_patterns(model: Model, inputs: Inputs) -> AttentionPatterns:
+def attention_patterns(model: Model, inputs: Inputs | None = None) -> AttentionPatterns:
     """Return the attention weights of all heads of all layers on given inputs.
 
-    For any model with softmax or raw scores, and inputs of different lengths. inputs: text, tokens or a batch. Weights
-    are in the model's number format, (rows, layers, heads, length, length).
+    For any model with softmax or raw scores, and inputs of different lengths. inputs: text, tokens or a batch (default:
+    the first test input). Weights are in the model's number format, (rows, layers, heads, length, length).
 
     Example:
 
@@ -94,7 +94,7 @@ def attention_patterns(model: Model, inputs: Inputs) -> AttentionPatterns:
         >>> figure = found.plot()
     """
     subject = Subject.of(model)
-    batch = as_batch(subject, inputs, labeled=False)
+    batch = batch_of(subject, None, most=1) if inputs is None else as_batch(subject, inputs, labeled=False)
     n_layers, length = subject.model.cfg.n_layers, batch.tokens.shape[1]
     if (n := len(batch) * n_layers * subject.model.cfg.n_heads * length**2) > MOST_CELLS:
         raise InterpError(f"these inputs have {n:,} attention weights, more than {MOST_CELLS:,}: give fewer inputs")

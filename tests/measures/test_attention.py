@@ -40,3 +40,10 @@ def test_a_model_of_your_own_shows_its_own_pattern() -> None:
             torch.arange(len(batch))[found.here][found.rows], :, found.positions
         ]
         torch.testing.assert_close(found.weights[0], whole[..., : found.weights[0].shape[-1]], rtol=0, atol=1e-6)
+
+
+def test_without_inputs_the_first_test_input_is_shown() -> None:
+    model = interp.load("algorithmic/max-of-k")
+    found = interp.attention_patterns(model)
+    assert found.weights.shape == (1, 1, 1, 5, 5)
+    assert len(found.words) == 1
