@@ -38,7 +38,9 @@ def how(found: Explanation) -> str:
     groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
     said = [f"{parts_words(parts)} {plural(does) if len(parts) > 1 else does}" for parts, does in groups]
     if len(said) > NAMED:
-        said = [*said[:NAMED], f"the other {len(said) - NAMED} descriptions are in the table of parts"]
+        n = len(said) - NAMED
+        others = f"other {n} descriptions are" if n > 1 else "other description is"
+        said = [*said[:NAMED], f"the {others} in the table of parts"]
     if said:
         text.append(f"{_capital('; '.join(said))}.")
     kept = [one.part for one in used if one.status == "kept"]
