@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -86,7 +87,7 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     points = value[needed]
     different, back = distinct(points @ low.to(points))
     chosen = Quantized(part, torch.full_like(kinds.each, -1), points[:1], needed, elsewhere, 0.0)
-    tree = None if len(different) < 2 else linkage(different[sampled(len(different))].double().numpy(), "ward")
+    tree = None if len(different) < 2 else linkage(pdist(different[sampled(len(different))].double().numpy()), "ward")
     natural = separate(tree)
     for size in SIZES:
         if size > len(different):

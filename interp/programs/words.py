@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from interp import words
 from interp.programs.language import NEVER, Head, Matrix, Program, Step, Table, Values
@@ -11,6 +12,10 @@ NAMED = 4
 """Most values that are listed."""
 GRADED = 2.3
 """A soft head mostly attends where its scores are at most this far (a tenth of the attention) below the largest."""
+STRONG = 1.4
+"""A soft head attends most to values whose scores are at most this far (a quarter of the weight) below the largest."""
+ORDER = 8.0
+"""Least distance between scores of which the larger decides alone, unless it occurs some thousand times less."""
 
 
 def said(program: Program, name: str) -> str:
@@ -49,12 +54,23 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if step.hard:
         return _hard(program, step, queries, keys, 0.0) or _pairs(program, step)
     if not step.query:
-        weights = "" if brief else f" ({_weights(step.scores[0], keys)})"
-        return f"to positions by their {_own(program, step.key)}{weights}"
+        return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
     own, other = _own(program, step.query), _own(program, step.key)
     return f"to positions by their {other} and its own {own} (a table of scores)"
+
+
+def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, brief: bool) -> str:
+    """Where a head attends whose scores depend on the key alone: by an order of values, or more to some than others."""
+    order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
+    if all(scores[one] - scores[other] >= ORDER for one, other in pairwise(order)):
+        listed = ", ".join(repr(keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
+        return f"to positions whose {_own(program, key)} comes first in the order {listed}"
+    most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
+    weights = "" if brief else f" ({_weights(scores, keys)})"
+    more = f", most to {_values(most, len(keys) + 1)}," if len(most) < len(order) else ""
+    return f"to positions by their {_own(program, key)}{more}{weights}"
 
 
 def _own(program: Program, name: str) -> str:
@@ -149,6 +165,9 @@ def answer_words(program: Program) -> str:
             mixed = said(program, step.value).removeprefix("the ")
             return f"The answer is the {mixed} with the largest share of the attention of {step.part or step.name}."
         return f"The answer follows from {of[0]}."
+    parts = [one.removeprefix("the value of ") for one in of if one.startswith("the value of ")]
+    if len(parts) > 1:
+        of = [*(one for one in of if not one.startswith("the value of ")), f"the values of {parts_words(parts)}"]
     return f"The answer is the one with the largest sum of weights of {words.joined(of)}."
 
 
