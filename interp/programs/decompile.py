@@ -320,12 +320,14 @@ class Decompiler:
         read = self.read(part)[2]
         known = self.codes(part=part)
         for name, weights_ in self.made.items():
-            if not self.allowed(name, read) or not self.before(name, part) or weights_.shape[-1] > MOST_VALUES:
+            if not self.allowed(name, read) or not self.before(name, part):
                 continue
             if name in known:
                 mean, left = values_by(v, received, *known[name], low)
-            else:
+            elif weights_.shape[-1] <= MOST_VALUES:
                 mean, left = values_of_shares(v, received, weights_, low)
+            else:
+                continue
             tried.append((weights_.shape[-1], left, name, mean))
         near = nearby([left for _, left, _, _ in tried] or [1.0])
         for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
