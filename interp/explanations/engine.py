@@ -94,20 +94,34 @@ def work(subject: Subject, length: int) -> int:
 
 
 def by_parts(empty: Explanation, subject: Subject, population: Population, clock: Clock, share: float) -> Explanation:
-    """Describe the parts, and run the program of them alone on all inputs of the population."""
+    """Describe the parts, and run the program of them alone on all inputs of the population.
+
+    The strict reading comes first (see `Decompiler`). If it gives no program, the looser one is taken where it explains
+    the model or more of its parts.
+    """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
     n = int(min(len(batch), max(READS / reads, POSITIONS / batch.tokens.shape[1])))
     n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
     some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-    reader = Decompiler(Running.of(subject, batch[some]), clock.check)
-    reader.run()
-    program = reader.program()
+    found = []
+    for strict in (True, False):
+        reader = Decompiler(Running.of(subject, batch[some]), clock.check, strict)
+        reader.run()
+        found.append(read(empty, reader, population, share))
+        if found[-1].level == "explained":
+            return found[-1]
+    return max(found, key=lambda one: one.count("explained"))
+
+
+def read(empty: Explanation, reader: Decompiler, population: Population, share: float) -> Explanation:
+    """The explanation that descriptions of the parts give."""
+    subject, program = reader.running.subject, reader.program()
     agreement: Agreement | None = None
     level: Level = "in part"
     if program is not None:
         program = replace(program, words=named(reader, program))
-        whole = Running.of(subject, batch)
+        whole = Running.of(subject, population.batch)
         counts = whole.mask.double() if whole.counts is None else whole.counts
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
         agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
@@ -118,7 +132,7 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, clock
         empty, level=level if explained or program is not None else "none", parts=parts,
         program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
         without=None if reader.without is None else reader.without.share,
-        joint=reader.running.kept({}).share, tested_on=tested(population, n),
+        joint=reader.running.kept({}).share, tested_on=tested(population, len(reader.running.batch)),
     )  # fmt: skip
 
 

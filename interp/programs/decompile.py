@@ -37,7 +37,7 @@ MOST_VALUES = 64
 """Most values of a soft head that other steps may look up."""
 SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
-READ = 0.02
+READ = 1e-3
 """Least spread of what a source adds to a head's queries, keys or values, as a share of the largest, that is read."""
 FEW = 8
 """Most values of an MLP for which sums of weights are tried that give each of them exactly."""
@@ -74,6 +74,9 @@ class Decompiler:
 
     running: Running
     check: Callable[[], None] = lambda: None
+    strict: bool = True
+    """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
+    whether a head that selects keys must weigh none. Trained models may have a program only without this."""
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
@@ -151,7 +154,7 @@ class Decompiler:
         self.made = {"token": codes(batch.tokens, len(self.task.vocabulary))}
         places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
         self.made["position"] = codes(places, batch.tokens.shape[1])
-        matter, self.without = used(self.running, self.kinds, self.check)
+        matter, self.without = used(self.running, self.kinds, self.check, self.strict)
         unused = [part for part in self.running.parts if part not in matter]
         self.roles |= {part: Role(str(part), "not used") for part in unused}
         self.put({part: self.kinds.means(part) for part in unused})
@@ -184,7 +187,7 @@ class Decompiler:
         return metric(self.running, part, self.matter)
 
     def quantized(self, part: Part) -> Quantized:
-        found = quantize(self.running, self.kinds, part, self.low(part))
+        found = quantize(self.running, self.kinds, part, self.low(part), self.strict)
         self.needed[str(part)] = found.needed
         return found
 
@@ -234,13 +237,14 @@ class Decompiler:
             for name, one in self.sources(part.layer).items()
             if name in ("token", "position") or self.before(name, part)
         }
-        found = []
+        unseen = [] if "position" in added else ["position"]  # a model may add positions to scores
+        found: list[list[str] | None] = []
         for weights in (attn.W_Q, attn.W_K, attn.W_V):
             spread = {
                 name: float((one @ weights[part.head].detach().float().cpu()).std(0).norm())
                 for name, one in added.items()
             }
-            found.append([name for name, one in spread.items() if one >= READ * max(spread.values())])
+            found.append([*unseen, *(name for name, one in spread.items() if one >= READ * max(spread.values()))])
         return tuple(found)
 
     def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
@@ -312,7 +316,8 @@ class Decompiler:
             return (table + asked.counts).softmax(-1).nan_to_num(0.0)
 
         scores = graded
-        selects = float((weights(hard) - asked.pattern).abs().sum(-1).mean()) / 2 <= SELECTED
+        far = float((weights(hard) - asked.pattern).abs().sum(-1).mean()) / 2
+        selects = not self.strict or far <= SELECTED
         if selects and self.stays(part, self.at(found, asked, weights(hard), v)) >= enough:
             scores = hard
         received = torch.zeros(self.counts.shape).index_add_(0, asked.rows, weights(scores))

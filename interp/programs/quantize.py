@@ -63,19 +63,20 @@ class Quantized:
         return new
 
 
-def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"]) -> Quantized:
-    """Find the values of a part; low: see `metric`."""
+def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True) -> Quantized:
+    """Find the values of a part; low: see `metric`; strict: see `Decompiler`."""
     value, original = running.value(part), running.original.value(part)
     base = running.kept({}).share
     enough = min(KEPT, base - (1 - KEPT) / 4)
-    exact = base - FIXED
+    exact = base - FIXED if strict else enough
     where = kinds.present
     fixed: tuple[int, ...] = ()
     for kind in where:
         here = original[kinds.each == kind]
         if float((here - here[:1]).abs().max()) <= 1e-3 * float(original.abs().max()):
             continue  # it is one value here as it is, and may be the same as elsewhere
-        alike = (kinds.mean(value, (*fixed, kind)), kinds.shuffled(value, (*fixed, kind)))
+        alike = [kinds.mean(value, (*fixed, kind))]
+        alike += [kinds.shuffled(value, (*fixed, kind))] if strict else []
         if all(running.kept({part: new}).share >= exact for new in alike):
             fixed += (kind,)
     if set(fixed) == set(where):  # the part matters for fewer answers than one value may change

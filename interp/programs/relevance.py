@@ -1,7 +1,7 @@
 """What matters: the smallest set of parts whose mean, together with that of all others left out, keeps the answers.
 
 A part is *not used* if it can be replaced by its mean over positions of the same kind, together with all other parts
-that are not used, and the model's answers stay; and as well by its values at other positions of the same kind.
+that are not used, and the model's answers stay; read strictly, also by its values at other positions of the same kind.
 
 Kinds are: the read position, each mark (a token such as [BOS] that stands at the same place in each row), and content.
 Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
@@ -113,18 +113,18 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
     return [name for name in names if name not in out]
 
 
-def used(running: Running, kinds: Kinds, check: Callable[[], None]) -> tuple[list[Part], Kept]:
+def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool = True) -> tuple[list[Part], Kept]:
     """Return the parts that matter, in order of running, and what stays with all others at their means.
 
-    A part matters, too, if it cannot carry the values of other positions of the same kind: where a later part decides
-    by the largest of its inputs, the mean may stand for the usual value.
+    strict: a part matters, too, if it cannot carry the values of other positions of the same kind: where a later part
+    decides by the largest of its inputs, the mean may stand for the usual value.
     """
     means = {part: kinds.means(part) for part in running.parts}
     others = {part: kinds.shuffled(running.value(part)) for part in running.parts}
 
     def kept(out: Sequence[Part]) -> Kept:
         check()
-        either = (running.kept({part: new[part] for part in out}) for new in (means, others))
+        either = (running.kept({part: new[part] for part in out}) for new in (means, others)[: 1 + strict])
         return min(either, key=lambda kept: kept.both)
 
     found = needed(running.parts, kept)
