@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import interp
 from interp.measures.subject import Subject
 from interp.populations import everything
 from interp.programs.decompile import Decompiler
-from interp.programs.generate import random_program
+from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head
 from interp.programs.running import Running
 
@@ -35,6 +37,21 @@ def test_compiled_programs_are_read_back(seed: int) -> None:
     same = program.classes(batch.tokens) == task.program.classes(batch.tokens)
     read = found.running.reads
     assert bool(same[read.rows, read.positions].all())
+
+
+@given(seed=st.integers(0, 10**6), layers=st.integers(1, 2), causal=st.booleans(), padding=st.booleans())
+@settings(max_examples=6, deadline=None, derandomize=True)
+def test_explain_gives_the_function_that_was_compiled(seed: int, layers: int, causal: bool, padding: bool) -> None:
+    """On all inputs, by the program alone, against the program that was compiled: not against the model."""
+    task = random_program(seed, Shape(layers=layers, heads=2, causal=causal, padding=padding))
+    found = interp.explain(interp.compile(task, decoys=2, rotate=seed, seed=seed))
+    assert found.level == "explained" and found.program is not None
+    batch = everything(task).batch
+    read = batch.attention_mask
+    if task.readout != "all":
+        read = torch.zeros_like(read).scatter(1, task.program.reads(batch.tokens)[:, None], True)
+    same = found.program.classes(batch.tokens) == task.program.classes(batch.tokens)
+    assert float(same[read].double().mean()) >= 0.995
 
 
 def test_a_previous_token_head_and_an_induction_head() -> None:
