@@ -45,7 +45,8 @@ def test_explain_gives_the_function_that_was_compiled(seed: int, layers: int, ca
     """On all inputs, by the program alone, against the program that was compiled: not against the model."""
     task = random_program(seed, Shape(layers=layers, heads=2, causal=causal, padding=padding))
     found = interp.explain(interp.compile(task, decoys=2, rotate=seed, seed=seed))
-    assert found.level == "explained" and found.program is not None
+    assert found.level == "explained"
+    assert found.program is not None
     batch = everything(task).batch
     read = batch.attention_mask
     if task.readout != "all":
