@@ -7,25 +7,21 @@ A population is one of
 - dataset: the task's fixed data set of a split, or a part of it;
 - given: inputs that the caller chose.
 
-    population = choose(task, lambda batch: subject.logits(batch))        # as many inputs as a few seconds allow
+    population = choose(task, lambda length: 10**6 * length)              # a million operations for each token
     right = subject.right(population.batch)
     found = population.share(right)                                       # with an interval, unless it is exact
     f"Accuracy {found} {population.on}."                                  # Accuracy .9790 (95% interval ...) on ...
 
-The number of inputs depends on their cost: `choose` times the work on a few inputs, then on more while that is cheap,
-and takes the largest size that fits a section's time limit. For the same numbers on every machine, set the number of
-inputs: choose(task, work, Asked(inputs=1000)).
+The number of inputs depends on the work, which is counted and not timed: `choose` takes the largest size whose
+operations fit a budget. So the same model, task and options give the same inputs on any machine, under any load.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -39,28 +35,29 @@ from interp.tasks.domain import every_input
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
 """Sizes of samples; the largest affordable size is used."""
-SECONDS = 3.0
-"""Default time limit per section, in seconds."""
+FEWER = (50, 100, 200)
+"""Sizes of samples for work that is beyond its budget even on SIZES[0] inputs; the first sentence then says so."""
+SPEED = 10**10
+"""Nominal operations per second, about those of one core. It translates seconds to operations; nothing is timed."""
+SECONDS = 1.0
+"""Default budget per section, in nominal seconds."""
+AT_MOST = 5
+"""Work may be this many times over its budget to be done on SIZES[0] inputs rather than on fewer."""
 LISTED = 1 << 20
 """Largest domain whose inputs are all listed."""
 TOKENS = 1 << 24
 """Largest number of tokens in a sample."""
-TRIED = (2, 4, 20, 200)
-"""Numbers of inputs on which the work is timed; the larger ones only if they are cheap."""
-QUICK = 0.6
-"""Largest share of the time limit that one timed run should take."""
-LONGEST = 20.0
-"""Sections that would take longer, in seconds, are skipped unless the user asks for them."""
 NORMAL_95 = 1.959963984540054
 CONFIDENCE = 0.999
 """Confidence of the interval around an accuracy that a certificate could not decide."""
 
-Work = Callable[[Batch], Any]
+Cost = Callable[[int], float]
+"""The operations that some work takes on one input, from the input's length in tokens."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A user's request per section: a number of inputs or a time limit in seconds. None: not requested."""
+    """A user's request per section: a number of inputs or a budget in nominal seconds (SPEED)."""
 
     inputs: int | None = None
     seconds: float | None = None
@@ -196,7 +193,7 @@ class Population:
 
 def choose(
     task: Task,
-    work: Work,
+    cost: Cost,
     asked: Asked | None = None,
     *,
     split: str | None = None,
@@ -208,9 +205,9 @@ def choose(
 ) -> Population:
     """Choose the inputs for some work: a fixed data set, all inputs, or a sample, depending on the cost.
 
-    work: the function to run on the batch; it is timed on a few inputs. asked: the user's choice, which takes
-    precedence. split: of a sample or data set (default: the task's last). fixed: use the task's data set of the split
-    if there is one. exact: use all inputs if the work on them takes at most `seconds`. most: largest sample.
+    cost: the operations of the work on one input of a length. asked: the user's choice, which takes precedence. split:
+    of a sample or data set (default: the task's last). fixed: use the task's data set of the split if there is one.
+    exact: use all inputs if the work on them fits the budget. seconds: the budget, at SPEED. most: largest sample.
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
@@ -219,7 +216,7 @@ def choose(
     whole = _dataset(task, named) if fixed else None
     limit = asked.inputs
     if limit is None:
-        limit = _affordable(task, work, whole, named, seed, asked.seconds or seconds, most, exact)
+        limit = _affordable(task, cost, whole, named, seed, SPEED * (asked.seconds or seconds), most, exact)
     if whole is not None:
         return _part(whole, limit, named, seed)
     if exact and task.n_inputs is not None and task.n_inputs <= min(limit, LISTED):
@@ -309,57 +306,20 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
 
 
 def _affordable(
-    task: Task, work: Work, whole: Batch | None, split: str, seed: int, seconds: float, most: int, exact: bool
+    task: Task, cost: Cost, whole: Batch | None, split: str, seed: int, budget: float, most: int, exact: bool
 ) -> int:
-    """Return the number of inputs on which the work takes at most `seconds`: one of SIZES, or all inputs."""
-    total = len(whole) if whole is not None else task.n_inputs if exact else None
+    """Return the number of inputs on which the work fits the budget: one of SIZES or FEWER, or all inputs."""
     try:
-        few = (sample(task, TRIED[-1], split, seed) if whole is None else _part(whole, TRIED[-1], split, seed)).batch
+        few = sample(task, SIZES[0], split, seed).batch if whole is None else whole
     except UnsupportedError:  # no sampler, and too many inputs to list: `sample` will raise it again
         return SIZES[0]
-    cost, at_least = _cost(work, few, seconds)
-    if total is not None and total <= LISTED and cost(total) <= seconds:
+    total = len(whole) if whole is not None else task.n_inputs if exact else None
+    length = few.tokens.shape[1]
+    each = cost(length)
+    if total is not None and total <= LISTED and total * each <= budget:
         return total
-    fits = [n for n in SIZES if n <= most and n * few.tokens.shape[1] <= TOKENS and cost(n) <= seconds]
-    least = min(SIZES[0], total or SIZES[0])
-    if not fits and (long := at_least(least)) > max(seconds, LONGEST):
-        raise InterpError(
-            f"on {least} inputs it would take about {round(long)} s, more than the {LONGEST:.0f} s allowed by default; "
-            "pass a number of inputs (inputs=) or a time limit (seconds=)"
-        )
-    return max(fits, default=SIZES[0])
-
-
-def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float], Callable[[int], float]]:
-    """Estimate the seconds that the work takes on n inputs, as two functions: a cautious estimate and a lower bound.
-
-    Part of the cost of a run does not depend on n, so at least two sizes are timed, up to the largest cheap one. The
-    first run does not count, because it also pays for one-time work.
-    """
-
-    def timed(n: int) -> float:
-        started = time.perf_counter()
-        with suppress(InterpError):  # the work may need more inputs, for example some with each answer
-            work(few[slice(0, n)])
-        return time.perf_counter() - started
-
-    known = min(TRIED[0], len(few))
-    timed(known)
-    took = timed(known)
-    slope = seen = took / known
-    for n in TRIED[1:]:
-        cheap = took + slope * (n - known) <= QUICK * seconds
-        if not known < n <= len(few) or not (cheap or n == TRIED[1]):
-            break
-        now = timed(n)
-        seen = max(now - took, 0.0) / (n - known)
-        slope = max(seen, 0.25 * now / (n - known))  # cautious: at least a quarter is work per input
-        known, took = n, now
-
-    def seconds_of(n: int, slope: float) -> float:
-        return took * n / known if n < known else took + slope * (n - known)
-
-    return partial(seconds_of, slope=slope), partial(seconds_of, slope=seen)
+    fits = [n for n in SIZES if n <= most and n * length <= TOKENS and n * each <= budget]
+    return max(fits, default=max((n for n in FEWER if n * each <= AT_MOST * budget), default=FEWER[0]))
 
 
 # ---------------------------------------------------------------- arithmetic

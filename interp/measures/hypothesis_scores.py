@@ -8,6 +8,7 @@ interventions (Geiger et al. 2021), see measures.interchange.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from interp.measures.hypothesis import Hypothesis, Units, Values
 from interp.measures.hypothesis_places import Place
 from interp.measures.interchange import NO_PAIRS, HypothesisAnswers, interchange
 from interp.measures.results import Result
-from interp.measures.runs import NOTHING, Score
+from interp.measures.runs import NOTHING, Score, operations
 from interp.measures.scrubbing import Scrubber
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, choose, given, sample, wilson
@@ -208,8 +209,8 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
 
 
 def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
-    """Choose every input if a run takes seconds and the values of all places fit into memory, otherwise a sample."""
-    found = choose(subject.task, subject.logits, fixed=False, seconds=SECONDS)
+    """Choose every input if a run fits a budget and the values of all places fit into memory, otherwise a sample."""
+    found = choose(subject.task, partial(operations, subject), fixed=False, seconds=SECONDS)
     length = found.batch.tokens.shape[1]
     numbers = sum((length if p.each else 1) * p.width(subject) for some in places.values() for p in some)
     most = SIZE // (4 * numbers * (length if subject.read_at == "all" else 1))

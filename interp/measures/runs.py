@@ -26,6 +26,9 @@ from interp.tasks import Batch
 Hook = tuple[str, Callable[..., Any]]
 NOTHING = "the batch has no position with a label, so there is nothing to measure"
 
+STORED = 16
+"""Operations for each stored number, of which a core writes fewer per second than it multiplies."""
+
 # ---------------------------------------------------------------- reads
 
 
@@ -73,6 +76,19 @@ def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slic
     for start in range(0, len(batch), size):
         here = slice(start, min(start + size, len(batch)))
         yield here, subject.trimmed(batch[here])
+
+
+def operations(subject: Subject, length: int) -> int:
+    """Count the operations of one forward pass of one input with hooks, roughly, from the model's sizes.
+
+    These are its multiplications, and STORED for each number that it stores: small models spend most time on these.
+    """
+    cfg = subject.model.cfg
+    heads, mlp = cfg.n_layers * cfg.n_heads, cfg.n_layers * (cfg.d_mlp or 0)
+    weights = sum(one.numel() for name, one in subject.model.named_parameters() if "embed.W_" not in name)
+    weights += subject.model.cfg.d_model * cfg.d_vocab_out
+    stored = 2 * heads * length + 4 * heads * cfg.d_head + 6 * cfg.n_layers * cfg.d_model + 2 * mlp + cfg.d_vocab_out
+    return length * (weights + 2 * heads * length * cfg.d_head + STORED * stored)
 
 
 @torch.no_grad()

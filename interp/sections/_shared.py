@@ -11,20 +11,18 @@ import torch
 from interp import words
 from interp.errors import UnsupportedError
 from interp.measures.circuits import number_circuits
-from interp.measures.components import direct_logit_attribution, not_additive
-from interp.measures.head_types import head_types
 from interp.measures.heads import category, group_metrics
 from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.runs import parts_of
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
-from interp.measures.survey import survey
-from interp.populations import SECONDS, Asked, Population, choose
+from interp.measures.survey import MODES, survey
+from interp.populations import Asked, Population, choose
 from interp.sections.base import Study, first_reason
 from interp.tasks import IGNORED, Batch
 
-COUNTED_SECONDS = 60.0
-"""Time limit for models in count space. It is long enough for a paper's whole data set, because the time that is
-measured on a few inputs is mostly one-time work."""
+SEPARATED = 10
+"""A separator of each head costs about as much as this many forward passes."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
 MOST_NUMBER_HEADS = 4
@@ -68,16 +66,10 @@ def needs_two_answers(study: Study) -> str | None:
 
 def population(study: Study, split: str = "test") -> Population:
     """Return the inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
-    whole = study.population("separation", _separated)
+    whole = study.population("separation", SEPARATED, counted=_counted(study.subject))
     if split != "train":
         return whole
     return reference(study, whole)
-
-
-def _separated(subject: Subject, batch: Batch) -> None:
-    """Run the slowest part: the outputs of all heads, and a separator per head."""
-    found = head_outputs(subject, batch, read=0)
-    group_metrics(found, found, select_groups("singles", found.n_heads))
 
 
 def reference(study: Study, tested: Population) -> Population:
@@ -91,7 +83,7 @@ def reference(study: Study, tested: Population) -> Population:
 
 def _reference(study: Study, n: int) -> Population:
     fixed = study.subject.own_split
-    return choose(study.task, lambda batch: None, Asked(inputs=n), split="train", fixed=fixed, exact=False)
+    return choose(study.task, lambda length: 0, Asked(inputs=n), split="train", fixed=fixed, exact=False)
 
 
 def rows(study: Study, split: str) -> Batch:
@@ -122,27 +114,19 @@ def weighed(C: float) -> str:
 
 def parts_population(study: Study) -> Population:
     """Return the inputs for measures of single heads and MLPs."""
-    return study.population("heads", _surveyed, seconds=COUNTED_SECONDS if _counted(study.subject) else SECONDS)
+    parts = len(parts_of(study.subject))
+    counted = _counted(study.subject)
+    return study.population("heads", SEPARATED if counted else SEPARATED + len(MODES) * (1 + parts), counted=counted)
 
 
 def looked_at(study: Study) -> Population:
     """Return the inputs for effects and attention: fewer than `parts_population` if the rest is in count space."""
     tested = study.once(parts_population)
-    return study.population("heads", _looked) if _counted(study.subject) else tested
+    return study.population("heads", 2) if _counted(study.subject) else tested
 
 
 def _counted(subject: Subject) -> bool:
     return subject.count_space and subject.read_at != "all"
-
-
-def _surveyed(subject: Subject, batch: Batch) -> None:
-    survey(subject, batch, batch, looked=batch[slice(0, 1)] if _counted(subject) else batch)
-
-
-def _looked(subject: Subject, batch: Batch) -> None:
-    head_types(subject, batch, "read")
-    if not_additive(subject) is None:
-        direct_logit_attribution(subject, batch)
 
 
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:

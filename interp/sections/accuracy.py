@@ -13,12 +13,10 @@ from interp.certificates import Certificate
 from interp.certificates.generated import EXACT_MATCH
 from interp.errors import InterpError
 from interp.measures.accuracy import Accuracy, accuracy_on
-from interp.measures.subject import Subject
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.tasks import Batch
 from interp.words import Mark
 
 
@@ -99,13 +97,9 @@ def _measured(report: Report, study: Study, why: str) -> None:
     report.add_fact("certificate", "none")
 
 
-def _run(subject: Subject, batch: Batch) -> None:
-    subject.logits(batch)
-
-
 def population(study: Study) -> Population:
     """Return all inputs, or a sample."""
-    return study.population("accuracy", _run, fixed=False)
+    return study.population("accuracy", counted=study.subject.count_space, fixed=False)
 
 
 def measured(study: Study) -> Accuracy:
@@ -123,7 +117,8 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
         same = abs(weighted - exact) < 1e-9
         return "" if same else f"On inputs drawn with the task's sampler, accuracy is {words.share(weighted, 6)}."
     try:
-        drawn = study.population("accuracy", _run, fixed=False, exact=False)
+        counted = study.subject.count_space
+        drawn = study.population("accuracy", counted=counted, fixed=False, exact=False)
     except InterpError:  # the task has no sampler for these inputs
         return ""
     if drawn.exact:

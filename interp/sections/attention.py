@@ -42,10 +42,10 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
 @section("attention", title="Mean attention", order=400, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show mean patterns by position (short inputs), by token (few tokens), and from the read positions."""
-    subject, inputs = study.subject, study.population("attention", _tables, most=5_000)
+    subject, inputs = study.subject, study.population("attention", 3, most=5_000)
     report.heading("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}
-    by_position, by_token, found = study.on_population("attention", inputs)
+    by_position, by_token, found = _tables(subject, inputs.batch)
     if by_position is not None:
         report.add_figure(
             "attention_by_position",

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
-import torch
-
 from interp.explanations.automata import STRINGS, Automaton, Learned, learn_automaton, sentence
 from interp.explanations.strings import Strings
+from interp.measures.runs import operations
+from interp.populations import SPEED
 from interp.report import Report
 from interp.report.figures_automata import MOST_STATES, automaton
-from interp.sections.base import CHEAP, Study, section
+from interp.sections.base import Study, section
 
-SECONDS = 3.0
-"""Time limit, in seconds, for running all strings if the user gives no length."""
-PROBED = 256
+SECONDS = 1.0
+"""Budget, in nominal seconds, for running all strings if the user gives no length."""
 
 
 def strings(study: Study) -> Strings:
@@ -30,32 +27,26 @@ def needs(study: Study) -> str | None:
     return None if study.once(strings).longest(subject, STRINGS) >= 2 else "the model has too few positions for strings"
 
 
-def rate(study: Study) -> float:
-    """Return the approximate number of strings that the model runs per second."""
+def seconds(study: Study, length: int) -> float:
+    """Return the nominal seconds in which the model runs all strings of a length."""
     known = study.once(strings)
-    length = known.longest(study.subject, PROBED)
-    batch = known.rows(torch.randint(len(known.letters), (PROBED, length), generator=torch.Generator().manual_seed(0)))
-    study.subject.logits(batch)  # warm up before timing
-    started = time.perf_counter()
-    study.subject.logits(batch)
-    return PROBED / max(1e-6, time.perf_counter() - started)
+    return len(known.letters) ** length * operations(study.subject, length + known.marks) / SPEED
 
 
 def affordable(study: Study) -> int:
-    """Return the largest length such that all strings up to it run in SECONDS."""
-    known, fast = study.once(strings), study.once(rate)
+    """Return the largest length such that all strings up to it fit SECONDS."""
+    known = study.once(strings)
     most = known.longest(study.subject, STRINGS)
-    base, length = len(known.letters), 1
-    while length < most and sum(base**n for n in range(1, length + 2)) / fast <= SECONDS:
+    length, spent = 1, seconds(study, 1)
+    while length < most and (spent := spent + seconds(study, length + 1)) <= SECONDS:
         length += 1
     return known.fixed or length
 
 
 def cost(study: Study) -> float:
-    """Return the estimated seconds: above CHEAP if even strings of 4 symbols take too long."""
-    known, fast = study.once(strings), study.once(rate)
-    length = study.once(affordable)
-    return CHEAP + 1 if length < min(4, known.longest(study.subject, STRINGS)) else len(known.letters) ** length / fast
+    """Return the nominal seconds, of strings of at least 4 symbols."""
+    least = min(4, study.once(strings).longest(study.subject, STRINGS))
+    return seconds(study, max(least, study.once(affordable)))
 
 
 def found(study: Study, longest: int) -> Learned:
@@ -67,7 +58,7 @@ def found(study: Study, longest: int) -> Learned:
 def make(study: Study, report: Report, longest: int | None = None) -> None:
     """Show the smallest automaton with the model's answers on every string up to a length, and the task's own.
 
-    longest: the length in symbols (default: as many as run in SECONDS).
+    longest: the length in symbols (default: as long as all fit SECONDS).
     """
     learned = study.once(found, study.once(affordable) if longest is None else longest)
     report.heading(

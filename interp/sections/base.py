@@ -23,12 +23,11 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from interp._lens import HookedTransformer
@@ -36,6 +35,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
 from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
+from interp.measures.runs import operations
 from interp.measures.subject import Subject
 from interp.populations import Asked, Population, choose, usual
 from interp.progress import LateBar
@@ -70,7 +70,6 @@ class Study:
         self.times: dict[str, int] = {}
         self.populations: dict[str, Population] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
-        self._trials: dict[str, _Trial] = {}
 
     @property
     def model(self) -> HookedTransformer:
@@ -121,19 +120,15 @@ class Study:
         return self.once(_data, split)
 
     def population(
-        self, section: str, work: Callable[[Subject, Batch], Any], split: str | None = None, **choice: Any
+        self, section: str, passes: float = 1, counted: bool = False, split: str | None = None, **choice: Any
     ) -> Population:
-        """Return the inputs of a section: as many as fit in its time limit, or as the user asks for.
+        """Return the inputs of a section: as many as fit in its budget, or as the user asks for.
 
-        section: the name of the section; sections that show the same numbers use the same name. work(subject, batch):
-        the measurement, which is timed on a few inputs. choice: fixed, exact, seconds, most and seed, as in
-        populations.choose.
+        section: the name of the section; sections that show the same numbers use the same name. passes: the number of
+        forward passes for one input, which is its cost. counted: whether they run on distinct tokens. choice: fixed,
+        exact, seconds, most and seed, as in populations.choose.
         """
-        return self.once(_population, section, work, split, tuple(sorted(choice.items())))
-
-    def on_population(self, section: str, inputs: Population) -> Any:
-        """Run the section's work on these inputs, or return its result if it was timed on the same inputs."""
-        return self._trials[section].on(inputs.batch)
+        return self.once(_population, section, passes, counted, split, tuple(sorted(choice.items())))
 
     @cached_property
     def certificate(self) -> Certificate | str:
@@ -159,32 +154,16 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
 
 
 def _population(
-    study: Study, section: str, work: Callable[[Subject, Batch], Any], split: str | None, choice: tuple[Any, ...]
+    study: Study, section: str, passes: float, counted: bool, split: str | None, choice: tuple[Any, ...]
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
-    trial = study._trials[section] = _Trial(partial(work, study.subject))
-    own = study.subject.own_split
-    found = choose(study.task, trial, asked, split=split, **{"fixed": own} | dict(choice))
-    study.populations[section] = replace(found, own=own)
+
+    def cost(length: int) -> float:
+        return passes * operations(study.subject, min(length, study.task.d_vocab) if counted else length)
+
+    options = {"split": split, "fixed": study.subject.own_split, **dict(choice)}
+    study.populations[section] = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)
     return study.populations[section]
-
-
-class _Trial:
-    """Work that is timed on a few inputs; keeps its last result."""
-
-    def __init__(self, work: Callable[[Batch], Any]) -> None:
-        self.work = work
-        self.last: tuple[Batch, Any] | None = None
-
-    def __call__(self, batch: Batch) -> None:
-        self.last = None
-        self.last = (batch, self.work(batch))
-
-    def on(self, batch: Batch) -> Any:
-        if self.last is None or not torch.equal(self.last[0].tokens, batch.tokens):
-            self(batch)
-        assert self.last is not None
-        return self.last[1]
 
 
 def _data(study: Study, split: str) -> Batch:

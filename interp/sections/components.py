@@ -19,7 +19,7 @@ MOST_SAID = 4
 
 
 def population(study: Study) -> Population:
-    return study.population("components", direct_logit_attribution)
+    return study.population("components")
 
 
 def half_width(values: Tensor, inputs: Population) -> float:
@@ -55,7 +55,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
 def make(study: Study, report: Report) -> None:
     """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)
-    found: Attribution = study.on_population("components", inputs)
+    found = direct_logit_attribution(study.subject, inputs.batch)
     table = found.to_frame()
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     mean = float(found.difference.mean())

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from interp import words
 from interp.measures.edges import edges, nodes, path_patching
 from interp.measures.pairs import make_pairs
-from interp.measures.runs import forward
-from interp.measures.subject import Subject
-from interp.populations import SIZES
+from interp.measures.runs import operations
+from interp.populations import SIZES, SPEED
 from interp.report import Report
-from interp.sections.base import CHEAP, Study, section
-from interp.tasks import Batch
+from interp.sections.base import Study, section
 
 
 def needs(study: Study) -> str | None:
@@ -24,29 +20,23 @@ def needs(study: Study) -> str | None:
 
 ROUNDING = 1e-6
 """Rounding error of a share of a logit difference, in float32."""
-TIMED = 64
-"""Number of inputs on which a forward pass is timed."""
+
+
+def passes(study: Study) -> int:
+    """Return the number of forward passes: one per edge, and one per sender and layer."""
+    return len(edges(study.subject)) + len(nodes(study.subject)) * study.model.cfg.n_layers
 
 
 def cost(study: Study) -> float:
-    """Return the estimated seconds: the time of a forward pass times one run per edge and one per sender and layer."""
-    subject = study.subject
-    batch = study.task.sample(TIMED, study.task.splits[-1], seed=0)
-    forward(subject, batch)
-    started = time.perf_counter()
-    forward(subject, batch)
-    one = time.perf_counter() - started
-    return one * SIZES[0] / TIMED * (len(edges(subject)) + len(nodes(subject)) * study.model.cfg.n_layers)
-
-
-def _some(subject: Subject, batch: Batch) -> None:
-    path_patching(subject, batch)
+    """Return the nominal seconds on the smallest sample."""
+    length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
+    return SIZES[0] * passes(study) * operations(study.subject, length) / SPEED
 
 
 @section("edges", title="Edges between parts", order=505, block="where", needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge."""
-    inputs = study.population("edges", _some, fixed=False, seconds=CHEAP)  # the clean inputs of the pairs
+    inputs = study.population("edges", passes(study), fixed=False)  # the clean inputs of the pairs
     result = path_patching(study.subject, inputs.batch)
     found = result.to_frame()
     best = found.loc[found["recovered"].abs().idxmax()]

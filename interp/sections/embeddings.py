@@ -78,8 +78,8 @@ def n_key(power: np.ndarray) -> int:
 def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
     try:
-        inputs = study.population("embeddings", output_spectra)
-        outputs = study.on_population("embeddings", inputs)
+        inputs = study.population("embeddings")
+        outputs = output_spectra(study.subject, inputs.batch)
     except UnsupportedError:
         outputs = None
     many = table["group"].nunique() > 1

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from interp import words
-from interp.measures.ablation import scores_without
 from interp.measures.faithfulness import TOLERANCE, CircuitTest, evaluate_circuit, fewest
-from interp.measures.runs import heads_of
 from interp.measures.subject import Subject
-from interp.populations import SECONDS, Population
+from interp.populations import Population
 from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -24,18 +22,13 @@ def needs(study: Study) -> str | None:
     return f"{n} heads are too many to ablate one by one" if n > 200 else None
 
 
-TIMED = 6
-"""Number of ablations that are timed; the section makes about 40."""
-
-
-def _some(subject: Subject, batch: Batch) -> None:
-    """Run a part of the work, which is timed to choose the number of inputs."""
-    scores_without(subject, [[part] for part in heads_of(subject)[:TIMED]], batch, "mean", batch)
+ABLATIONS = 40
+"""About the number of circuits that are run."""
 
 
 def population(study: Study) -> Population:
     """Return the inputs on which circuits are tested."""
-    return study.population("faithfulness", _some, seconds=SECONDS * TIMED / 40)
+    return study.population("faithfulness", ABLATIONS)
 
 
 def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:

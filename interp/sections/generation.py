@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.generation import Generated, generate, not_generated
+from interp.measures.generation import generate, not_generated
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -20,8 +20,9 @@ def needs(study: Study) -> str | None:
 @section("generation", title="Generated answers", order=25, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show how often generated answers match exactly, and the share of right tokens by place."""
-    drawn = study.population("generation", generate)
-    found: Generated = study.on_population("generation", drawn)
+    answers = generate(study.subject, study.data()[slice(0, 20)]).asked.shape[1]
+    drawn = study.population("generation", answers + 1)
+    found = generate(study.subject, drawn.batch)
     forced = float(found.teacher_forced[found.asked].double().mean())
     report.heading("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))
     table = found.by_place()

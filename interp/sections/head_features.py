@@ -6,11 +6,9 @@ import pandas as pd
 
 from interp import words
 from interp.measures.head_features import head_features
-from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.tasks import Batch
 
 MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
 
@@ -21,15 +19,12 @@ def needs(study: Study) -> str | None:
     return f"{heads} heads are too many to probe" if heads > MOST_HEADS else None
 
 
-def _first_features(subject: Subject, batch: Batch) -> pd.DataFrame:
-    return head_features(subject, batch, tuple(subject.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
-
-
 @section("head_features", title="Heads by feature", order=345, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show variance, probe and interchange of each feature, by head."""
-    inputs = study.population("head_features", _first_features, most=INPUTS)
-    table: pd.DataFrame = study.on_population("head_features", inputs)
+    inputs = study.population("head_features", most=INPUTS)
+    features = tuple(study.task.features(inputs.batch[slice(0, 2)]))[:MOST_FEATURES]
+    table = head_features(study.subject, inputs.batch, features)
     reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
     if table.empty:
         report.heading("Heads by feature", f"No feature of the task can be measured.{reasons}")

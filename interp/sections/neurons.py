@@ -8,7 +8,6 @@ from interp import words
 from interp.measures.embeddings import cycle_place, neuron_spectra
 from interp.measures.neurons import feature_at_reads, neurons_that_matter, no_neurons, response
 from interp.measures.runs import Neuron
-from interp.measures.subject import Subject
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
@@ -16,10 +15,6 @@ from interp.sections.base import Study, section
 from interp.tasks import Batch
 
 SILENCED, DRAWN, MOST_VALUES = 24, 4, 128
-
-
-def _silenced(subject: Subject, batch: Batch) -> pd.DataFrame:
-    return neurons_that_matter(subject, batch, SILENCED)
 
 
 def most_needed(table: pd.DataFrame, population: Population) -> str:
@@ -37,8 +32,8 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
 @section("neurons", title="Neurons", order=700, block="where", needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """Show a table of the most harmful ablations, and the responses of the first few neurons."""
-    inputs = study.population("neurons", _silenced)
-    table: pd.DataFrame = study.on_population("neurons", inputs)
+    inputs = study.population("neurons", SILENCED + 2)
+    table = neurons_that_matter(study.subject, inputs.batch, SILENCED)
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]

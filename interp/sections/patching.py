@@ -13,17 +13,17 @@ from interp.measures.subject import Subject
 from interp.populations import NORMAL_95, Population
 from interp.report import Report
 from interp.sections.base import Study, section
-from interp.tasks import Batch
 
 MOST_SITES, ROUNDING = 400, 1e-6
 """Largest number of forward passes, and rounding error of a share of a logit difference in float32."""
 
 
-def sites(subject: Subject) -> int:
-    """Return the approximate number of forward passes."""
+def sites(subject: Subject, by_position: bool = False) -> int:
+    """Return the approximate number of forward passes. by_position: if each head is patched at each position, too."""
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
     length = length if length <= MAX_POSITIONS else 3
-    return (subject.model.cfg.n_layers + 1) * length + len(heads_of(subject)) + len(mlps_of(subject))
+    heads = len(heads_of(subject))
+    return (subject.model.cfg.n_layers + 1 + heads * by_position) * length + heads + len(mlps_of(subject))
 
 
 def needs(study: Study) -> str | None:
@@ -36,22 +36,17 @@ def needs(study: Study) -> str | None:
 
 def places(study: Study) -> bool:
     """Return whether there are few enough heads and positions to patch each head at each position."""
-    subject = study.subject
-    length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
-    return sites(subject) + len(heads_of(subject)) * (length if length <= MAX_POSITIONS else 3) <= MOST_SITES
-
-
-def _by_place(subject: Subject, batch: Batch) -> Patched:
-    return activation_patching(subject, batch, by_position=True)
-
-
-def _by_part(subject: Subject, batch: Batch) -> Patched:
-    return activation_patching(subject, batch)
+    return sites(study.subject, by_position=True) <= MOST_SITES
 
 
 def population(study: Study) -> Population:
     """Return the clean inputs of the pairs."""
-    return study.population("patching", _by_place if places(study) else _by_part, fixed=False)
+    return study.population("patching", 2 + sites(study.subject, places(study)), fixed=False)
+
+
+def patched(study: Study) -> Patched:
+    """Return the effects of all sites; use it with study.once."""
+    return activation_patching(study.subject, study.once(population).batch, by_position=places(study))
 
 
 def leading(table: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +67,7 @@ def told_apart(clean: float, corrupted: float) -> str:
 def make(study: Study, report: Report) -> None:
     """Patch the residual stream by layer and position, then heads and MLPs."""
     inputs = study.once(population)
-    found: Patched = study.on_population("patching", inputs)
+    found = study.once(patched)
     first = leading(found.parts)
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)

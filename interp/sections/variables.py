@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from interp.measures.subject import Subject
-from interp.measures.variables import VariableProbes, probe
+from interp.measures.variables import probe
 from interp.populations import Population
 from interp.report import Report
 from interp.sections.base import Study, section
-from interp.tasks import Batch
 
 MOST_LAYERS, MOST_WIDTH = 12, 1024
 
@@ -23,18 +21,14 @@ def needs(study: Study) -> str | None:
 
 
 def population(study: Study) -> Population:
-    return study.population("variables", _every, most=1_000)
-
-
-def _every(subject: Subject, batch: Batch) -> VariableProbes:
-    return probe(subject, inputs=batch)
+    return study.population("variables", most=1_000)
 
 
 @section("variables", title="Variables", order=750, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
-    found: VariableProbes = study.on_population("variables", inputs)
+    found = probe(study.subject, inputs=inputs.batch)
     table = found.to_frame()
     if table.empty:
         report.heading("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
