@@ -78,7 +78,7 @@ def check_components(study: Study, plain: Plain, report: Report) -> None:
 def check_patching(study: Study, plain: Plain, report: Report) -> None:
     pairs, table = study.task.corrupt(study.once(patching.population).batch, 0), report.tables["patching"]
     clean, corrupted, recovered = plain.patched(list(table["part"]), pairs.clean, pairs.corrupted)
-    found = study.on_population("patching", study.once(patching.population))
+    found = study.once(patching.patched)
     assert (found.clean, found.corrupted) == pytest.approx((clean, corrupted), rel=1e-4, abs=1e-4)
     assert table["recovered"].to_list() == pytest.approx(list(recovered.values()), rel=1e-3, abs=1e-3)
 

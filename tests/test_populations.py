@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from scipy.stats import binomtest
@@ -11,90 +13,65 @@ from interp import analyze, build, populations
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.inputs import batch_of
 from interp.measures.subject import Subject
-from interp.populations import SIZES, Asked, Population, Share, choose, everything, given, joined, sample, wilson
+from interp.populations import SIZES, SPEED, Asked, Population, Share, choose, everything, given, joined, sample, wilson
 from interp.sections.base import Study
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Task, make_task
-
-
-class Clock:
-    """Time that passes only while the work runs."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_input: float) -> None:
-        self.now, self.fixed, self.per_input, self.runs = 0.0, fixed, per_input, []
-        monkeypatch.setattr(populations.time, "perf_counter", lambda: self.now)
-
-    def work(self, batch: Batch) -> None:
-        self.runs.append(len(batch))
-        self.now += self.fixed + self.per_input * len(batch)
-
 
 STRINGS = make_task(TaskRef(name="max-of-k", parameters={"K": 3, "v": 8}))  # 512 inputs
 COUNT01 = make_task("count01")
 
 
+def costs(seconds: float) -> Callable[[int], float]:
+    """Work that takes this many nominal seconds on each input of max-of-k or Recall, whatever its length."""
+    return lambda length: seconds * SPEED
+
+
 @pytest.mark.parametrize(
-    ("fixed", "per_input", "n"),
-    [
-        (0.0, 1e-6, 20_000),
-        (0.02, 1e-4, 20_000),
-        (0.0, 5e-4, 5_000),
-        (0.2, 1e-3, 1_000),
-        (0.0, 2e-3, 1_000),
-        (0.0, 0.01, 200),
-        (5.0, 0.05, 200),
-    ],
-)
-def test_a_sample_is_as_large_as_its_cost_allows(
-    monkeypatch: pytest.MonkeyPatch, fixed: float, per_input: float, n: int
-) -> None:
-    clock = Clock(monkeypatch, fixed, per_input)
-    found = choose(Recall(), clock.work)
+    ("seconds", "n"),
+    [(0.0, 20_000), (5e-5, 20_000), (5.1e-5, 5_000), (2e-4, 5_000), (1e-3, 1_000), (2e-3, 200), (0.025, 200),
+     (0.026, 100), (0.06, 50), (1e9, 50)],
+)  # fmt: skip
+def test_a_sample_is_as_large_as_its_operations_allow(seconds: float, n: int) -> None:
+    found = choose(Recall(), costs(seconds))
     assert (found.kind, found.n, found.split, found.seed) == ("sample", n, "test", 0)
     assert found.batch.tokens.equal(Recall().sample(n, "test", 0).tokens)
-    assert max(clock.runs) <= populations.TRIED[-1]
+    assert found.few == (n < 200)
 
 
-def test_work_beyond_twenty_seconds_is_done_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, 0.5, 0.2)
-    with pytest.raises(InterpError, match="on 200 inputs it would take about 40 s, more than the 20 s allowed"):
-        choose(Recall(), clock.work)
-    assert sum(clock.runs) < 20  # finding that out is cheap
-    assert choose(Recall(), clock.work, Asked(inputs=200)).n == 200
-    assert choose(Recall(), clock.work, Asked(seconds=41.0)).n == 200
+def test_the_cost_depends_on_the_length_of_an_input() -> None:
+    length = Recall().sample(1).tokens.shape[1]
+    assert choose(Recall(), lambda tokens: SPEED / 1_000 * tokens / length).n == 1_000
+    assert choose(Recall(), lambda tokens: SPEED / 1_000 * (tokens + 1) / length).n == 200
 
 
-def test_requested_sizes_need_no_clock_and_seconds_change_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, 0.0, 2e-3)
-    assert choose(Recall(), clock.work, Asked(inputs=77)).n == 77
-    assert clock.runs == []
-    assert choose(Recall(), clock.work, Asked(seconds=0.5)).n == 200
-    assert choose(Recall(), clock.work, Asked(seconds=50.0)).n == 20_000
-    assert choose(Recall(), clock.work, most=1_000).n == 1_000
+def test_a_user_sets_the_size_or_the_budget() -> None:
+    assert choose(Recall(), costs(2e-3), Asked(inputs=77)).n == 77
+    assert choose(Recall(), costs(2e-3), Asked(seconds=0.1)).n == 200
+    assert choose(Recall(), costs(2e-3), Asked(seconds=50.0)).n == 20_000
+    assert choose(Recall(), costs(2e-4), most=1_000).n == 1_000
 
 
-def test_a_domain_that_costs_little_is_used_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    cheap, dear = Clock(monkeypatch, 0.0, 1e-4), 0.1
-    found = choose(STRINGS, cheap.work)
+def test_a_domain_that_costs_little_is_used_whole() -> None:
+    found = choose(STRINGS, costs(1 / 512))
     assert (found.kind, found.n, found.on) == ("exact", 512, "on all 512 inputs")
     assert len(torch.unique(found.batch.tokens, dim=0)) == 512
     assert found.interval(0.25) == (0.25, 0.25)
-    assert choose(STRINGS, Clock(monkeypatch, 0.0, dear).work).kind == "sample"
-    assert choose(STRINGS, cheap.work, exact=False, most=1_000).kind == "sample"
-    assert choose(STRINGS, cheap.work, Asked(inputs=512)).exact
-    assert choose(STRINGS, cheap.work, Asked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
+    assert choose(STRINGS, costs(1 / 511)).kind == "sample"
+    assert choose(STRINGS, costs(0), exact=False, most=1_000).kind == "sample"
+    assert choose(STRINGS, costs(0), Asked(inputs=512)).exact
+    assert choose(STRINGS, costs(0), Asked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
 
 
-def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, 0.0, 1e-3)
-    found = choose(COUNT01, clock.work)
+def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user() -> None:
+    found = choose(COUNT01, costs(1 / 1_500))
     assert (found.kind, found.n, found.on) == ("dataset", 1_500, "on the 1,500 inputs of the test set")
     assert found.batch.tokens.equal(COUNT01.dataset("test").tokens)
-    assert choose(COUNT01, clock.work, split="train").split == "train"
-    few = choose(COUNT01, clock.work, Asked(inputs=300))
+    assert choose(COUNT01, costs(0), split="train").split == "train"
+    few = choose(COUNT01, costs(0), Asked(inputs=300))
     assert few.on == "on 300 of the 1,500 inputs (seed 0) of the test set"
-    assert choose(COUNT01, clock.work, Asked(inputs=9_000)).n == 1_500
-    assert choose(COUNT01, clock.work, Asked(inputs=300), fixed=False).kind == "sample"
+    assert choose(COUNT01, costs(0), Asked(inputs=9_000)).n == 1_500
+    assert choose(COUNT01, costs(0), Asked(inputs=300), fixed=False).kind == "sample"
 
 
 def test_fewer_than_200_are_said_to_be_few() -> None:
@@ -183,13 +160,13 @@ def test_a_split_is_a_models_own_only_if_somebody_says_so() -> None:
     ref = TaskRef(name="modular-addition", parameters={"p": 7, "share": 0.5})
     layer = Layer(n_heads=1, d_head=4)
     made = build(ModelSpec(task=ref, d_model=8, layers=(layer,), readout_at="="), seed=0)
-    assert Study(Subject.of(made)).population("any", lambda subject, batch: None).on == "on all 49 inputs"
+    assert Study(Subject.of(made)).population("any").on == "on all 49 inputs"
     assert len(batch_of(Subject.of(made), None)) == 49
     recipe = made.spec.replace(origin=made.spec.training)
     seeded = TaskRef(name=ref.name, parameters=dict(ref.parameters), data_seed=3)
     for spec in (recipe, made.spec.replace(task=seeded)):
         study = Study(Subject.of(build(spec)))
-        assert study.population("any", lambda subject, batch: None).on.endswith("inputs of the test set")
+        assert study.population("any").on.endswith("inputs of the test set")
         assert len(batch_of(study.subject, None)) < 49
 
 

@@ -93,35 +93,25 @@ def test_leaders_are_those_that_two_standard_errors_cannot_part() -> None:
     assert patching.told_apart(-1.0, -0.5)
 
 
-@pytest.mark.parametrize(("layers", "one"), [(2, 0.5), (3, 0.25)])
-def test_edges_cost_a_run_for_each_edge_and_sender(layers: int, one: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[int] = []
-    clock = iter([10.0, 10.0 + one])
-    monkeypatch.setattr(edges, "forward", lambda subject, batch: ran.append(len(batch)))
+@pytest.mark.parametrize(("layers", "each"), [(2, 1e6), (3, 1e7)])
+def test_edges_cost_a_run_for_each_edge_and_sender(layers: int, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "edges", lambda subject: [None] * 11)
     monkeypatch.setattr(edges, "nodes", lambda subject: [None] * 5)
-    monkeypatch.setattr(edges.time, "perf_counter", lambda: next(clock))
-    asked: list[tuple[Any, ...]] = []
-    its = study(layers)
-    its.task.splits = ("train", "test")
-    its.task.sample = lambda n, split, seed: asked.append((n, split, seed)) or range(n)
-    assert edges.cost(its) == pytest.approx(one / 64 * edges.SIZES[0] * (11 + 5 * layers))
-    assert asked == [(64, "test", 0)]
-    assert ran == [64, 64]  # the first run pays for what is made once
+    monkeypatch.setattr(edges, "operations", lambda subject, length: each * length)
+    assert edges.cost(study(layers, length=3)) == pytest.approx(200 * (11 + 5 * layers) * each * 3 / edges.SPEED)
 
 
-@pytest.mark.parametrize(("letters", "fast"), [("ab", 20.0), ("ab", 1e9), ("abc", 100.0), ("ab", 0.1)])
-def test_strings_are_as_long_as_seconds_allow(letters: str, fast: float) -> None:
-    known = SimpleNamespace(letters=letters, fixed=None, longest=lambda subject, n: 9)
+@pytest.mark.parametrize(("letters", "each"), [("ab", 5e8), ("ab", 10.0), ("abc", 1e8), ("ab", 1e11)])
+def test_strings_are_as_long_as_the_budget_allows(letters: str, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = SimpleNamespace(letters=letters, fixed=None, marks=2, longest=lambda subject, n: 9)
+    monkeypatch.setattr(automaton, "operations", lambda subject, length: each)
     its = study()
-    its.once = lambda what: {automaton.strings: known, automaton.rate: fast}[what]
-    run = [sum(len(letters) ** n for n in range(1, length + 1)) / fast for length in range(1, 10)]
+    its.once = lambda what: known if what is automaton.strings else what(its)
+    run = [sum(len(letters) ** n for n in range(1, length + 1)) * each / automaton.SPEED for length in range(1, 10)]
     length = max([1, *(n for n, seconds in enumerate(run, 1) if seconds <= automaton.SECONDS)])
     assert automaton.affordable(its) == length
-    its.once = lambda what: {automaton.strings: known, automaton.rate: fast, automaton.affordable: length}[what]
-    assert automaton.cost(its) == (automaton.CHEAP + 1 if length < 4 else len(letters) ** length / fast)
+    assert automaton.cost(its) == pytest.approx(len(letters) ** max(4, length) * each / automaton.SPEED)
     known.fixed = 7
-    its.once = lambda what: {automaton.strings: known, automaton.rate: fast}[what]
     assert automaton.affordable(its) == 7
 
 
