@@ -59,9 +59,10 @@ def analyze(
     model also needs its `config`, as in interp.load.
     sections: names of the sections to make (default: all that apply; see `report.sections`). options: keyword
     arguments of sections by name, {"heads": {...}}.
-    inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: time limit per
-    section, a few seconds by default; it determines the number of inputs unless `inputs` is given. For one section
-    only: options={"heads": {"inputs": 5000}}.
+    inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: the work per
+    section that determines the number of inputs unless `inputs` is given: operations are counted, 10^10 for a second
+    (the default is 1), so that a report is the same on every machine. For one section only: options={"heads":
+    {"inputs": 5000}}.
     out: where to save the page, one HTML file. Raises InterpError for unknown names and for arguments that do not fit.
 
     Example:

@@ -36,7 +36,7 @@ InputsOption = Annotated[
     int | None, typer.Option("--inputs", help="Number of inputs to measure on (all, if there are fewer).")
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", help="Time limit per section, in seconds; sets the number of inputs.")
+    float | None, typer.Option("--seconds", help="Work per section, in seconds of a nominal core; sets the inputs.")
 ]
 
 

@@ -7,6 +7,7 @@ from sections.standin_report import one_section
 from standins import NAMES, standin
 
 from interp.errors import UnsupportedError
+from interp.measures.components import direct_logit_attribution
 from interp.sections.components import population, sentence
 
 
@@ -38,7 +39,7 @@ def test_what_is_no_sum_says_so() -> None:
 def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
     study, report = one_section("count01/paper", "components")
     inputs = study.once(population)
-    found = study.on_population("components", inputs)
+    found = direct_logit_attribution(study.subject, inputs.batch)
     said = sentence(found, inputs, study.task.word)
     assert said in report.html().replace("&#39;", "'")
     for index in found.classes.unique().tolist():

@@ -11,10 +11,9 @@ from interp.families.histogram.measures.counting import CountingModel
 from interp.measures import outputs
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
-from interp.populations import Asked, Population
+from interp.populations import Asked
 from interp.report import Report
 from interp.sections import Study, fill
-from interp.tasks import Batch
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
@@ -72,31 +71,10 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
     assert set(study.times.values()) == {1}
 
 
-def test_timed_work_on_the_chosen_inputs_is_not_repeated() -> None:
+def test_inputs_of_a_section_are_chosen_once_by_its_forward_passes() -> None:
     study = Study(Subject.of(interp.build("count01/minimal")))
-    seen: list[int] = []
-
-    def work(subject: Subject, batch: Batch) -> int:
-        seen.append(len(batch))
-        return len(batch)
-
-    timed = study.population("timed", work, fixed=False, exact=False, most=200)
-    runs = len(seen)
-    assert study.on_population("timed", timed) == timed.n == seen[-1] == 200
-    assert len(seen) == runs
-    other = Population("given", timed.batch[slice(0, 50)])
-    assert study.on_population("timed", other) == 50
-    assert len(seen) == runs + 1
-
-
-def test_work_that_nobody_timed_is_done_once() -> None:
-    study = Study(Subject.of(interp.build("count01/minimal")), asked=Asked(inputs=30))
-    seen: list[int] = []
-
-    def work(subject: Subject, batch: Batch) -> None:
-        seen.append(len(batch))
-
-    asked = study.population("asked", work, fixed=False, exact=False)
-    study.on_population("asked", asked)
-    study.on_population("asked", asked)
-    assert seen == [30]
+    one, many = study.population("one", 1, fixed=False), study.population("many", 100, fixed=False)
+    assert study.population("one", 1, fixed=False) is one
+    assert many.n < one.n < study.population("counted", 1, counted=True, fixed=False).n
+    assert set(study.populations) == {"one", "many", "counted"}
+    assert set(study.times.values()) == {1}
