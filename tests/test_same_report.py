@@ -30,7 +30,7 @@ def busy() -> Iterator[None]:
 
 def page() -> str:
     """The page of a small model, most of whose sections take samples, without date and versions."""
-    report = interp.analyze(interp.build("histogram/dot-exact", T=8, L=5))
+    report = interp.analyze(interp.build("histogram/dot-exact", T=5, L=5))
     return re.sub(r"\d{4}-\d\d-\d\d|interp [\d.]+\S*|torch [\d.]+\S*", "", report.html())
 
 

@@ -13,7 +13,7 @@ from interp.errors import UnsupportedError
 from interp.measures.circuits import number_circuits
 from interp.measures.heads import category, group_metrics
 from interp.measures.outputs import HeadOutputs, head_outputs
-from interp.measures.runs import parts_of
+from interp.measures.runs import heads_of, parts_of
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import MODES, survey
@@ -21,8 +21,6 @@ from interp.populations import Asked, Population, choose
 from interp.sections.base import Study, first_reason
 from interp.tasks import IGNORED, Batch
 
-SEPARATED = 10
-"""A separator of each head costs about as much as this many forward passes."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
 MOST_NUMBER_HEADS = 4
@@ -66,7 +64,8 @@ def needs_two_answers(study: Study) -> str | None:
 
 def population(study: Study, split: str = "test") -> Population:
     """Return the inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
-    whole = study.population("separation", SEPARATED, counted=_counted(study.subject))
+    subject = study.subject
+    whole = study.population("separation", counted=_counted(subject), fits=len(heads_of(subject)))
     if split != "train":
         return whole
     return reference(study, whole)
@@ -114,9 +113,9 @@ def weighed(C: float) -> str:
 
 def parts_population(study: Study) -> Population:
     """Return the inputs for measures of single heads and MLPs."""
-    parts = len(parts_of(study.subject))
-    counted = _counted(study.subject)
-    return study.population("heads", SEPARATED if counted else SEPARATED + len(MODES) * (1 + parts), counted=counted)
+    counted, fits = _counted(study.subject), len(heads_of(study.subject))
+    passes = 2 + len(MODES) * (1 if counted else 1 + len(parts_of(study.subject)))
+    return study.population("heads", passes, counted=counted, fits=fits)
 
 
 def looked_at(study: Study) -> Population:

@@ -48,6 +48,8 @@ from interp.tasks.plugins import load_families
 Value = TypeVar("Value")
 SHORT = {"seconds": 4.0, "most": 1 << 20}
 """Options of certificates in a report: a shorter search than with interp.certify."""
+FITTED = 300_000
+"""Operations for each read to which a separator is fitted."""
 SAMPLED_ROWS = 1000
 """Number of inputs of a split if the task has no fixed data set."""
 
@@ -120,15 +122,22 @@ class Study:
         return self.once(_data, split)
 
     def population(
-        self, section: str, passes: float = 1, counted: bool = False, split: str | None = None, **choice: Any
+        self,
+        section: str,
+        passes: float = 1,
+        counted: bool = False,
+        fits: int = 0,
+        split: str | None = None,
+        **choice: Any,
     ) -> Population:
         """Return the inputs of a section: as many as fit in its budget, or as the user asks for.
 
         section: the name of the section; sections that show the same numbers use the same name. passes: the number of
-        forward passes for one input, which is its cost. counted: whether they run on distinct tokens. choice: fixed,
-        exact, seconds, most and seed, as in populations.choose.
+        forward passes for one input, which is its cost. counted: whether they run on distinct tokens. fits: the
+        number of separators that are fitted to the reads. choice: fixed, exact, seconds, most and seed, as in
+        populations.choose.
         """
-        return self.once(_population, section, passes, counted, split, tuple(sorted(choice.items())))
+        return self.once(_population, section, passes, counted, fits, split, tuple(sorted(choice.items())))
 
     @cached_property
     def certificate(self) -> Certificate | str:
@@ -154,12 +163,14 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
 
 
 def _population(
-    study: Study, section: str, passes: float, counted: bool, split: str | None, choice: tuple[Any, ...]
+    study: Study, section: str, passes: float, counted: bool, fits: int, split: str | None, choice: tuple[Any, ...]
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
 
     def cost(length: int) -> float:
-        return passes * operations(study.subject, min(length, study.task.d_vocab) if counted else length)
+        reads = length if study.subject.read_at == "all" else 1
+        one = operations(study.subject, min(length, study.task.d_vocab) if counted else length)
+        return passes * one + fits * reads * FITTED
 
     options = {"split": split, "fixed": study.subject.own_split, **dict(choice)}
     study.populations[section] = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)

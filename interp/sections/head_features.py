@@ -6,6 +6,7 @@ import pandas as pd
 
 from interp import words
 from interp.measures.head_features import head_features
+from interp.measures.runs import heads_of
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -22,8 +23,9 @@ def needs(study: Study) -> str | None:
 @section("head_features", title="Heads by feature", order=345, block="where", needs=needs)
 def make(study: Study, report: Report) -> None:
     """Show variance, probe and interchange of each feature, by head."""
-    inputs = study.population("head_features", most=INPUTS)
-    features = tuple(study.task.features(inputs.batch[slice(0, 2)]))[:MOST_FEATURES]
+    features = tuple(study.task.features(study.data()[slice(0, 2)]))[:MOST_FEATURES]
+    fits = max(1, len(features)) * len(heads_of(study.subject))
+    inputs = study.population("head_features", fits=fits, most=INPUTS)
     table = head_features(study.subject, inputs.batch, features)
     reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
     if table.empty:

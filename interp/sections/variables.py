@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from interp.measures.variables import probe
+from interp.measures.variables import probe, sites
 from interp.populations import Population
 from interp.report import Report
 from interp.sections.base import Study, section
@@ -21,7 +21,9 @@ def needs(study: Study) -> str | None:
 
 
 def population(study: Study) -> Population:
-    return study.population("variables", most=1_000)
+    some = study.data()[slice(0, 2)]
+    fits = len(sites(study.subject, some)) * max(1, len(study.task.features(some)))
+    return study.population("variables", fits=fits, most=1_000)
 
 
 @section("variables", title="Variables", order=750, block="where", needs=needs)
