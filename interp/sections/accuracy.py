@@ -287,7 +287,7 @@ def share(found: Certificate) -> float | str:
 
 def _as_rows(found: Certificate) -> pd.DataFrame:
     """Return a certificate as a table of two columns, for narrow screens."""
-    row = found.to_frame().iloc[0].drop(["model", "notes", "on_trust"])  # each note has its own row
+    row = found.to_frame().iloc[0].drop(["model", "seconds", "notes", "on_trust"])  # each note has its own row
     row["accuracy"] = share(found)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]
     return pd.DataFrame(
