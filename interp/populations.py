@@ -30,7 +30,7 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, UnsupportedError, quoted
 from interp.tasks import Batch, Task
-from interp.tasks.domain import every_input
+from interp.tasks.domain import every_input, n_inputs
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
@@ -219,7 +219,7 @@ def choose(
         limit = _affordable(task, cost, whole, named, seed, SPEED * (asked.seconds or seconds), most, exact)
     if whole is not None:
         return _part(whole, limit, named, seed)
-    if exact and task.n_inputs is not None and task.n_inputs <= min(limit, LISTED):
+    if exact and (total := total_of(task)) is not None and total <= min(limit, LISTED):
         return everything(task)
     return sample(task, limit, split=named, seed=seed)
 
@@ -234,9 +234,17 @@ def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, f
     if fixed and (whole := _dataset(task, named)) is not None:
         return Population("dataset", whole, len(whole), named, None)
     last = named == task.splits[-1]
-    if last and task.n_inputs is not None and task.n_inputs <= max(n, SIZES[2]):
+    if last and (total := total_of(task)) is not None and total <= max(n, SIZES[2]):
         return everything(task)
     return sample(task, n, named, seed)
+
+
+def total_of(task: Task) -> int | None:
+    """Return the number of a task's inputs, counted if the task lists them and does not state it; None: unknown."""
+    try:
+        return n_inputs(task)
+    except UnsupportedError:
+        return None
 
 
 def everything(task: Task) -> Population:
@@ -313,7 +321,7 @@ def _affordable(
         few = sample(task, SIZES[0], split, seed).batch if whole is None else whole
     except UnsupportedError:  # no sampler, and too many inputs to list: `sample` will raise it again
         return SIZES[0]
-    total = len(whole) if whole is not None else task.n_inputs if exact else None
+    total = len(whole) if whole is not None else total_of(task) if exact else None
     length = few.tokens.shape[1]
     each = cost(length)
     if total is not None and total <= LISTED and total * each <= budget:

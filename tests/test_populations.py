@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -72,6 +72,24 @@ def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user() -> None:
     assert few.on == "on 300 of the 1,500 inputs (seed 0) of the test set"
     assert choose(COUNT01, costs(0), Asked(inputs=9_000)).n == 1_500
     assert choose(COUNT01, costs(0), Asked(inputs=300), fixed=False).kind == "sample"
+
+
+class Listed(Recall):
+    """Lists its inputs and does not say how many there are."""
+
+    name = "listed-only"
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        every = torch.cartesian_prod(*[torch.arange(7)] * 3)
+        for rows in every.split(chunk):
+            yield Batch(rows, torch.full((len(rows),), 3), rows[:, 0])
+
+
+def test_inputs_that_are_listed_are_counted_and_used_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert populations.total_of(Listed()) == 343
+    assert populations.total_of(Recall()) is None
+    monkeypatch.setattr("interp.tasks.domain.COUNTED", 342)
+    assert populations.total_of(Listed()) is None
 
 
 def test_fewer_than_200_are_said_to_be_few() -> None:

@@ -23,6 +23,8 @@ DRAWN = 16
 """Number of samples per split that must occur among the inputs."""
 FEW = 1 << 15
 """External tasks with at most this many inputs are checked completely before a certificate."""
+COUNTED = 1 << 15
+"""Most inputs that are counted for a task that lists its inputs and does not state their number."""
 SAMPLED = 256
 REMEMBERED = 1 << 28
 """Most bytes of rows that are stored to find repeated ones, if rows are not listed in order."""
@@ -74,9 +76,18 @@ def check_entry(task: Task) -> None:
 
 
 def n_inputs(task: Task) -> int:
-    """Return the task's n_inputs. Raises UnsupportedError if it is None."""
-    number = task.n_inputs
-    if number is None:
+    """Return the task's n_inputs or, if it is None, the number of inputs that it lists, counted up to COUNTED.
+
+    Raises UnsupportedError if the task lists none, or more.
+    """
+    if task.n_inputs is not None:
+        return task.n_inputs
+    number = 0
+    if type(task).inputs is not Task.inputs:
+        for batch in task.inputs(4096):
+            if (number := number + len(batch)) > COUNTED:
+                break
+    if not 0 < number <= COUNTED:
         raise UnsupportedError(f"task {task.name} does not list its inputs; define n_inputs and inputs(chunk) in it")
     return number
 
