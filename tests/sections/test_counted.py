@@ -11,6 +11,7 @@ import torch
 import interp
 from interp.families.count01 import Count01
 from interp.tasks import Batch, Task
+from interp.tasks.batch import Pairs
 
 WORDS = {"[BOS]": "<s>", "0": "b", "1": "a", "2": ".", "=": "?", "4": "yes", "5": "no", "[EOS]": "</s>"}
 ORDER = ("a", "yes", "</s>", "b", "?", ".", "no", "<s>")
@@ -46,6 +47,10 @@ class Majority(Task):
 
     def sentences(self, counts: torch.Tensor, seed: int = 0) -> Batch:
         return self._mine(THEIRS.sentences(counts, seed))
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        pairs = THEIRS.corrupt(self._theirs(batch), seed)
+        return Pairs(self._mine(pairs.clean), self._mine(pairs.corrupted))
 
     def batch(self, tokens: torch.Tensor) -> Batch:
         return self._mine(THEIRS.batch(TO_THEIRS[tokens]))
