@@ -177,7 +177,7 @@ def test_a_vocabulary_that_does_not_fit() -> None:
 
 def test_a_section_of_a_report_by_its_name() -> None:
     report = interp.analyze("algorithmic/max-of-k", sections=["patching", "accuracy"], inputs=50)
-    found = report.heading("patching")
+    found = report.section("patching")
     assert found.title == "Patching"
     assert list(found.figures) == ["patching_stream", "patching_heads"]
     assert all(found.figures[key] is report.figures[key] for key in found.figures)
@@ -187,6 +187,6 @@ def test_a_section_of_a_report_by_its_name() -> None:
     assert "srcdoc=" in found._repr_html_()
     assert "certificate" not in found.tables
     with pytest.raises(InterpError, match="unknown section of this report 'heads'; known: accuracy, patching"):
-        report.heading("heads")
+        report.section("heads")
     with pytest.raises(InterpError, match=r"unknown figure of this report 'patching_head'; known: .*did you mean"):
         report.figures["patching_head"]

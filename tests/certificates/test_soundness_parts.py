@@ -342,4 +342,5 @@ def test_strings_are_judged_beyond_rounding_on_both_sides(
     monkeypatch.setattr(language_strings, "forward_with_bound", answer)
     found = language_strings.certify_strings(model, longest=3)
     assert found.status == status
-    assert found.accuracy == 1.0 if status == "certified" else isinstance(found.accuracy, tuple)
+    known = {"certified": 1.0, "refuted": 0.0}  # all classes of strings are counted
+    assert found.accuracy == known[status] if status in known else isinstance(found.accuracy, tuple)

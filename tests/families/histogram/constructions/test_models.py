@@ -14,7 +14,7 @@ from interp.families.histogram.constructions.exact import VARIANTS
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import Training
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
 
 

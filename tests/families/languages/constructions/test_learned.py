@@ -9,7 +9,7 @@ from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, 
 from interp.spec import ModelSpec
 from interp.sweeps.grid import read_grid
 
-ROOT = Path(__file__).resolve().parents[2] / "models" / "languages"
+ROOT = Path(__file__).resolve().parents[4] / "models" / "languages"
 VARIED = {"length": 100, "shortest": 2, "test_length": 1000}
 SHIPPED = {
     "first-learned": (First(length=100, test_length=1000), "first", "current", PUBLISHED, 1000),
