@@ -200,7 +200,7 @@ def choose(
     seed: int = 0,
     fixed: bool = True,
     exact: bool = True,
-    seconds: float = SECONDS,
+    seconds: float | int = SECONDS,
     most: int = SIZES[-1],
 ) -> Population:
     """Choose the inputs for some work: a fixed data set, all inputs, or a sample, depending on the cost.
@@ -314,7 +314,7 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
 
 
 def _affordable(
-    task: Task, cost: Cost, whole: Batch | None, split: str, seed: int, budget: float, most: int, exact: bool
+    task: Task, cost: Cost, whole: Batch | None, split: str, seed: int, budget: float | int, most: int, exact: bool
 ) -> int:
     """Return the number of inputs on which the work fits the budget: one of SIZES or FEWER, or all inputs."""
     try:

@@ -18,13 +18,13 @@ CAP = 3.0
 class Budget:
     """A limit in steps. seconds: the user's limit (None: no clock). rate: steps per second. work: seconds of steps."""
 
-    def __init__(self, seconds: float | int | None, rate: float, work: float | None = None) -> None:
+    def __init__(self, seconds: float | int | None, rate: float | int, work: float | int | None = None) -> None:
         check_seconds(seconds)
         self.seconds, self.steps = seconds, float(seconds if work is None else work) * rate  # type: ignore[arg-type]
         self.end = float("inf")  # until the first step
         self.ended = ""
 
-    def next(self, rate: float, work: float) -> Budget:
+    def next(self, rate: float | int, work: float | int) -> Budget:
         """Return the budget of the search that follows, with the same end by the clock."""
         found = Budget(self.seconds, rate, work)
         found.end = self.end

@@ -124,7 +124,7 @@ class Study:
     def population(
         self,
         section: str,
-        passes: float = 1,
+        passes: float | int = 1,
         counted: bool = False,
         fits: int = 0,
         split: str | None = None,
@@ -163,11 +163,17 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
 
 
 def _population(
-    study: Study, section: str, passes: float, counted: bool, fits: int, split: str | None, choice: tuple[Any, ...]
+    study: Study,
+    section: str,
+    passes: float | int,
+    counted: bool,
+    fits: int,
+    split: str | None,
+    choice: tuple[Any, ...],
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
 
-    def cost(length: int) -> float:
+    def cost(length: int) -> float | int:
         reads = length if study.subject.read_at == "all" else 1
         one = operations(study.subject, min(length, study.task.d_vocab) if counted else length)
         return passes * one + fits * reads * FITTED

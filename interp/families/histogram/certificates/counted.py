@@ -76,7 +76,7 @@ class Progress:
             if self.tell is not None:
                 self.tell(self.done, self.total)
 
-    def whole(self, spent: float) -> float:
+    def whole(self, spent: float | int) -> float:
         """Project the number of bounds that all multisets take, from the number spent so far."""
         return spent * self.total / max(1, self.done)
 
@@ -110,13 +110,13 @@ def count_rest(
     _compile(Walk(tables, jobs[0].part.token, dict(listed)))
     state = Progress(sum(sizes[n] for job in jobs for n in job.counts), progress)
 
-    def work(job: Job, most: float) -> float:
+    def work(job: Job, most: float | int) -> float:
         """Walk one own token's counts, at most about `most` bounds; return how many it took."""
         walk, part, spent = Walk(tables, job.part.token, dict(listed)), job.part, 0.0
         while job.counts and spent < most:
             n, before = job.counts[0], spent
 
-            def go_on(before: float = before) -> bool:
+            def go_on(before: float | int = before) -> bool:
                 return before + walk.bounds < most and not state.stopped and not budget.is_over()
 
             found = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], go_on)
