@@ -125,7 +125,7 @@ def _reference(subject: Subject, given: Inputs | None) -> Batch | None:
 
 def ablate_heads(
     model: Model,
-    groups: str | Iterable[Iterable[int | str]] = "singles",
+    groups: str | Iterable[str | Iterable[int | str]] = "singles",
     mode: str = "mean",
     *,
     test: Inputs | None = None,
@@ -134,8 +134,8 @@ def ablate_heads(
 ) -> Ablation:
     """Measure a model's accuracy and loss when groups of heads, in any layer, are ablated.
 
-    groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: names ("1.0", "head 1.0") or numbers (head h
-    of layer l is number l * n_heads + h). All else as in `ablate`. Columns heads (tuples of names such as "1.0"), size,
+    groups: "singles", "pairs", "singles+pairs", "all", or heads and tuples of heads by name ("1.0", "head 1.0"), or
+    tuples of numbers (head h of layer l is number l * n_heads + h). All else as in `ablate`. Columns heads (tuples of names such as "1.0"), size,
     layer (only for groups within one layer), mode, accuracy, change, loss.
 
     Example:

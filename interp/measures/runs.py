@@ -288,7 +288,10 @@ def head_named(subject: Subject, head: Any) -> Part:
 
 
 def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
-    """Replace names of heads in groups by their numbers in `heads`; select_groups checks everything else."""
+    """Replace names of heads in groups by their numbers in `heads`; a name alone is a group of one head.
+
+    select_groups checks everything else.
+    """
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         return groups
 
@@ -299,6 +302,7 @@ def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
             raise InterpError(one_of("head of this layer", part, heads))
         return heads.index(part)
 
+    groups = [(group,) if isinstance(group, str | Part) else group for group in groups]
     return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
 
 

@@ -110,7 +110,7 @@ def test_heads_have_the_same_names_in_every_measure() -> None:
     subject = standin("recall")
     batch = subject.task.sample(60, seed=1)
     by_number = interp.ablate_heads(subject, [(2,), (0, 2)], test=batch)
-    by_name = interp.ablate_heads(subject, [("1.0",), ("head 0.0", "head 1.0")], test=batch)
+    by_name = interp.ablate_heads(subject, ["1.0", ("head 0.0", "head 1.0")], test=batch)
     assert by_name["heads"].tolist() == by_number["heads"].tolist() == [(), ("1.0",), ("0.0", "1.0")]
     assert by_name["loss"].tolist() == by_number["loss"].tolist()
     assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == ("0.1", "0.0")  # heads 0.1 and 0.0
