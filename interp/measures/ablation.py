@@ -135,8 +135,8 @@ def ablate_heads(
     """Measure a model's accuracy and loss when groups of heads, in any layer, are ablated.
 
     groups: "singles", "pairs", "singles+pairs", "all", or heads and tuples of heads by name ("1.0", "head 1.0"), or
-    tuples of numbers (head h of layer l is number l * n_heads + h). All else as in `ablate`. Columns heads (tuples of names such as "1.0"), size,
-    layer (only for groups within one layer), mode, accuracy, change, loss.
+    tuples of numbers (head h of layer l is number l * n_heads + h). All else as in `ablate`. Columns heads (tuples of
+    names such as "1.0"), size, layer (only for groups within one layer), mode, accuracy, change, loss.
 
     Example:
 
