@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct, word_of
+from interp.architecture.answers import correct, margins, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
 from interp.certificates.base import Certificate, Progress, Status, register_method
@@ -290,7 +290,7 @@ def _conclude(
     task = model.task
     frame = pd.DataFrame(rows, columns=["answer", "inputs", "right", "wrong", "margin"]).astype({"right": object})
     total, right, wrong = (sum(numbers) for numbers in list(zip(*rows))[1:4])
-    strata, tried = _strata(model, products, rows)
+    strata, tried = _strata(model, need, products, rows)
     worst, false = float(frame["margin"].min()), _counterexample(model, nearest) or tried
     status: Status = "refuted" if false else "certified" if worst > need else "undecided"
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
@@ -325,7 +325,7 @@ def _conclude(
 
 
 def _strata(
-    model: TaskModel, products: list[Product], rows: list[tuple[int, int, int, int, float]]
+    model: TaskModel, need: float, products: list[Product], rows: list[tuple[int, int, int, int, float]]
 ) -> tuple[list[Stratum], str | None]:
     """Return two strata, the products that are decided and the others, with DRAWN random inputs of the latter.
 
@@ -349,7 +349,9 @@ def _strata(
         [model.read(model.task.batch(part).tokens.to(model.cfg.device)).cpu() for part in tokens.split(512)]
     )
     right = correct(out, answers, model.spec)
-    strata[1].drawn, strata[1].drawn_right = DRAWN, int(right.sum())
+    margin = margins(out.double(), answers, model.spec)
+    strata[1].drawn, strata[1].drawn_right = DRAWN, int((margin > need).sum())
+    strata[1].drawn_open = int((~(margin.abs() > need)).sum())
     if bool(right.all()):
         return strata, None
     at = int((~right).int().argmax())

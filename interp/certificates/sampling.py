@@ -13,7 +13,8 @@ class Stratum:
     """A part of the inputs.
 
     inputs: their number; right, wrong: numbers of those decided. drawn, drawn_right: number of independent, uniform
-    random ones that were run, and of right answers to them.
+    random ones that were run, and of right answers to them. drawn_open: of them, those whose margin is within rounding
+    of 0, which may be right or wrong in exact arithmetic.
     """
 
     inputs: int
@@ -21,6 +22,7 @@ class Stratum:
     wrong: int = 0
     drawn: int = 0
     drawn_right: int = 0
+    drawn_open: int = 0
 
     @property
     def open(self) -> int:
@@ -49,8 +51,10 @@ class Share:
         for one in (one for one in strata if one.inputs):
             ends = one.right / one.inputs, 1 - one.wrong / one.inputs
             if one.open and one.drawn:
-                sampled = clopper_pearson(one.drawn_right, one.drawn, 1 - (1 - CONFIDENCE) / len(drawn))
-                both = max(ends[0], sampled[0]), min(ends[1], sampled[1])
+                confidence = 1 - (1 - CONFIDENCE) / len(drawn)
+                least = clopper_pearson(one.drawn_right, one.drawn, confidence)[0]
+                most = clopper_pearson(one.drawn_right + one.drawn_open, one.drawn, confidence)[1]
+                both = max(ends[0], least), min(ends[1], most)
                 ends = both if both[0] <= both[1] else ends
             low, high = low + ends[0] * (one.inputs / total), high + ends[1] * (one.inputs / total)
         note = (

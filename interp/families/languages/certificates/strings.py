@@ -226,14 +226,17 @@ def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> 
 
 
 def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
-    """Run random strings of the longest lengths that are not decided. strata: one per length, from 1 on."""
+    """Run random strings of the longest lengths that are not decided, up to rounding. strata: one per length, from 1."""
     task: Any = model.task
     for length in [n for n, one in enumerate(strata, 1) if one.open][-LENGTHS:]:
         generator = torch.Generator().manual_seed(length)
         symbols = torch.randint(len(task.alphabet), (SAMPLED, length), generator=generator)
         for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
             batch = labelled(task, part)
-            strata[length - 1].drawn_right += int((model.predict(batch.tokens).cpu() == batch.labels).sum())
+            value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
+            margin = torch.where(batch.labels, value[:, 0], -value[:, 0])
+            strata[length - 1].drawn_right += int((margin > slack[:, 0]).sum())
+            strata[length - 1].drawn_open += int((~(margin.abs() > slack[:, 0])).sum())
         strata[length - 1].drawn = SAMPLED
 
 
