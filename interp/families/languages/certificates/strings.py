@@ -226,7 +226,7 @@ def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> 
 
 
 def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
-    """Run random strings of the longest lengths that are not decided, up to rounding. strata: one per length, from 1."""
+    """Run random strings of the longest undecided lengths. strata: one per length, from 1 on."""
     task: Any = model.task
     for length in [n for n, one in enumerate(strata, 1) if one.open][-LENGTHS:]:
         generator = torch.Generator().manual_seed(length)
