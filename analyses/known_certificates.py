@@ -18,7 +18,7 @@ import pandas as pd
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate
+from interp.certificates import Certificate, plan
 from interp.certificates.known import FILE, key_of, to_plain
 from interp.errors import UnsupportedError
 from interp.files import write_atomically

@@ -8,7 +8,7 @@ import pandas as pd
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate
+from interp.certificates import Certificate, plan
 from interp.constructions import registered_constructions
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import sampled_accuracy
