@@ -21,8 +21,9 @@ from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench, Clock, OutOfTime
 from interp.mechanisms.quantities import candidates
 from interp.populations import Population, everything, sample, wilson
-from interp.programs.decompile import Decompiler
+from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program
+from interp.programs.reading import Reading
 from interp.programs.running import Kept, Running
 from interp.programs.words import step_words
 
@@ -96,7 +97,7 @@ def work(subject: Subject, length: int) -> int:
 def by_parts(empty: Explanation, subject: Subject, population: Population, clock: Clock, share: float) -> Explanation:
     """Describe the parts, and run the program of them alone on all inputs of the population.
 
-    The strict reading comes first (see `Decompiler`). If it gives no program, the looser one is taken where it explains
+    The strict reading comes first (see `Reading`). If it gives no program, the looser one is taken where it explains
     the model or more of its parts.
     """
     batch = population.batch
@@ -106,33 +107,32 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, clock
     some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
     found = []
     for strict in (True, False):
-        reader = Decompiler(Running.of(subject, batch[some]), clock.check, strict)
-        reader.run()
-        found.append(read(empty, reader, population, share))
+        reading = decompile(Running.of(subject, batch[some]), clock.check, strict)
+        found.append(explained(empty, reading, population, share))
         if found[-1].level == "explained":
             return found[-1]
     return max(found, key=lambda one: one.count("explained"))
 
 
-def read(empty: Explanation, reader: Decompiler, population: Population, share: float) -> Explanation:
+def explained(empty: Explanation, reading: Reading, population: Population, share: float) -> Explanation:
     """The explanation that descriptions of the parts give."""
-    subject, program = reader.running.subject, reader.program()
+    subject, program = reading.running.subject, program_of(reading)
     agreement: Agreement | None = None
     level: Level = "in part"
     if program is not None:
-        program = replace(program, words=named(reader, program))
+        program = replace(program, words=named(reading, program))
         whole = Running.of(subject, population.batch)
         counts = whole.mask.double() if whole.counts is None else whole.counts
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
         agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
         level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
-    explained = any(role.status == "explained" for role in reader.roles.values())
-    parts = tuple(part_role(reader, program, part) for part in reader.running.parts)
+    some = any(role.status == "explained" for role in reading.roles.values())
+    parts = tuple(part_role(reading, program, part) for part in reading.running.parts)
     return replace(
-        empty, level=level if explained or program is not None else "none", parts=parts,
+        empty, level=level if some or program is not None else "none", parts=parts,
         program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
-        without=None if reader.without is None else reader.without.share,
-        joint=reader.running.kept({}).share, tested_on=tested(population, len(reader.running.batch)),
+        without=None if reading.without is None else reading.without.share,
+        joint=reading.running.kept({}).share, tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
 
 
@@ -145,31 +145,31 @@ def agreed(kept: Kept, changed: int, population: Population) -> Agreement:
     return Agreement(kept.n, changed, kept.share, kept.least, low, high, population.on)
 
 
-def part_role(reader: Decompiler, program: Program | None, part: object) -> PartRole:
+def part_role(reading: Reading, program: Program | None, part: object) -> PartRole:
     """What was found about a part, in words."""
-    role = reader.roles[part]  # type: ignore[index]
-    step = next((one for one in reader.steps if one.name == role.part), None)
+    role = reading.roles[part]
+    step = reading.step(role.part)
     does = brief = ""
     if step is not None and role.status == "explained":
-        sketch = reader.sketch(program)
-        does, brief = step_words(sketch, step), step_words(sketch, step, brief=True)
+        drawn = sketch(reading, program)
+        does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
     return PartRole(role.part, role.status, does, brief, makes, role.kept, role.note)
 
 
-def named(reader: Decompiler, program: Program) -> dict[str, str]:
+def named(reading: Reading, program: Program) -> dict[str, str]:
     """The simplest quantity of the library that divides the positions as a variable does, by variable.
 
     Nothing is named where rows hold equal tokens once, because positions are lost there.
     """
-    running = reader.running
+    running = reading.running
     if running.counts is not None:
         return {}
     bench = Bench(running.subject, Population("given", running.batch))
     found: dict[str, str] = {}
-    known = reader.codes()
+    known = reading.codes()
     codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
-    needed = {name: reader.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
+    needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
     for quantity in candidates(bench.setting) if codes else ():
         values = quantity.values(bench.view)
         for name, code in codes.items():

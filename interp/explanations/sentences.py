@@ -41,17 +41,15 @@ def how(found: Explanation) -> str:
         n = len(said) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
         said = [*said[:NAMED], f"the {others} in the table of parts"]
+    kept = [one.part for one in used if one.status == "kept"]
+    explained = found.program is not None and found.level == "explained"
+    if minor := [one.part for one in used if one.status == "minor"]:
+        said.append(_unread(minor, "matters for few of the answers", "matter for few of the answers"))
+    if kept and explained:
+        said.append(_unread(kept, "is not described", "are not described"))
     if said:
         text.append(f"{_capital('; '.join(said))}.")
-    kept = [one.part for one in used if one.status == "kept"]
-    minor = [one.part for one in used if one.status == "minor"]
-    if minor:
-        verb, it = ("matter", "them") if len(minor) > 1 else ("matters", "it")
-        text.append(f"{_capital(parts_words(minor))} {verb} for few of the answers: no step reads {it}.")
-    if found.program is not None and found.level == "explained":
-        if kept:
-            verb, it = ("are", "them") if len(kept) > 1 else ("is", "it")
-            text.append(f"{_capital(parts_words(kept))} {verb} not described, and no step reads {it}.")
+    if found.program is not None and explained:
         text.append(
             f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
         )
@@ -64,6 +62,11 @@ def how(found: Explanation) -> str:
             f"With these descriptions in place, {_stay(found.joint)}, but the parts do not add up to a program."
         )
     return " ".join(text)
+
+
+def _unread(parts: list[str], one: str, several: str) -> str:
+    said, it = (several, "them") if len(parts) > 1 else (one, "it")
+    return f"{parts_words(parts)} {said}, and no step reads {it}"
 
 
 def _used(found: Explanation, used: list[str]) -> str:

@@ -64,7 +64,7 @@ class Quantized:
 
 
 def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True) -> Quantized:
-    """Find the values of a part; low: see `metric`; strict: see `Decompiler`."""
+    """Find the values of a part; low: see `metric`; strict: see `Reading`."""
     value, original = running.value(part), running.original.value(part)
     base = running.kept({}).share
     enough = min(KEPT, base - (1 - KEPT) / 4)

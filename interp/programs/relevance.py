@@ -120,11 +120,11 @@ def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool
     decides by the largest of its inputs, the mean may stand for the usual value.
     """
     means = {part: kinds.means(part) for part in running.parts}
-    others = {part: kinds.shuffled(running.value(part)) for part in running.parts}
+    others = {part: kinds.shuffled(running.value(part)) for part in running.parts} if strict else means
 
     def kept(out: Sequence[Part]) -> Kept:
         check()
-        either = (running.kept({part: new[part] for part in out}) for new in (means, others)[: 1 + strict])
+        either = (running.kept({part: new[part] for part in out}) for new in ((means, others) if strict else (means,)))
         return min(either, key=lambda kept: kept.both)
 
     found = needed(running.parts, kept)

@@ -148,7 +148,7 @@ def _values(listed: Sequence[str], n: int) -> str:
     if len(listed) == n:
         return "anything"
     if len(listed) <= NAMED:
-        return words.either([repr(one) for one in listed]) if listed else "nothing"
+        return words.either([repr(one) for one in listed], NAMED) if listed else "nothing"
     return f"one of {len(listed)} values"
 
 

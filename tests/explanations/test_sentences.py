@@ -34,9 +34,9 @@ def test_parts_that_no_step_reads() -> None:
     agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
     parts = (*PARTS[:1], PartRole("head 0.2", "minor"), PartRole("MLP 0", "kept"))
     assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
-        f"All 3 parts are used. Head 0.0 {READS}. Head 0.2 matters for few of the answers: no step reads it. MLP 0 is "
-        "not described, and no step reads it. The answer follows from the token: by itself, this program gives all of "
-        "the model's answers on all 2 inputs."
+        f"All 3 parts are used. Head 0.0 {READS}; head 0.2 matters for few of the answers, and no step reads it; MLP 0 "
+        "is not described, and no step reads it. The answer follows from the token: by itself, this program gives all "
+        "of the model's answers on all 2 inputs."
     )
 
 

@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 import interp
 from interp.measures.subject import Subject
 from interp.populations import everything
-from interp.programs.decompile import Decompiler
+from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head
+from interp.programs.reading import Reading
 from interp.programs.running import Running
 
 
-def decompiled(model: interp.TaskModel, n: int = 1000) -> Decompiler:
+def decompiled(model: interp.TaskModel, n: int = 1000) -> Reading:
     whole = everything(model.task).batch if model.task.n_inputs and model.task.n_inputs <= 5000 else None
     batch = model.task.sample(n, seed=0) if whole is None else whole
-    found = Decompiler(Running.of(Subject.of(model), batch))
-    found.run()
-    return found
+    return decompile(Running.of(Subject.of(model), batch))
 
 
 @pytest.mark.parametrize("seed", [0, 5, 6])
@@ -29,9 +28,9 @@ def test_compiled_programs_are_read_back(seed: int) -> None:
     model = interp.compile(task, decoys=3, rotate=seed, seed=seed)
     found = decompiled(model)
     assert {str(part) for part in found.matter} == {step.part for step in model.task.program.steps}
-    program = found.program()
+    program = program_of(found)
     assert program is not None
-    assert found.alone(program).share == 1.0
+    assert alone(found, program).share == 1.0
     # By itself, on the task's own rows, without what the decompiler holds.
     batch = everything(task).batch
     same = program.classes(batch.tokens) == task.program.classes(batch.tokens)
@@ -57,7 +56,7 @@ def test_explain_gives_the_function_that_was_compiled(seed: int, layers: int, ca
 
 def test_a_previous_token_head_and_an_induction_head() -> None:
     found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
-    program = found.program()
+    program = program_of(found)
     assert program is not None
     first, second = (step for step in program.steps if isinstance(step, Head))
     assert (first.query, first.key, first.value) == ("position", "position", "token")
@@ -82,6 +81,6 @@ def test_the_heads_of_count01_that_do_nothing() -> None:
     used = {str(part) for part in found.matter}
     assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
     assert "head 0.3" in used
-    program = found.program()
+    program = program_of(found)
     assert program is not None
-    assert found.alone(program).both > 0.99
+    assert alone(found, program).both > 0.99

@@ -1,0 +1,171 @@
+"""Describe a head: where it attends by two variables, and what it reads; judged in the running model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.heads import Pattern, Queries, hardened, patterns, soft, values_by, values_of_shares
+from interp.programs.language import Head, Linear, applied
+from interp.programs.maps import Codes
+from interp.programs.quantize import Quantized
+from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
+from interp.programs.running import softmax
+
+CLOSE = 0.05
+"""Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
+EXACT = 1e-3
+"""The same of a description that is exact up to rounding; where there is one, no looser one is tried."""
+SELECTED = 0.01
+"""Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
+PAIRED = 3
+
+
+def describe_head(reading: Reading, part: Part) -> None:
+    running, enough = reading.running, reading.enough()
+    found = reading.quantized(part)
+    name = str(part)
+    if found.size == 1:
+        reading.minor(part, found)
+        return
+    asked = queries(reading, part, found) if softmax(running.blocks[part.layer]) else None
+    step, mean = (None, None) if asked is None else selected(reading, part, found, asked, enough)
+    if step is None or mean is None:
+        reading.keep(part, found, "its attention and values are no table over variables found so far")
+        return
+    shares = applied(step, reading.made, reading.seen)
+    share = reading.described(part, found, (shares @ mean.double()).float(), enough)
+    if share < enough:
+        reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
+        return
+    reading.steps.append(step)
+    reading.made[name], reading.vectors[name] = shares, mean
+    reading.roles[part] = Role(name, "explained", name, share)
+    if name not in reading.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:
+        add_level(reading, part, found, mean, enough)
+
+
+def queries(reading: Reading, part: Part, found: Quantized) -> Queries | None:
+    scores = reading.running.scores(part)
+    if scores is None:
+        return None
+    rows, positions, scores_ = scores
+    there = found.needed[rows, positions]
+    rows, positions = rows[there], positions[there]
+    return Queries(rows, positions, scores_[there], reading.seen[rows, positions].float())
+
+
+def selected(
+    reading: Reading, part: Part, found: Quantized, asked: Queries, enough: float
+) -> tuple[Head | None, Tensor | None]:
+    """The simplest attention by two variables and value by a third that take the head's place."""
+    v, low = reading.running.v(part), reading.low(part)
+    pattern = fitting_pattern(reading, part, found, asked, v, enough)
+    if pattern is None:
+        return None, None
+    hard = hardened(pattern)
+    graded = soft(pattern)
+    codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
+    query, key = codes_[pattern.query][0], codes_[pattern.key][0]
+
+    def weights(scores: Tensor) -> Tensor:
+        table = scores[query[asked.rows, asked.positions][:, None], key[asked.rows]]
+        return (table + asked.counts).softmax(-1).nan_to_num(0.0)
+
+    scores = graded
+    far = float((weights(hard) - asked.pattern).abs().sum(-1).mean()) / 2
+    selects = not reading.strict or far <= SELECTED
+    if selects and reading.stays(part, with_attention(reading, found, asked, weights(hard), v)) >= enough:
+        scores = hard
+    received = torch.zeros(reading.counts.shape).index_add_(0, asked.rows, weights(scores))
+    tried = []
+    read = reading.read(part)[2]
+    known = reading.codes(part=part)
+    for name, weights_ in reading.made.items():
+        if not reading.allowed(name, read) or not reading.before(name, part):
+            continue
+        if name in known:
+            mean, left = values_by(v, received, *known[name], low)
+        elif weights_.shape[-1] <= MOST_VALUES:
+            mean, left = values_of_shares(v, received, weights_, low)
+        else:
+            continue
+        tried.append((weights_.shape[-1], left, name, mean))
+    near = nearby([left for _, left, _, _ in tried] or [1.0])
+    for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
+        if left <= near:
+            step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part))
+            shares = applied(step, reading.made, reading.seen)
+            if reading.stays(part, reading.spread(found, (shares @ mean.double()).float())) >= enough:
+                return step, mean
+    return None, None
+
+
+def fitting_pattern(
+    reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float
+) -> Pattern | None:
+    """The cheapest pattern by two variables that takes the place of the head's; pairs only where none does."""
+    some = asked.some()
+    singles = {n: c for n, c in reading.codes(part=part).items() if " and " not in n}
+    queries, keys, _ = reading.read(part)
+
+    def fits(codes: Codes) -> list[Pattern]:
+        return list(
+            patterns(
+                some,
+                {name: one for name, one in codes.items() if reading.allowed(name, queries)},
+                {name: one for name, one in codes.items() if reading.allowed(name, keys)},
+            )
+        )
+
+    fitted = fits(singles)
+    if (one := first_fitting(reading, part, found, asked, v, enough, fitted)) is not None:
+        return one
+    near = sorted(fitted, key=lambda one: one.distance)
+    reading.pair([*dict.fromkeys(one.query for one in near if one.query)][:PAIRED])
+    reading.pair([*dict.fromkeys(one.key for one in near if one.key)][:PAIRED])
+    return first_fitting(reading, part, found, asked, v, enough, fits(reading.codes(part=part)))
+
+
+def first_fitting(
+    reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
+) -> Pattern | None:
+    """The first of these patterns, cheapest first, that takes the place of the head's in the running model."""
+    codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
+    limit = nearby([one.distance for one in fitted])
+    near = [one for one in fitted if one.distance <= limit]
+    for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
+        table = soft(one)[codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]]
+        weights = (table + asked.counts).softmax(-1).nan_to_num(0.0)
+        if reading.stays(part, with_attention(reading, found, asked, weights, v)) >= enough:
+            return one
+    return None
+
+
+def with_attention(reading: Reading, found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
+    """The head's value with other attention at the queries that matter."""
+    new = found.elsewhere.clone()
+    new[asked.rows, asked.positions] = torch.einsum("nk,nkd->nd", weights, v[asked.rows])
+    return new
+
+
+def add_level(reading: Reading, part: Part, found: Quantized, mean: Tensor, enough: float) -> None:
+    """A soft head's value as a code: the nearest of its vectors, by what later parts read."""
+    low = reading.low(part)
+    seen, centers = (mean @ low).double(), (found.vectors @ low).double()
+    weights, bias = 2 * seen @ centers.T, -centers.square().sum(1)
+    name = f"{part} level"
+    values = tuple(f"level {i}" for i in range(found.size))
+    step = Linear(name, (str(part),), (matrix(weights),), tuple(bias.tolist()), values, str(part))
+    code = applied(step, reading.made, reading.seen).argmax(-1)
+    if reading.stays(part, found.put(code)) >= enough:
+        reading.add(step)
+
+
+def nearby(distances: Sequence[float]) -> float:
+    """Up to which distance descriptions are tried, cheapest first."""
+    best = min(distances)
+    return 10 * best + 1e-9 if best < EXACT / 10 else max(CLOSE, 1.5 * best)

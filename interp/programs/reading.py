@@ -1,0 +1,266 @@
+"""The state of reading a program out of a model: what is described so far, and the model with that in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from itertools import combinations
+from operator import and_
+
+import torch
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.language import Features, Step, Table, applied, codes, visible
+from interp.programs.quantize import KEPT, Quantized, metric, quantize
+from interp.programs.relevance import Kinds, needed
+from interp.programs.running import Edits, Kept, Running
+from interp.tasks import Task
+
+READ = 1e-3
+"""Least spread of what a source adds to a head's queries, keys or values, as a share of the largest, that is read."""
+MOST_VALUES = 64
+"""Most values of a soft head that other steps may look up."""
+TRIED = 8
+"""Largest number of descriptions of one part that are tried in the running model."""
+HARD = 0.99
+MOST_PAIRED = 128
+
+
+@dataclass(frozen=True)
+class Role:
+    """What was found about one part.
+
+    status: "explained", "kept" (it matters, and no description takes its place), "minor" (it matters, but for fewer
+    answers than the program may get wrong) or "not used". kept: the share of the model's answers that stay with the
+    part as described, and earlier ones, too. alone: the share that stays with this part at its mean, and others as
+    they are.
+    """
+
+    part: str
+    status: str
+    variable: str = ""
+    kept: float | None = None
+    alone: float | None = None
+    note: str = ""
+
+
+@dataclass(eq=False)
+class Reading:
+    """The state of reading a program: steps so far, their variables on the batch, and the model with the parts that are
+    described replaced."""
+
+    running: Running
+    check: Callable[[], None] = lambda: None
+    strict: bool = True
+    """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
+    whether a head that selects keys must weigh none. Trained models may have a program only without this."""
+    steps: list[Step] = field(default_factory=list)
+    made: Features = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    roles: dict[Part, Role] = field(default_factory=dict)
+    matter: list[Part] = field(default_factory=list)
+    """The parts that matter, in order of running."""
+    without: Kept | None = None
+    """What stays without all other parts."""
+    needed: dict[str, Tensor] = field(default_factory=dict)
+    """The positions at which each part's output matters."""
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        return Kinds(self.running)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        given = self.running.counts
+        return self.running.mask.double() if given is None else given.double()
+
+    @cached_property
+    def seen(self) -> Tensor:
+        return visible(self.counts, self.causal)
+
+    @property
+    def causal(self) -> bool:
+        return self.running.subject.model.cfg.attention_dir == "causal"
+
+    @property
+    def task(self) -> Task:
+        return self.running.subject.task
+
+    def step(self, name: str) -> Step | None:
+        """The step that makes a variable; None for the token, the position, and parts without description."""
+        return next((one for one in self.steps if one.name == name), None)
+
+    def before(self, name: str, part: Part | None) -> bool:
+        """Whether a variable exists when a part runs (None: the readout)."""
+        if name in ("token", "position"):
+            return name == "token" or self.running.counts is None
+        step = self.step(name)
+        if step is not None and not step.part:
+            return all(self.before(one, part) for one in step.of)
+        own = next(one for one in self.running.parts if str(one) == (name if step is None else step.part))
+        if part is None or own.layer < part.layer:
+            return True
+        return own.layer == part.layer and own.head is not None and part.head is None
+
+    def codes(self, mask: Tensor | None = None, part: Part | None = None) -> dict[str, tuple[Tensor, int]]:
+        """The variables that have one value at each position when a part runs: the value, and how many there are.
+
+        Positions at which the variable's own part does not matter are left out of account.
+        """
+        found = {}
+        for name, weights in self.made.items():
+            if not self.before(name, part):
+                continue
+            where = self.matters(name) & (self.running.mask if mask is None else mask)
+            if float((weights[where].amax(-1) > HARD).double().mean()) > 0.999:
+                code = weights.argmax(-1)
+                found[name] = (code if mask is None else code[mask], weights.shape[-1])
+        return found
+
+    def matters(self, name: str) -> Tensor:
+        """The positions at which a variable matters, as far as its own part is concerned."""
+        step = self.step(name)
+        everywhere = self.running.mask
+        if step is None or step.part:
+            return self.needed.get(name if step is None else step.part, everywhere)
+        return reduce(and_, map(self.matters, step.of), everywhere)
+
+    def described(self, part: Part, found: Quantized, value: Tensor, enough: float) -> float:
+        """Replace a part by its description, and return the share of answers that stays.
+
+        Where the part does not matter, it gets its mean only if the description gives too few of the answers there.
+        """
+        share = 0.0
+        for new in (value, self.spread(found, value)):
+            if (share := self.stays(part, new)) >= enough:
+                self.put({part: new})
+                break
+        return share
+
+    def put(self, edits: Edits) -> None:
+        """Parts are replaced from here on."""
+        self.running = self.running.after(edits)
+
+    def enough(self) -> float:
+        """The share of answers that the next description must keep."""
+        return min(KEPT, self.running.kept({}).share - (1 - KEPT) / 4)
+
+    def low(self, part: Part) -> Tensor:
+        return metric(self.running, part, self.matter)
+
+    def quantized(self, part: Part) -> Quantized:
+        found = quantize(self.running, self.kinds, part, self.low(part), self.strict)
+        self.needed[str(part)] = found.needed
+        return found
+
+    def stays(self, part: Part, value: Tensor) -> float:
+        self.check()
+        return self.running.kept({part: value}).share
+
+    def sources(self, layer: int | None) -> dict[str, Tensor]:
+        """What reaches an MLP's input (or the readout, None), by the name of its variable: what each source adds."""
+        found = {name: self.running.embedded(name) for name in ("token", "position")}
+        for part in self.matter:
+            if layer is None or part.layer < layer or (part.layer == layer and part.head is not None):
+                found[str(part)] = self.running.written(part)
+        return {name: added for name, added in found.items() if added is not None}
+
+    def edges(self, layer: int | None, shuffled: bool = False) -> list[str] | None:
+        """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum.
+
+        shuffled: paths matter that cannot carry the values of other positions instead, not only those that cannot carry
+        the mean.
+        """
+        running = self.running
+        if not running.paths:
+            return None
+        added = self.sources(layer)
+        other = self.kinds.shuffled if shuffled else self.kinds.mean
+        change = {name: other(one) - one for name, one in added.items()}
+
+        def kept(out: Sequence[str]) -> Kept:
+            self.check()
+            some = {name: change[name] for name in out}
+            if layer is None:
+                return Kept.of(running.read_out(some), running.answers)
+            return running.kept({Part(layer): running.mlp_on(layer, some)})
+
+        return needed(list(added), kept)
+
+    def read(self, part: Part) -> tuple[list[str] | None, ...]:
+        """The sources that a head's queries, keys and values read, by how much what they add varies."""
+        if not self.running.paths:
+            return None, None, None
+        attn = self.running.blocks[part.layer].attn
+        added = {
+            name: one[self.running.mask]
+            for name, one in self.sources(part.layer).items()
+            if name in ("token", "position") or self.before(name, part)
+        }
+        unseen = [] if "position" in added else ["position"]  # a model may add positions to scores
+        found: list[list[str] | None] = []
+        for weights in (attn.W_Q, attn.W_K, attn.W_V):
+            spread = {
+                name: float((one @ weights[part.head].detach().float().cpu()).std(0).norm())
+                for name, one in added.items()
+            }
+            found.append([*unseen, *(name for name, one in spread.items() if one >= READ * max(spread.values()))])
+        return tuple(found)
+
+    def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
+        """Whether a variable may be read where only some sources matter."""
+        if sources is None or name in sources:
+            return True
+        step = self.step(name)
+        if step is None:
+            return False
+        return step.part in sources if step.part else all(self.allowed(one, sources) for one in step.of)
+
+    def whole(self, of: Sequence[str], sources: Sequence[str] | None) -> bool:
+        """Whether variables cover all sources that matter."""
+        if sources is None:
+            return True
+        covered: set[str] = set()
+        for name in of:
+            step = self.step(name)
+            covered |= {name, *(() if step is None else (step.part,) if step.part else step.of)}
+        return covered >= set(sources)
+
+    def pair(self, names: Sequence[str]) -> None:
+        """Add variables that pair two others."""
+        known = self.codes()
+        for one, other in combinations([name for name in known if name in names], 2):
+            n, m = known[one][1], known[other][1]
+            if n * m <= MOST_PAIRED and f"{one} and {other}" not in self.made:
+                values = tuple(f"{a} {b}" for a in range(n) for b in range(m))
+                self.add(Table(f"{one} and {other}", (one, other), tuple(range(n * m)), values))
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.made[step.name] = applied(step, self.made, self.seen)
+
+    def spread(self, found: Quantized, value: Tensor) -> Tensor:
+        return torch.where(found.needed[..., None], value, found.elsewhere)
+
+    def code(self, step: Step) -> Tensor:
+        """The value that a step gives at each position."""
+        return applied(step, self.made, self.seen).argmax(-1)
+
+    def minor(self, part: Part, found: Quantized) -> None:
+        self.put({part: found.put()})
+        self.roles[part] = Role(str(part), "minor", kept=found.share)
+
+    def keep(self, part: Part, found: Quantized, why: str) -> None:
+        """A part without description keeps its own values; others may still be described by them."""
+        name = str(part)
+        self.roles[part] = Role(name, "kept", name, note=why)
+        if found.size <= MOST_VALUES:
+            self.made[name] = codes(found.code.clamp(min=0), found.size)
+            self.given.add(name)
+
+
+def matrix(table: Tensor) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in table.tolist())

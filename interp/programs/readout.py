@@ -1,0 +1,111 @@
+"""How the answer follows from the variables: a table, the sum that the model makes, or a fitted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from interp.programs import maps
+from interp.programs.language import Head, Linear, Step, Table, linear
+from interp.programs.reading import Reading, matrix
+from interp.programs.words import same_word
+
+ANSWER = 0.998
+"""Share of the model's answers that a table of the readout must give."""
+
+
+def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
+    """The answer as a table over a few variables, as the sum that the model makes, or as a fitted sum.
+
+    It reads only what reaches the readout by a direct path that matters, and leaves none of these out.
+    """
+    running, reads = reading.running, reading.running.reads
+    target, words = running.answers, tuple(reading.task.answer_words)
+    mask = torch.zeros_like(running.mask)
+    mask[reads.rows, reads.positions] = True
+    sources = reading.edges(None)
+    minor = {str(part) for part, role in reading.roles.items() if role.status == "minor"}
+    sources = None if sources is None else [name for name in sources if name not in minor]
+    readable = [n for n in reading.made if n not in reading.given and reading.allowed(n, sources)
+                and not (n == "position" and running.counts is not None)]  # fmt: skip
+    known = {n: c for n, c in reading.codes(mask).items() if n in readable}
+
+    plain = {n: c for n, c in known.items() if not n.endswith(" level")}
+    for one in maps.tables(target, plain, most=2, enough=ANSWER):
+        if reading.whole(one.of, sources) and (len(one.of) == 1 or one.cells <= 16):
+            return looked_up(one, words)
+    for name in readable:  # the value that has the largest share
+        if name not in known and vocabulary(reading, name) and reading.whole((name,), sources):
+            same = same_word(tuple(reading.task.vocabulary), words)
+            given = (reading.made[name][mask] @ torch.tensor(same, dtype=torch.float64)).argmax(1)
+            if float((given == target).double().mean()) >= ANSWER:
+                return Linear("answer", (name,), (same,), (0.0,) * len(words), words), []
+    if (direct := model_sum(reading, sources, mask, words)) is not None:
+        return direct
+    for one in maps.tables(target, known, most=3, enough=ANSWER):
+        if reading.whole(one.of, sources):
+            return looked_up(one, words)
+    features = {n: reading.made[n][mask] for n in readable}
+    if sources is not None:  # one variable for each source: its level, where it has one
+        names = [f"{name} level" if f"{name} level" in features else name for name in sources]
+        if not set(names) <= set(features):
+            return None  # the answer follows from a part that is not described, too
+        features = {name: features[name] for name in names}
+    if features and len(target.unique()) <= 64:
+        fit = maps.weighed(target, features, len(words), ANSWER, whole=sources is not None)
+        if fit.share >= 0.9:
+            return Linear("answer", fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), words), []
+    return None
+
+
+def vocabulary(reading: Reading, name: str) -> bool:
+    """Whether the values of a variable are tokens."""
+    step = reading.step(name)
+    return name == "token" if step is None else isinstance(step, Head) and vocabulary(reading, step.value)
+
+
+def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
+    eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))
+    zero = (0.0,) * len(words)
+    if len(one.of) == 1:
+        weights = tuple(eye[entry] for entry in one.entries)
+        return Linear("answer", one.of, (weights,), zero, words), []
+    step = Table("result", one.of, one.entries, words)
+    return Linear("answer", ("result",), (eye,), zero, words), [step]
+
+
+def model_sum(
+    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...]
+) -> tuple[Linear, list[Step]] | None:
+    """The logits as the model adds them up, where it has no norm before the readout and a linear one."""
+    running, model = reading.running, reading.running.subject.model
+    kind = running.subject.decision.kind
+    if sources is None or running.subject.no_sum() or kind not in ("argmax", "sigmoid"):
+        return None
+    unembed = model.unembed.W_U.detach().double()
+    weights: dict[str, Tensor] = {}
+    for name in sources:
+        if name == "token":
+            ids = torch.arange(len(reading.task.vocabulary))
+            ids = ids if running.subject.token_ids is None else running.subject.token_ids[ids]
+            out = model.embed.W_E[ids].detach().double()
+        elif name == "position":
+            out = model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
+        elif name in reading.vectors:
+            part = next(one for one in reading.matter if str(one) == name)
+            out = reading.vectors[name].double()
+            if part.head is not None:
+                out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
+        else:
+            return None
+        weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
+    total = sum(reading.made[name][mask] @ one for name, one in weights.items())
+    bias = (running.logits[:, : reading.task.n_out].double() - total).mean(0)
+    if kind == "sigmoid":
+        weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
+        bias = torch.cat([torch.zeros(1).double(), bias])
+    step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
+    given = linear(step, reading.made)[mask].argmax(1)
+    return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None
