@@ -17,6 +17,7 @@ from interp.explanations.inputs import to_search, widened
 from interp.explanations.machines import by_automaton, whole_table
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, Scored, nearest, search
+from interp.measures.runs import Part
 from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench, Clock, OutOfTime
 from interp.mechanisms.quantities import candidates
@@ -145,7 +146,7 @@ def agreed(kept: Kept, changed: int, population: Population) -> Agreement:
     return Agreement(kept.n, changed, kept.share, kept.least, low, high, population.on)
 
 
-def part_role(reading: Reading, program: Program | None, part: object) -> PartRole:
+def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole:
     """What was found about a part, in words."""
     role = reading.roles[part]
     step = reading.step(role.part)
