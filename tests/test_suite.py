@@ -87,7 +87,7 @@ def test_names_of_tests_are_short_sentences() -> None:
 COVERED = {
     "tests/test_analyze.py": "sections/method",
     "tests/programs/test_decompile.py": "programs/heads programs/maps programs/quantize programs/relevance "
-    "programs/reading programs/read_heads programs/read_mlps programs/readout",
+    "programs/read_heads programs/read_mlps programs/readout",
     "tests/test_cli.py": "__main__",
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
