@@ -120,4 +120,4 @@ def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown {kind} {short(value)!r}; known: {first_few(known, 8)}{hint}"
+    return f"unknown {kind} {short(value)!r}; known: {first_few(known, 9 if len(known) == 9 else 8)}{hint}"

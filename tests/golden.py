@@ -187,7 +187,7 @@ def head_metrics(name: str, model: interp.TaskModel) -> Any:
 def ablation(name: str, model: interp.TaskModel) -> Any:
     split = model.task.splits[-1]
     test, reference = (model.task.sample(INPUTS, split, seed=seed) for seed in (1, 2))
-    return {mode: interp.ablate_heads(model, mode=mode, test=test, reference=reference).table
+    return {mode: interp.ablate_heads(model, mode=mode, inputs=test, reference=reference).table
             for mode in ("zero", "mean", "pooled_mean", "resample")}  # fmt: skip
 
 

@@ -78,16 +78,16 @@ def ablate(
     parts: str | Iterable[Any],
     mode: str = "mean",
     *,
-    test: Inputs | None = None,
+    inputs: Inputs | None = None,
     reference: Inputs | None = None,
     seed: int = 0,
 ) -> Ablation:
     """Measure a model's accuracy and loss when heads, MLPs or neurons are ablated.
 
     parts: names such as "head 0.3" (or "0.3"), "MLP 1", "neuron 1.7" and "neuron readout.4", each ablated alone; a list
-    or tuple of names is one group, ablated together. mode: zero, mean, pooled_mean or resample (see the module). test:
-    the inputs (default: the task's test inputs). reference: the inputs for means and resampling (default: the training
-    inputs). seed: for drawing the resampled inputs.
+    or tuple of names is one group, ablated together. mode: zero, mean, pooled_mean or resample (see the module).
+    inputs: what is measured (default: the task's test inputs). reference: the inputs for means and resampling
+    (default: the training inputs). seed: for drawing the resampled inputs.
     Columns parts, mode, accuracy, change (of the accuracy), loss (in nats; NaN if answers have no loss).
     Raises InterpError for parts that the model does not have. Source: Wang et al. 2022; Chan et al. 2022.
 
@@ -105,7 +105,8 @@ def ablate(
         [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
         for group in given
     ]
-    scores = scores_without(subject, [[], *groups], batch_of(subject, test), mode, _reference(subject, reference), seed)
+    batch = batch_of(subject, inputs)
+    scores = scores_without(subject, [[], *groups], batch, mode, _reference(subject, reference), seed)
     accuracies = [score.accuracy for score in scores]
     table = pd.DataFrame(
         {
@@ -128,7 +129,7 @@ def ablate_heads(
     groups: str | Iterable[str | Iterable[int | str]] = "singles",
     mode: str = "mean",
     *,
-    test: Inputs | None = None,
+    inputs: Inputs | None = None,
     reference: Inputs | None = None,
     seed: int = 0,
 ) -> Ablation:
@@ -150,7 +151,7 @@ def ablate_heads(
     subject = Subject.of(model)
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
-    table = ablate(subject, chosen, mode, test=test, reference=reference, seed=seed).to_frame()
+    table = ablate(subject, chosen, mode, inputs=inputs, reference=reference, seed=seed).to_frame()
     layers = [{part.layer for part in group} for group in [[], *chosen]]
     table.insert(0, "heads", [tuple(name.removeprefix("head ") for name in group) for group in table.pop("parts")])
     table.insert(1, "size", [len(group) for group in table["heads"]])

@@ -152,7 +152,13 @@ def number_circuits(model: Model) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingularValues(Tabular):
-    """Singular values; columns matrix, index, value (and layer, head, circuit for heads)."""
+    """Singular values; columns matrix, index, value (and layer, head, circuit for heads).
+
+    vectors: for each matrix M its left and right singular vectors as columns, U (rows, rank) and V (columns, rank):
+    M = U diag(values) V^T. Those of a head's OV are what it reads from the stream (U) and writes to it (V).
+    """
+
+    vectors: Mapping[str, tuple[Tensor, Tensor]]
 
     @property
     def title(self) -> str:
@@ -168,7 +174,7 @@ class SingularValues(Tabular):
 
 
 def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> SingularValues:
-    """Return singular values of weight matrices: of every head's W_QK and W_OV (default), or of those that are named.
+    """Return singular values and vectors of weight matrices: every head's W_QK and W_OV (default), or those named.
 
     matrix: one or several of "head 0.3 QK", "head 0.3 OV" (or "0.3 OV"), "MLP 0 in", "MLP 0 out", "embedding" (W_E),
     "unembedding" (W_U), and, for a readout with neurons, "W1" (into the neurons) and "W2" (out of them; Behrens et al.
@@ -191,17 +197,22 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
     if names is None and (reason := no_circuits(subject)) is not None:
         raise UnsupportedError(reason)
     rows: list[tuple[Any, ...]] = []
+    vectors: dict[str, tuple[Tensor, Tensor]] = {}
     for name in (name for given in wanted for name in _named(given, known)):
         words = name.split()
         layer, head = map(int, words[1].split(".")) if words[0] == "head" else (None, None)
         circuit = words[-1] if words[0] == "head" else None
         left, right = known[name]()
-        # The product of the factors' triangular parts has the same singular values and is small.
-        small = left if right is None else torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
-        values = torch.linalg.svdvals(small).tolist()
-        rows += [(name, layer, head, circuit, index, value) for index, value in enumerate(values)]
+        if right is None:
+            u, values, vh = torch.linalg.svd(left, full_matrices=False)
+        else:  # the product of the factors' triangular parts has the same singular values and is small
+            (q, r), (q_right, r_right) = torch.linalg.qr(left), torch.linalg.qr(right.T)
+            u, values, vh = torch.linalg.svd(r @ r_right.T)
+            u, vh = q @ u, vh @ q_right.T
+        vectors[name] = u, vh.T
+        rows += [(name, layer, head, circuit, index, value) for index, value in enumerate(values.tolist())]
     table = pd.DataFrame(rows, columns=["matrix", "layer", "head", "circuit", "index", "value"])
-    return SingularValues(table.astype({"layer": "Int64", "head": "Int64"}))
+    return SingularValues(table.astype({"layer": "Int64", "head": "Int64"}), vectors)
 
 
 def _named(given: str, known: Mapping[str, object]) -> list[str]:

@@ -113,7 +113,7 @@ def evaluate_circuit(
     mlps: Iterable[int] | None = None,
     mode: str = "mean",
     *,
-    test: Inputs | None = None,
+    inputs: Inputs | None = None,
     reference: Inputs | None = None,
     draws: int = 10,
     seed: int = 0,
@@ -122,7 +122,7 @@ def evaluate_circuit(
 
     heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept (default: all). edges:
     in place of heads, pairs (sender, receiver) of names; all other edges are ablated. mode: mean (over `reference`, by
-    default the training data), pooled_mean, resample, or zero (not for edges). test: the inputs to measure on. draws:
+    default the training data), pooled_mean, resample, or zero (not for edges). inputs: what is measured. draws:
     number of random sets of parts to ablate in the completeness test, in addition to single parts.
 
     Example:
@@ -135,7 +135,7 @@ def evaluate_circuit(
     check_mode(mode)
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
-    test, reference = batch_of(subject, test), batch_of(subject, reference, "train")
+    test, reference = batch_of(subject, inputs), batch_of(subject, reference, "train")
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
     kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]

@@ -92,11 +92,16 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
     known = subject.task.features(batch)
     if name not in known:
         raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
-    where, value = reads_of(subject, batch), known[name].cpu()
+    return value_at_reads(subject, batch, f"feature {name} of task {subject.task.name}", known[name])
+
+
+def value_at_reads(subject: Subject, batch: Batch, what: str, value: Tensor) -> Tensor:
+    """Return a value at every read, given for each row or for each position. Raises InterpError for other shapes."""
+    where, value = reads_of(subject, batch), value.cpu()
     if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
         raise InterpError(
-            f"feature {name} of task {subject.task.name} has shape {tuple(value.shape)}; it must be ({len(batch)},), a "
-            f"value for each row, or {tuple(batch.tokens.shape)}, one for each position"
+            f"{what} has shape {tuple(value.shape)}; it must be ({len(batch)},), a value for each row, or "
+            f"{tuple(batch.tokens.shape)}, one for each position"
         )
     return value[where.rows] if value.ndim == 1 else value[where.rows, where.positions]
 

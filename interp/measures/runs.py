@@ -268,7 +268,7 @@ def heads_of(subject: Subject) -> list[Part]:
 
 
 def head_named(subject: Subject, head: Any) -> Part:
-    """Return the head with a given number (l * n_heads + h) or name ("1.0" or "head 1.0"), or the given Part.
+    """Return the head with a given number (l * n_heads + h) or name ("1.0", "head 1.0" or "L1H0"), or the given Part.
 
     Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
     """
@@ -278,7 +278,7 @@ def head_named(subject: Subject, head: Any) -> Part:
     if isinstance(head, Integral) and not isinstance(head, bool) and 0 <= int(head) < len(known):
         return known[int(head)]
     for part in known:
-        if isinstance(head, str) and head in (str(part), str(part).removeprefix("head ")):
+        if isinstance(head, str) and head in (str(part), f"{part.layer}.{part.head}", f"L{part.layer}H{part.head}"):
             return part
     if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
         part = Part(*head)
@@ -307,7 +307,7 @@ def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
 
 
 def part_named(subject: Subject, name: Any) -> Part | Neuron:
-    """Return the head, MLP or neuron with a name: "head 0.3" or "0.3" (or the head's number), "MLP 1", "neuron 1.7".
+    """Return the head, MLP or neuron with a name: "head 0.3", "0.3" or "L0H3" (or its number), "MLP 1", "neuron 1.7".
 
     Raises InterpError for a part that the model does not have.
     """
@@ -318,7 +318,9 @@ def part_named(subject: Subject, name: Any) -> Part | Neuron:
     for part in mlps_of(subject):
         if name in (part, str(part)):
             return part
-    if isinstance(name, str) and not re.fullmatch(r"(head )?\d+\.\d+", name):
+    if isinstance(name, str) and not re.fullmatch(r"(head )?\d+\.\d+|L\d+H\d+", name):
+        if name.startswith("MLP") and not mlps_of(subject):
+            raise InterpError(f"there is no {name}: this model has no MLPs")
         raise InterpError(
             one_of("part", name, [*parts_of(subject), *(["neuron 0.0"] if neuron_layers(subject) else [])])
         )

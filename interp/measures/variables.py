@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
 from interp.measures.inputs import Inputs, batch_of
-from interp.measures.neurons import feature_at_reads
+from interp.measures.neurons import feature_at_reads, value_at_reads
 from interp.measures.results import Tabular
 from interp.measures.runs import Edit, activations, forward, hooks_of, pieces, reads_of, stream_hook, stream_name
 from interp.measures.subject import Model, Subject
@@ -35,6 +35,9 @@ from interp.tasks import Batch
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+Feature: TypeAlias = str | Tensor | Callable[[Batch], Tensor]
+"""A feature of the task by its name, its values, or a function that gives them for a batch."""
 
 MAX_VALUES, MAX_POSITIONS = 128, 12
 ROWS_A_VALUE = 8  # least number of reads per value for a probe
@@ -98,12 +101,13 @@ class VariableProbes(Tabular):
 
 @torch.no_grad()
 def probe(
-    model: Model, feature: str | Sequence[str] | None = None, inputs: Inputs | None = None, seed: int = 0
+    model: Model, feature: Feature | Sequence[str] | None = None, inputs: Inputs | None = None, seed: int = 0
 ) -> VariableProbes:
     """Measure, at each layer and position, whether a feature can be read linearly, and whether the model uses it.
 
-    feature: one or several features that the task declares (default: all). inputs: at least 40 (default: at most 1,000
-    test inputs).
+    feature: one or several features that the task declares (default: all); or a function of a Batch, or a tensor, that
+    gives whole numbers for each row (rows,) or position (rows, length), which the table calls by the function's name or
+    "given". inputs: at least 40 (default: at most 1,000 test inputs).
     Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
     value), probe (cross-fitted accuracy), fitted (accuracy of a probe fitted and tested on all inputs), interchange
     (whole vector), along_probe (only the part that the probe reads), pairs. With few, all different inputs, a
@@ -126,13 +130,7 @@ def probe(
     batch = batch_of(subject, inputs, most=1_000)
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
-    declared = tuple(subject.task.features(batch[slice(0, 2)]))
-    names = [feature] if isinstance(feature, str) else feature
-    for name in names or ():
-        if name not in declared:
-            raise InterpError(one_of(f"feature of task {subject.task.name}", name, declared or ["none"]))
-    known = declared if names is None else tuple(names)
-    found = {name: feature_at_reads(subject, batch, name) for name in known}
+    found = _features(subject, batch, feature)
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
@@ -167,6 +165,20 @@ def probe(
                 row["pairs"] = len(pairs.base)
             rows.append(row)
     return VariableProbes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
+
+
+def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] | None) -> dict[str, Tensor]:
+    """Return the values at the reads of the features that are asked for, by name."""
+    if callable(feature) or isinstance(feature, Tensor):
+        name = getattr(feature, "__name__", "given")
+        value = feature if isinstance(feature, Tensor) else feature(batch)
+        return {name: value_at_reads(subject, batch, f"the feature {name}", value)}
+    declared = tuple(subject.task.features(batch[slice(0, 2)]))
+    names = [feature] if isinstance(feature, str) else feature
+    for name in names or ():
+        if name not in declared:
+            raise InterpError(one_of(f"feature of task {subject.task.name}", name, declared or ["none"]))
+    return {name: feature_at_reads(subject, batch, name) for name in (declared if names is None else names)}
 
 
 def _most(value: Tensor) -> float:

@@ -41,10 +41,10 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
 
     def enough(size: int) -> bool:  # accuracy may fall as the set grows, so the report measures the final set
-        found = evaluate_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
+        found = evaluate_circuit(subject, heads=order[:size], inputs=test, reference=train, draws=0)
         return found.circuit.accuracy >= found.model.accuracy - TOLERANCE
 
-    return evaluate_circuit(subject, heads=order[: fewest(len(order), enough)], test=test, reference=train)
+    return evaluate_circuit(subject, heads=order[: fewest(len(order), enough)], inputs=test, reference=train)
 
 
 def sentence(found: CircuitTest, n: int, population: Population) -> str:

@@ -63,7 +63,7 @@ def accuracy_by_hand(
 def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
     subject = standin(name) if name in NAMES else Subject.of(zoo(name))
     batch = short(subject, 24 if name in NAMES else 6)
-    table = interp.ablate_heads(subject, "singles", "zero", test=batch)
+    table = interp.ablate_heads(subject, "singles", "zero", inputs=batch)
     n_heads = subject.model.cfg.n_heads
     n_layers = subject.model.cfg.n_layers
     assert list(table["heads"]) == [(), *((f"{i}.{j}",) for i in range(n_layers) for j in range(n_heads))]
@@ -89,7 +89,8 @@ def test_means_are_per_position_for_rows_of_one_length(name) -> None:
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)]))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
     by_place, pooled = (
-        interp.ablate_heads(subject, [(1,)], mode, test=batch, reference=reference) for mode in ("mean", "pooled_mean")
+        interp.ablate_heads(subject, [(1,)], mode, inputs=batch, reference=reference)
+        for mode in ("mean", "pooled_mean")
     )
     assert by_place["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
     assert by_place["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
@@ -102,24 +103,26 @@ def test_means_per_position_need_rows_of_one_length() -> None:
     assert not by_position(recall.task.sample(3), recall.task.sample(3), "pooled_mean")
     assert not by_position(ends.task.sample(9), ends.task.sample(9), "mean")
     batch = ends.task.sample(30, seed=1)
-    loss = [interp.ablate_heads(ends, [(0,)], mode, test=batch)["loss"][1] for mode in ("mean", "pooled_mean")]
+    loss = [interp.ablate_heads(ends, [(0,)], mode, inputs=batch)["loss"][1] for mode in ("mean", "pooled_mean")]
     assert loss[0] == loss[1]
 
 
 def test_heads_have_the_same_names_in_every_measure() -> None:
     subject = standin("recall")
     batch = subject.task.sample(60, seed=1)
-    by_number = interp.ablate_heads(subject, [(2,), (0, 2)], test=batch)
-    by_name = interp.ablate_heads(subject, ["1.0", ("head 0.0", "head 1.0")], test=batch)
+    by_number = interp.ablate_heads(subject, [(2,), (0, 2)], inputs=batch)
+    by_name = interp.ablate_heads(subject, ["1.0", ("head 0.0", "head 1.0")], inputs=batch)
     assert by_name["heads"].tolist() == by_number["heads"].tolist() == [(), ("1.0",), ("0.0", "1.0")]
     assert by_name["loss"].tolist() == by_number["loss"].tolist()
-    assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == ("0.1", "0.0")  # heads 0.1 and 0.0
+    assert interp.ablate_heads(subject, [(1, 0)], inputs=batch)["heads"][1] == ("0.1", "0.0")  # heads 0.1 and 0.0
     with pytest.raises(InterpError, match=r"\(1, 0\) is a group of two heads; head 1.0 is 'head 1.0' or its number, 2"):
-        interp.evaluate_circuit(subject, heads=[(1, 0)], test=batch)
-    kept = [interp.evaluate_circuit(subject, heads=[head], test=batch, draws=0).kept for head in (2, "1.0", "head 1.0")]
-    assert kept == [("head 1.0",)] * 3
+        interp.evaluate_circuit(subject, heads=[(1, 0)], inputs=batch)
+    for head in (2, "1.0", "head 1.0", "L1H0"):
+        assert interp.evaluate_circuit(subject, heads=[head], inputs=batch, draws=0).kept == ("head 1.0",)
+    with pytest.raises(InterpError, match="there is no MLP 0: this model has no MLPs"):
+        interp.ablate(interp.load("count01/minimal"), "MLP 0")
     with pytest.raises(InterpError, match=r"unknown head '7.7'"):
-        interp.ablate_heads(subject, [("7.7",)], test=batch)
+        interp.ablate_heads(subject, [("7.7",)], inputs=batch)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,7 +148,7 @@ def test_pooled_mean_ablation_and_its_loss(name) -> None:
     fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
-    table = interp.ablate_heads(subject, [(1,)], "pooled_mean", test=batch, reference=reference)
+    table = interp.ablate_heads(subject, [(1,)], "pooled_mean", inputs=batch, reference=reference)
     assert table["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
     assert table["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
 
@@ -187,11 +190,11 @@ def test_silenced_everything_leaves_a_guess() -> None:
 def test_count_space_and_hooks_agree_in_every_mode(monkeypatch) -> None:
     subject = Subject.of(interp.load("count01/paper"))
     batch, reference = short(subject, 40), short(subject, 30)
-    fast = {mode: interp.ablate_heads(subject, [(0, 3), (7,)], mode, test=batch, reference=reference, seed=5)
+    fast = {mode: interp.ablate_heads(subject, [(0, 3), (7,)], mode, inputs=batch, reference=reference, seed=5)
             for mode in ("zero", "mean", "resample")}  # fmt: skip
     monkeypatch.setattr("interp.measures.ablation._is_sum", lambda subject: False)
     for mode, table in fast.items():
-        slow = interp.ablate_heads(subject, [(0, 3), (7,)], mode, test=batch, reference=reference, seed=5)
+        slow = interp.ablate_heads(subject, [(0, 3), (7,)], mode, inputs=batch, reference=reference, seed=5)
         assert table["accuracy"].to_list() == slow["accuracy"].to_list()
         assert table["loss"].to_list() == pytest.approx(slow["loss"].to_list(), rel=1e-4)
 
@@ -216,7 +219,7 @@ def test_means_come_from_the_reference_and_not_from_the_test() -> None:
     subject = Subject.of(interp.load("count01/paper"))
     task, group = subject.task, tuple(range(16))
     test, reference = short(subject, 20), task.sentences(torch.tensor([[9, 1, 1], [8, 2, 5], [7, 1, 0]]), seed=1)
-    mine = interp.ablate_heads(subject, [group], "mean", test=test, reference=reference)
+    mine = interp.ablate_heads(subject, [group], "mean", inputs=test, reference=reference)
     _, cache = subject.model.run_with_cache(reference.tokens)
     mean = cache["z", 0][reference.tokens == 4].mean(0)  # where '=' stands
     at = (test.tokens == 4).int().argmax(1)
@@ -224,7 +227,7 @@ def test_means_come_from_the_reference_and_not_from_the_test() -> None:
     logits = subject.model.run_with_hooks(test.tokens, fwd_hooks=hooks)[torch.arange(20), at].detach()
     wanted = torch.nn.functional.cross_entropy(logits, task.classes(test).gather(1, at[:, None])[:, 0])
     assert mine["loss"][1] == pytest.approx(float(wanted), rel=1e-4)
-    own = interp.ablate_heads(subject, [group], "mean", test=test, reference=test)
+    own = interp.ablate_heads(subject, [group], "mean", inputs=test, reference=test)
     assert abs(own["loss"][1] - mine["loss"][1]) > 0.1
 
 
@@ -246,7 +249,7 @@ def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
     subject = Subject.of(model, standin("recall").task)
     batch = subject.task.sample(30, seed=1)
-    table = interp.ablate_heads(subject, mode="zero", test=batch, reference=batch)
+    table = interp.ablate_heads(subject, mode="zero", inputs=batch, reference=batch)
 
     def zero(z: torch.Tensor, hook: object) -> torch.Tensor:
         return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], 2)
@@ -259,11 +262,11 @@ def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
 def test_one_ablation_is_the_default_everywhere() -> None:
     subject = standin("recall")
     test, train = subject.task.sample(60, seed=1), subject.task.sample(80, seed=2)
-    alone = interp.ablate(subject, ["head 0.0"], test=test, reference=train)
-    heads = interp.ablate_heads(subject, [("0.0",)], test=test, reference=train)
+    alone = interp.ablate(subject, ["head 0.0"], inputs=test, reference=train)
+    heads = interp.ablate_heads(subject, [("0.0",)], inputs=test, reference=train)
     surveyed = survey(subject, test, train).set_index("part").loc["head 0.0", "accuracy_mean"]
     rest = [str(part) for part in heads_of(subject) if str(part) != "head 0.0"]
-    circuit = interp.evaluate_circuit(subject, heads=rest, test=test, reference=train, draws=0)
+    circuit = interp.evaluate_circuit(subject, heads=rest, inputs=test, reference=train, draws=0)
     assert {alone["mode"][1], heads["mode"][1]} == {"mean"}
     assert alone["accuracy"][1] == heads["accuracy"][1] == surveyed == circuit.circuit.accuracy
-    assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], "zero", test=test)["accuracy"][1]
+    assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], "zero", inputs=test)["accuracy"][1]

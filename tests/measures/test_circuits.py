@@ -99,11 +99,14 @@ def test_the_norm_s_gain_and_centering_are_folded_in() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_singular_values_are_those_of_the_matrices(name) -> None:
     subject = standin(name)
-    table = singular_values(subject).to_frame()
-    for (layer, head, circuit), part in table.groupby(["layer", "head", "circuit"]):
+    found = singular_values(subject)
+    for (layer, head, circuit), part in found.to_frame().groupby(["layer", "head", "circuit"]):
         q, k, v, o = factors(subject, Part(layer, head))
-        dense = torch.linalg.svdvals(q @ k.T if circuit == "QK" else v @ o)[: len(part)]
-        close(part["value"], dense.numpy(), atol=1e-8)
+        dense = q @ k.T if circuit == "QK" else v @ o
+        close(part["value"], torch.linalg.svdvals(dense)[: len(part)].numpy(), atol=1e-8)
+        left, right = found.vectors[f"head {layer}.{head} {circuit}"]
+        close(left @ torch.tensor(part["value"].to_numpy()).diag() @ right.T, dense, atol=1e-8)
+        close(left.T @ left, torch.eye(len(part)), atol=1e-8)
 
 
 def test_composition_is_transformer_lens_s_without_norms() -> None:

@@ -141,7 +141,7 @@ def test_all_edges_are_the_model_and_none_are_nothing() -> None:
     subject = standin("recall")
     test = subject.task.sample(60, seed=1)
     found = evaluate_circuit(
-        subject, edges=edges(subject), test=test, reference=subject.task.sample(50, "train"), mode="resample"
+        subject, edges=edges(subject), inputs=test, reference=subject.task.sample(50, "train"), mode="resample"
     )
     assert found.circuit.accuracy == found.model.accuracy == 1.0
     assert found.nothing.accuracy < 0.7

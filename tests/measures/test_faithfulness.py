@@ -20,7 +20,7 @@ from interp.measures.runs import heads_of
 def test_the_whole_model_is_its_own_circuit() -> None:
     subject = standin("recall")
     test = subject.task.sample(80, seed=1)
-    found = evaluate_circuit(subject, heads=range(4), test=test)
+    found = evaluate_circuit(subject, heads=range(4), inputs=test)
     assert found.circuit == found.model
     assert found.faithfulness == pytest.approx(1.0)
     assert found.incompleteness == 0.0
@@ -31,7 +31,7 @@ def test_the_whole_model_is_its_own_circuit() -> None:
 def test_complements_are_silenced(mode) -> None:
     subject = standin("ends")
     test, reference = subject.task.sample(60, seed=1), subject.task.sample(60, "train", seed=1)
-    found = evaluate_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, test=test, reference=reference, seed=3)
+    found = evaluate_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, inputs=test, reference=reference, seed=3)
     heads = heads_of(subject)
     rest = [heads[i] for i in (1, 2, 5)]
     scores = scores_without(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)
@@ -44,8 +44,8 @@ def test_complements_are_silenced(mode) -> None:
 def test_mlps_can_be_part_of_it() -> None:
     subject = standin("balance")
     test = subject.task.sample(60, seed=1)
-    all_of_it = evaluate_circuit(subject, heads=range(3), mlps=[0], mode="zero", test=test)
-    without = evaluate_circuit(subject, heads=range(3), mlps=[], mode="zero", test=test)
+    all_of_it = evaluate_circuit(subject, heads=range(3), mlps=[0], mode="zero", inputs=test)
+    without = evaluate_circuit(subject, heads=range(3), mlps=[], mode="zero", inputs=test)
     assert all_of_it.circuit.accuracy == all_of_it.model.accuracy
     assert without.circuit.accuracy < all_of_it.circuit.accuracy
 
@@ -74,7 +74,7 @@ def test_where_no_head_does_anything_no_share_is_recovered() -> None:
     idle = copy.deepcopy(subject.model)
     for block in idle.blocks:
         torch.nn.init.zeros_(block.attn.W_O)
-    found = evaluate_circuit(replace(subject, model=idle), heads=[0], test=subject.task.sample(20), draws=0)
+    found = evaluate_circuit(replace(subject, model=idle), heads=[0], inputs=subject.task.sample(20), draws=0)
     assert found.nothing == found.model
     assert math.isnan(found.faithfulness)
     with pytest.raises(InterpError, match=r"unknown head '\(0, 1, 2\)'"):

@@ -86,7 +86,7 @@ def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
     test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)
-    table = interp.ablate_heads(model, [(3,), (0, 5)], mode, test=test, reference=reference)
+    table = interp.ablate_heads(model, [(3,), (0, 5)], mode, inputs=test, reference=reference)
     at = (reference.tokens == 4).int().argmax(1)
     means = from_cache(model, reference, at).mean(0)
     for group, accuracy in zip([(3,), (0, 5)], table["accuracy"][1:]):
@@ -109,7 +109,7 @@ def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
     )  # fmt: skip
     model = interp.build(spec, seed=1)
     test = model.task.sample(8, "train", seed=0)
-    table = interp.ablate_heads(model, "singles", test=test)
+    table = interp.ablate_heads(model, "singles", inputs=test)
     assert table["heads"].to_list() == [(), ("0.0",), ("0.1",)]
 
 
@@ -131,7 +131,7 @@ def test_bad_ratios_are_one_sentence(model, batch, arguments, sentence) -> None:
 
 def test_bad_mode_and_models_without_circuits(model, batch) -> None:
     with pytest.raises(InterpError, match="unknown mode of ablation 'noise'"):
-        interp.ablate_heads(model, mode="noise", test=batch)
+        interp.ablate_heads(model, mode="noise", inputs=batch)
     learned = interp.build(model.spec.replace(positions="learned", max_length=700))
     with pytest.raises(UnsupportedError, match="token-by-token circuits are exact only for one attention layer"):
         circuits.qk_circuit(learned)

@@ -52,7 +52,7 @@ def test_each_neuron_by_hand(name) -> None:
         logits = read_of(name, model.run_with_hooks(batch.tokens, fwd_hooks=[*hidden, (hook, put)]))
         wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
         assert row.loss == pytest.approx(float(wanted), rel=1e-4)
-        assert row.loss == interp.ablate(subject, f"neuron {row.neuron}", test=batch)["loss"][1], "one definition"
+        assert row.loss == interp.ablate(subject, f"neuron {row.neuron}", inputs=batch)["loss"][1], "one definition"
         assert row.active == pytest.approx(float((mine > 0).double().mean()))
         assert row.mean == pytest.approx(float(mine.double().mean()), rel=1e-5, abs=1e-7)
         assert row.spread == pytest.approx(float(((mine.double() - mine.double().mean()) ** 2).mean().sqrt()), rel=1e-5)

@@ -162,7 +162,7 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
     assert drawn.accuracy < 0.5
     assert (drawn.rows, drawn.exact) == (1000, False)
     assert drawn.low < 0.5 < drawn.high + 0.01
-    silenced = interp.ablate_heads(model, "singles", "zero", test=half(1000))
+    silenced = interp.ablate_heads(model, "singles", "zero", inputs=half(1000))
     assert silenced["accuracy"][0] == pytest.approx(float(Subject.of(model).right(half(1000)).double().mean()))
 
 
@@ -209,11 +209,11 @@ def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:
     task = Parity(length=6, shortest=2)
     subject, batch = Subject.of(stock(), task), task.sample(5)
     strange = replace(batch, tokens=batch.tokens + 7)
-    for measure in (interp.ablate_heads, interp.head_metrics):
+    for measure, given in ((interp.ablate_heads, "inputs"), (interp.head_metrics, "test")):
         with pytest.raises(InterpError, match=r"token ids run from 7 to .*task parity has ids 0 to 3"):
-            measure(subject, [(0,)], test=strange)
+            measure(subject, [(0,)], **{given: strange})
         with pytest.raises(InterpError, match="no position with a label, so there is nothing to measure"):
-            measure(subject, [(0,)], test=batch[:0])
+            measure(subject, [(0,)], **{given: batch[:0]})
 
 
 def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
@@ -265,8 +265,8 @@ def test_outputs_that_are_no_answers_compete_everywhere() -> None:
     for one in (subject, Subject.of(interp.load(model, task=task, **names))):
         assert one.accuracy(every) == pytest.approx(share)
         assert interp.certify(one).accuracy == pytest.approx(share)
-        assert interp.ablate(one, "head 0.0", test=every)["accuracy"][0] == pytest.approx(share)
-        assert interp.ablate_heads(one, test=every)["accuracy"][0] == pytest.approx(share)
+        assert interp.ablate(one, "head 0.0", inputs=every)["accuracy"][0] == pytest.approx(share)
+        assert interp.ablate_heads(one, inputs=every)["accuracy"][0] == pytest.approx(share)
         assert interp.logit_lens(one, every)["accuracy"].iloc[-1] == pytest.approx(share)
         report = interp.analyze(one, sections=["accuracy", "question"])
         assert report.facts["accuracy"] == pytest.approx(share)

@@ -117,6 +117,23 @@ def test_an_interchange_without_effect_scores_nothing(answer: int) -> None:
     assert (table["along_probe"].dropna() == 0).all()
 
 
+def test_a_probe_of_any_value_for_each_row_or_position() -> None:
+    """A function of the batch and its values find what the declared feature of the same values finds."""
+    model = interp.load("languages/parity")
+    batch = model.task.sample(200)
+
+    def ones(batch: interp.Batch) -> torch.Tensor:
+        return model.task.features(batch)["number of 1"]
+
+    declared, by_function = (probe(model, one, batch).to_frame() for one in ("number of 1", ones))
+    assert set(by_function["feature"]) == {"ones"}
+    assert by_function["fitted"].tolist() == declared["fitted"].tolist()
+    given = probe(model, ones(batch)[:, None].expand(batch.tokens.shape), batch).to_frame()
+    assert given["probe"].tolist() == declared["probe"].tolist()
+    with pytest.raises(InterpError, match=r"the feature given has shape \(7,\); it must be \(200,\)"):
+        probe(model, torch.zeros(7), batch)
+
+
 def test_features_of_wrong_shape_or_not_finite_are_refused() -> None:
     """Halves were cut to whole numbers."""
     model = interp.build("languages/parity")
