@@ -25,7 +25,7 @@ from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
 from interp.explanations import Explanation, explain_subject
 from interp.files import refuse_special
 from interp.measures.subject import Subject, check_finite, check_runs
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
@@ -74,7 +74,7 @@ def analyze(
     sources = _sources(source)
     if out is not None:
         _check_out(as_path(out, "a report"))
-    asked = Asked.of(inputs, seconds)
+    asked = InputsAsked.of(inputs, seconds)
     open_one = partial(
         open_subject, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device,
         dtype=dtype,
@@ -179,7 +179,7 @@ def list_sections(
         >>> found.loc["accuracy", "status"]
         'applies'
     """
-    asked = Asked.of(inputs, seconds)
+    asked = InputsAsked.of(inputs, seconds)
     opened = [open_subject(one, task, config, tokens, outputs, padding, device, None) for one in _sources(source)]
     titles, frames = _told_apart([name for _, name in opened]), {}
     for title, (subject, _) in zip(titles, opened):
@@ -242,7 +242,7 @@ def _page(
     load: str | None,
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
-    asked: Asked,
+    asked: InputsAsked,
 ) -> Report:
     """Make one model's report. load: Python code that loads the model, if known."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
@@ -343,4 +343,4 @@ def explain(
     )
     check_finite(subject)
     with threads_for(subject.model):
-        return explain_subject(subject, name, Asked.of(None, seconds).seconds or math.inf, share)
+        return explain_subject(subject, name, InputsAsked.of(None, seconds).seconds or math.inf, share)

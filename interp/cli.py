@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """The output format of tables."""
 
     table = "table"
@@ -41,10 +41,10 @@ class Format(StrEnum):
     csv = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format of tables.")]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output format of tables.")]
 
 
-def _print(frame: pd.DataFrame, format: Format) -> None:
+def _print(frame: pd.DataFrame, format: OutputFormat) -> None:
     from interp.report.text import format_table
 
     typer.echo(format_table(frame, format.value))
@@ -63,9 +63,9 @@ def _colored(word: str) -> str:
     return typer.style(word, fg=COLORS.get(word), bold=True)
 
 
-def _print_lines(frame: pd.DataFrame, columns: list[str], format: Format, long: bool) -> None:
+def _print_lines(frame: pd.DataFrame, columns: list[str], format: OutputFormat, long: bool) -> None:
     """Print columns with at most 80 characters per row by cutting the last one; with --long, print the whole table."""
-    if long or format is not Format.table:
+    if long or format is not OutputFormat.table:
         return _print(frame, format)
     texts = [["" if str(value) == "<NA>" else " ".join(str(value).split()) for value in frame[c]] for c in columns]
     widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, texts)]
@@ -111,7 +111,7 @@ def _imported() -> str:
 
 
 @app.command()
-def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None:
+def tasks(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List the tasks."""
     import interp
 
@@ -119,7 +119,7 @@ def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None
 
 
 @app.command()
-def models(format: FormatOption = Format.table, long: LongOption = False) -> None:
+def models(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List all models, exact and trained. Green: proved right. Red: proved wrong."""
     import interp
 
@@ -136,7 +136,7 @@ def train(
     snapshots: Annotated[str, typer.Option(help="Also save checkpoints at these epochs, e.g. 0,100.")] = "",
     history: Annotated[bool, typer.Option("--history", help="Write every epoch's loss to history.csv.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """Train several seeds of a spec at once and write seed-N.safetensors files. Exit code 1: a seed diverged."""
     import pandas as pd
@@ -199,7 +199,7 @@ def sweep(
     only: Annotated[list[str] | None, typer.Option(help="Run only cells with AXIS=VALUE; repeatable.")] = None,
     seeds: Annotated[str, typer.Option(help="Run only these seeds, e.g. 0,1.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """Train every run of a grid and save the results as one table. If runs fail, list them and exit with code 1."""
     import pandas as pd
@@ -223,7 +223,7 @@ def sweep(
         )
         raise typer.Exit(130) from None
     wrong = runs[runs["error"] != ""]
-    if format is not Format.table:
+    if format is not OutputFormat.table:
         _print(runs, format)
     elif len(wrong):
         known = runs.columns[: list(runs.columns).index("seed")]
@@ -254,7 +254,7 @@ def analyze(
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """Write a report on one or more models to an HTML file and print the verdict."""
     import pandas as pd
@@ -277,7 +277,7 @@ def analyze(
         )
     if "comparison" in report.tables:
         _print(report.tables["comparison"], format)
-    elif format is Format.table:
+    elif format is OutputFormat.table:
         typer.echo(report.verdict)
     else:
         _print(pd.DataFrame([{"model": report.title, "verdict": report.verdict, **report.metadata}]), format)
@@ -294,7 +294,7 @@ def sections(
     tokens: TokensOption = "",
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
     from interp._analyze import list_sections
@@ -356,7 +356,7 @@ def certify(
     tokens: TokensOption = "",
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """Prove or refute that a model is right on every input. Exit code 0: certified, 1: refuted, 3: undecided.
 
@@ -386,7 +386,7 @@ def certify(
         check_path(evidence)  # fail before the computation if the file cannot be written
     with threads_for(subject.model):
         certificate = planned.certificate(**parse_options(planned.method, more or ()))
-    if format is Format.table:
+    if format is OutputFormat.table:
         typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:
         _print(certificate.to_frame(), format)
@@ -399,7 +399,7 @@ def certify(
 def inspect(
     path: Annotated[str, typer.Argument(help="A folder, checkpoint or state dict written by another library.")],
     config: ConfigOption = None,
-    format: FormatOption = Format.table,
+    format: FormatOption = OutputFormat.table,
 ) -> None:
     """Print a file's format, reader, config and missing settings. Exit code 3: more than the task is missing."""
     from interp.readers.inspection import inspect as look

@@ -56,14 +56,14 @@ Cost = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Asked:
+class InputsAsked:
     """A user's request per section: a number of inputs or a budget in nominal seconds (SPEED)."""
 
     inputs: int | None = None
     seconds: float | None = None
 
     @classmethod
-    def of(cls, inputs: object = None, seconds: object = None) -> Asked:
+    def of(cls, inputs: object = None, seconds: object = None) -> InputsAsked:
         """Check both values. Raises InterpError unless inputs is a positive integer and seconds a positive number."""
         if inputs is not None and (type(inputs) is not int or inputs < 1):
             raise InterpError(f"inputs = {quoted(inputs)} must be a positive integer")
@@ -72,9 +72,9 @@ class Asked:
             raise InterpError(f"seconds = {quoted(seconds)} must be a number above 0")
         return cls(inputs, None if seconds is None else float(seconds))  # type: ignore[arg-type]
 
-    def over(self, other: Asked) -> Asked:
+    def over(self, other: InputsAsked) -> InputsAsked:
         """Return this request, or the other one if this one is empty."""
-        return other if self == Asked() else self
+        return other if self == InputsAsked() else self
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Population:
 def choose(
     task: Task,
     cost: Cost,
-    asked: Asked | None = None,
+    asked: InputsAsked | None = None,
     *,
     split: str | None = None,
     seed: int = 0,
@@ -211,7 +211,7 @@ def choose(
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
-    asked = asked or Asked()
+    asked = asked or InputsAsked()
     named = _split(task, split)
     whole = _dataset(task, named) if fixed else None
     limit = asked.inputs

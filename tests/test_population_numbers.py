@@ -9,7 +9,7 @@ from standins import NAMES, Recall, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections import components as parts
@@ -126,7 +126,7 @@ def _mean_hook(name: str, layer: int, head: int, reference: Batch, means: dict[i
 @pytest.mark.thinned(3)
 def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
     """Accuracy, heads, components, patching, and the circuit, of models that others trained."""
-    study = Study(standin(name), asked=Asked(inputs=300))
+    study = Study(standin(name), asked=InputsAsked(inputs=300))
     report = Report(name)
     fill(study, report, ["accuracy", "heads", "components", "patching", "faithfulness"])
     task, cfg = study.task, study.model.cfg
@@ -157,8 +157,8 @@ def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
 
 
 def test_the_populations_of_all_sections_are_what_was_asked_for() -> None:
-    study = Study(standin("recall"), asked=Asked(inputs=250))
-    study.asked_of["variables"] = Asked(inputs=60)
+    study = Study(standin("recall"), asked=InputsAsked(inputs=250))
+    study.asked_of["variables"] = InputsAsked(inputs=60)
     assert study.once(variables.population).n == 60
     assert study.once(shared.parts_population).on == "on a sample of 250 inputs (split test, seed 0)"
     assert study.once(patching.population).n == 250

@@ -11,7 +11,7 @@ from interp.errors import UnsupportedError
 from interp.listing import list_models
 from interp.measures.subject import Subject
 from interp.measures.variables import MOST_PAIRS, pairs_of
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections import accuracy, components, faithfulness, patching, variables
@@ -31,7 +31,7 @@ def test_numbers_of_a_report_are_those_of_plain_hooks(name: str) -> None:
     except interp.InterpError as error:
         pytest.skip(str(error))
     inputs = FEW if model.task.sample(1).tokens.shape[1] > LONG else INPUTS
-    study, plain = Study(Subject.of(model), asked=Asked(inputs=inputs)), Plain(model)
+    study, plain = Study(Subject.of(model), asked=InputsAsked(inputs=inputs)), Plain(model)
     batch = study.once(accuracy.population).batch
     assert accuracy.measured(study).accuracy == pytest.approx(plain.accuracy(batch))
     compared = []

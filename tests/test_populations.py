@@ -13,7 +13,19 @@ from interp import analyze, build, populations
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.inputs import batch_of
 from interp.measures.subject import Subject
-from interp.populations import SIZES, SPEED, Asked, Population, Share, choose, everything, given, joined, sample, wilson
+from interp.populations import (
+    SIZES,
+    SPEED,
+    InputsAsked,
+    Population,
+    Share,
+    choose,
+    everything,
+    given,
+    joined,
+    sample,
+    wilson,
+)
 from interp.sections.base import Study
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Task, make_task
@@ -46,9 +58,9 @@ def test_the_cost_depends_on_the_length_of_an_input() -> None:
 
 
 def test_a_user_sets_the_size_or_the_budget() -> None:
-    assert choose(Recall(), costs(2e-3), Asked(inputs=77)).n == 77
-    assert choose(Recall(), costs(2e-3), Asked(seconds=0.1)).n == 200
-    assert choose(Recall(), costs(2e-3), Asked(seconds=50.0)).n == 20_000
+    assert choose(Recall(), costs(2e-3), InputsAsked(inputs=77)).n == 77
+    assert choose(Recall(), costs(2e-3), InputsAsked(seconds=0.1)).n == 200
+    assert choose(Recall(), costs(2e-3), InputsAsked(seconds=50.0)).n == 20_000
     assert choose(Recall(), costs(2e-4), most=1_000).n == 1_000
 
 
@@ -59,8 +71,8 @@ def test_a_domain_that_costs_little_is_used_whole() -> None:
     assert found.interval(0.25) == (0.25, 0.25)
     assert choose(STRINGS, costs(1 / 511)).kind == "sample"
     assert choose(STRINGS, costs(0), exact=False, most=1_000).kind == "sample"
-    assert choose(STRINGS, costs(0), Asked(inputs=512)).exact
-    assert choose(STRINGS, costs(0), Asked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
+    assert choose(STRINGS, costs(0), InputsAsked(inputs=512)).exact
+    assert choose(STRINGS, costs(0), InputsAsked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
 
 
 def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user() -> None:
@@ -68,10 +80,10 @@ def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user() -> None:
     assert (found.kind, found.n, found.on) == ("dataset", 1_500, "on the 1,500 inputs of the test set")
     assert found.batch.tokens.equal(COUNT01.dataset("test").tokens)
     assert choose(COUNT01, costs(0), split="train").split == "train"
-    few = choose(COUNT01, costs(0), Asked(inputs=300))
+    few = choose(COUNT01, costs(0), InputsAsked(inputs=300))
     assert few.on == "on 300 of the 1,500 inputs (seed 0) of the test set"
-    assert choose(COUNT01, costs(0), Asked(inputs=9_000)).n == 1_500
-    assert choose(COUNT01, costs(0), Asked(inputs=300), fixed=False).kind == "sample"
+    assert choose(COUNT01, costs(0), InputsAsked(inputs=9_000)).n == 1_500
+    assert choose(COUNT01, costs(0), InputsAsked(inputs=300), fixed=False).kind == "sample"
 
 
 class Listed(Recall):
@@ -154,13 +166,13 @@ def test_a_share_states_its_interval_and_compares_within_it() -> None:
 @pytest.mark.parametrize("inputs", [0, -1, 1.5, "many", True])
 def test_inputs_must_be_a_positive_integer(inputs: object) -> None:
     with pytest.raises(InterpError, match=r"inputs = .* must be a positive integer"):
-        Asked.of(inputs)
+        InputsAsked.of(inputs)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "long", True])
 def test_seconds_must_be_a_positive_number(seconds: object) -> None:
     with pytest.raises(InterpError, match=r"seconds = .* must be a number above 0"):
-        Asked.of(seconds=seconds)
+        InputsAsked.of(seconds=seconds)
 
 
 def test_rows_of_several_widths_are_joined_with_padding() -> None:

@@ -36,7 +36,7 @@ from interp.certificates.places_model import OneLayer, one_layer, refusal, token
 from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
 from interp.certificates.probes import Mismatch, Probes
-from interp.certificates.sampling import Share, Stratum
+from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
@@ -527,7 +527,7 @@ def _conclude(
     if wrong or false:
         between = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
         notes += (f"inputs with a wrong answer: {between} of {n_inputs:,}",)
-    share = Share.of(tallies)
+    share = SampledShare.of(tallies)
     notes += share.notes
     beyond = proofs[0].net.read.shape[1] - max(2, task.n_out)
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:

@@ -31,7 +31,7 @@ from interp.certificates.base import Certificate, Progress, Status, register_met
 from interp.certificates.budgets import Budget
 from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
-from interp.certificates.sampling import Share, Stratum
+from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.tasks.products import Product, check_products, declared, read_at, undeclared
@@ -300,7 +300,7 @@ def _conclude(
     if right + wrong < total:
         why = f", or the search ended before them: {budget.ended}" if budget.ended else ""
         notes += (f"{total - right - wrong:,} inputs are undecided: their margins are within rounding of 0{why}",)
-    share = Share.of(strata)
+    share = SampledShare.of(strata)
     by_answer = frame.groupby("answer", sort=True).agg(
         inputs=("inputs", "sum"), right=("right", "sum"), wrong=("wrong", "sum"), margin=("margin", "min")
     )  # fmt: skip

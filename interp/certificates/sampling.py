@@ -30,7 +30,7 @@ class Stratum:
 
 
 @dataclass(frozen=True)
-class Share:
+class SampledShare:
     """The share of right answers, exact or an interval. confidence: of the interval; None if it is proved."""
 
     accuracy: float | tuple[float, float]
@@ -38,7 +38,7 @@ class Share:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, strata: Sequence[Stratum]) -> Share:
+    def of(cls, strata: Sequence[Stratum]) -> SampledShare:
         """Add up the strata: exact if all is decided; open ones are narrowed by what was drawn."""
         total, wrong = sum(one.inputs for one in strata), sum(one.wrong for one in strata)
         if not any(one.open for one in strata):

@@ -38,7 +38,7 @@ STATES = 64
 
 
 @dataclass(frozen=True)
-class Automaton:
+class LearnedAutomaton:
     """A deterministic automaton that answers after each string.
 
     Attributes:
@@ -63,7 +63,7 @@ class Automaton:
     @classmethod
     def of(
         cls, strings: Strings, machine: Machine, longest: int, answer_words: Sequence[str], sets: bool = False
-    ) -> Automaton:
+    ) -> LearnedAutomaton:
         entered = {state for row in machine.following for state in row}
         return cls(
             strings.alphabet,
@@ -146,9 +146,9 @@ class Learned:
         seconds: time taken.
     """
 
-    model: Automaton | None
-    shorter: Automaton | None
-    task: Automaton | None
+    model: LearnedAutomaton | None
+    shorter: LearnedAutomaton | None
+    task: LearnedAutomaton | None
     longest: int
     strings: int
     different: int
@@ -158,7 +158,7 @@ class Learned:
     others: bool = False
 
     @property
-    def shown(self) -> Automaton | None:
+    def shown(self) -> LearnedAutomaton | None:
         """The model's automaton, on all strings or on the shorter ones."""
         return self.model or self.shorter
 
@@ -229,9 +229,9 @@ def learned(
     letters, longest = len(strings.letters), len(said.model) - 1
     two = ("no", "yes") if len(answer_words) == 1 else tuple(answer_words)
 
-    def machine(table: Sequence[Any]) -> Automaton | None:
+    def machine(table: Sequence[Any]) -> LearnedAutomaton | None:
         found = lstar.learn(table, letters, most_states)
-        return None if found is None else Automaton.of(strings, found, len(table) - 1, two, sets)
+        return None if found is None else LearnedAutomaton.of(strings, found, len(table) - 1, two, sets)
 
     whole, shorter, below = machine(said.model), None, longest - 1
     while whole is None and shorter is None and below > 0:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, first_few, quoted, short
+from interp.readers.base import Conversion as Conversion
 from interp.readers.base import Reader as Reader
-from interp.readers.base import Reading as Reading
 from interp.readers.base import Source
 from interp.readers.sources import open_source as open_source
 
@@ -47,7 +47,7 @@ def find_reader(source: Source) -> Reader:
     )
 
 
-def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
+def read(source: Any, given: Mapping[str, Any] | None = None) -> Conversion:
     """Read and convert the model in a file, folder, state dict or module.
 
     Args:
@@ -64,7 +64,7 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
     return _one_dtype(reader.read(opened, given or {}))
 
 
-def _one_dtype(reading: Reading) -> Reading:
+def _one_dtype(reading: Conversion) -> Conversion:
     """Convert all weights to float64 if any is float64 (missing biases are zeros in float32), otherwise to float32."""
     kinds = {tensor.dtype for tensor in reading.tensors.values()}
     kind = torch.float64 if torch.float64 in kinds else torch.float32

@@ -45,7 +45,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Conversion:
     """A model as converted by a reader.
 
     format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
@@ -77,7 +77,7 @@ class Reader:
 
     name: str
     recognizes: Callable[[Source], bool]
-    read: Callable[[Source, Mapping[str, Any]], Reading]
+    read: Callable[[Source, Mapping[str, Any]], Conversion]
     settings: Mapping[str, str] = field(default_factory=dict)
     order: int = 50
 
@@ -88,7 +88,7 @@ class Reader:
                 raise InterpError(one_of(f"setting of a {self.name} file", name, self.settings))
 
 
-class Weights:
+class NamedTensors:
     """Named tensors, taken one by one, so that missing and unused ones are detected."""
 
     def __init__(self, source: Source, prefix: str = "") -> None:
@@ -199,7 +199,7 @@ CLASSIFIERS = ("score", "classifier")
 """Names of classification heads: a matrix (n_labels, d_model), with a bias or without."""
 
 
-def unembedding(weights: Weights, embedding: Tensor, head: str, tied: bool) -> dict[str, Tensor]:
+def unembedding(weights: NamedTensors, embedding: Tensor, head: str, tied: bool) -> dict[str, Tensor]:
     """Return the readout: a classification head, the output layer over the vocabulary, or the transposed embedding.
 
     A bare model without a head (AutoModel) counts as tied only if its config says so.

@@ -14,10 +14,10 @@ from torch import Tensor
 from interp.errors import CheckpointError
 from interp.readers.base import (
     Config,
+    Conversion,
+    NamedTensors,
     Reader,
-    Reading,
     Source,
-    Weights,
     activation,
     head_size,
     join_heads,
@@ -42,7 +42,7 @@ def _recognizes_linear(source: Source) -> bool:
     return "model_type" not in source.config and source.any_name("h.0.attn.c_attn.weight")
 
 
-def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, source.config)
     config.refuse(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     fields: dict[str, Any] = {
@@ -58,11 +58,11 @@ def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Reading:
     fields["d_mlp"] = config.size("n_inner", default=4 * fields["d_model"])
     tied = config.flag("tie_word_embeddings", True)
     tensors = _tensors(source, fields, lambda matrix: matrix.T, tied)
-    return Reading("Hugging Face GPT-2", _whole(fields, tensors), tensors, vocabulary=source.vocabulary,
+    return Conversion("Hugging Face GPT-2", _whole(fields, tensors), tensors, vocabulary=source.vocabulary,
                    original=hugging_face(source))  # fmt: skip
 
 
-def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, {**source.config, **given})
     prefix = _prefix(source)
     table = source.tensors.get(f"{prefix}wte.weight")
@@ -93,7 +93,7 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
     name = (
         "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
     )
-    return Reading(
+    return Conversion(
         name, _whole(fields, tensors), tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,)
     )
 
@@ -123,7 +123,7 @@ def _tensors(
     """Convert tensors to TransformerLens's. turned(matrix) has torch.nn.Linear's order (outputs, inputs)."""
     d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
     head_size(source.where, d, heads)
-    weights = Weights(source, _prefix(source))
+    weights = NamedTensors(source, _prefix(source))
     embedding = weights.take("wte.weight", fields["d_vocab"], d)
     found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
 

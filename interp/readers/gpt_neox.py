@@ -10,10 +10,10 @@ from torch import Tensor
 from interp.errors import CheckpointError
 from interp.readers.base import (
     Config,
+    Conversion,
+    NamedTensors,
     Reader,
-    Reading,
     Source,
-    Weights,
     activation,
     head_size,
     join_heads,
@@ -27,7 +27,7 @@ def _recognizes(source: Source) -> bool:
     return source.config.get("model_type") == "gpt_neox"
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, source.config)
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
     size = head_size(source.where, d, heads)
@@ -59,14 +59,14 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
         )
     tensors = _tensors(source, fields, config.flag("tie_word_embeddings", False))
     fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
-    return Reading("Hugging Face GPT-NeoX", fields, tensors, vocabulary=source.vocabulary,
+    return Conversion("Hugging Face GPT-NeoX", fields, tensors, vocabulary=source.vocabulary,
                    original=hugging_face(source))  # fmt: skip
 
 
 def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:
     d, heads, size, inner = (fields[name] for name in ("d_model", "n_heads", "d_head", "d_mlp"))
     prefix = "gpt_neox." if source.any_name("gpt_neox.embed_in.weight") else ""
-    weights = Weights(source, prefix)
+    weights = NamedTensors(source, prefix)
     embedding = weights.take("embed_in.weight", fields["d_vocab"], d)
     found = {"embed.W_E": embedding}
     for index in range(fields["n_layers"]):

@@ -15,7 +15,7 @@ from interp.architecture.stock import read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, short
 from interp.measures.subject import Subject, output_ids_of, token_ids_of
-from interp.readers import Reading, find_reader, open_source, read
+from interp.readers import Conversion, find_reader, open_source, read
 from interp.readers.base import Source
 from interp.readers.models import compared
 
@@ -82,7 +82,7 @@ def _tensors(source: Source) -> list[tuple[str, str]]:
     return rows + ([("...", f"{len(found) - SHOWN} more tensors")] if len(found) > SHOWN else [])
 
 
-def _vocabulary(reading: Reading) -> str:
+def _vocabulary(reading: Conversion) -> str:
     words = reading.vocabulary
     if words is None:
         return "not saved; if ids differ from your task's, pass tokens={'a': 0, ...}"
@@ -90,7 +90,7 @@ def _vocabulary(reading: Reading) -> str:
     return ", ".join(f"{word!r}: {words[word]}" for word in first) + (", ..." if len(words) > SHOWN else "")
 
 
-def _compared(reading: Reading) -> str:
+def _compared(reading: Conversion) -> str:
     """Compare the converted model's logits with the original library's, in one sentence."""
     if reading.blocks is not None or reading.original is None:
         return "no: its library is not available; interp.check_conversion compares with your own forward pass"

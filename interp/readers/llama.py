@@ -14,10 +14,10 @@ from torch import Tensor
 from interp.errors import CheckpointError, short
 from interp.readers.base import (
     Config,
+    Conversion,
+    NamedTensors,
     Reader,
-    Reading,
     Source,
-    Weights,
     activation,
     join_heads,
     split_heads,
@@ -35,7 +35,7 @@ def _recognizes(source: Source) -> bool:
     return str(source.config.get("model_type")) in KINDS
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     config, kind = Config(source.where, source.config), source.config["model_type"]
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
     longest = config.size("max_position_embeddings", default=LONGEST)
@@ -69,7 +69,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     notes = () if n_ctx == longest else (
         f"Inputs are limited to {n_ctx} tokens (the model allows {longest:,}); config={{'n_ctx': ...}} changes it.",
     )  # fmt: skip
-    return Reading(f"Hugging Face {KINDS[kind]}", fields, tensors, vocabulary=source.vocabulary, notes=notes,
+    return Conversion(f"Hugging Face {KINDS[kind]}", fields, tensors, vocabulary=source.vocabulary, notes=notes,
                    original=hugging_face(source))  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str,
     d, size, inner = fields["d_model"], fields["d_head"], fields["d_mlp"]
     heads, keys = fields["n_heads"], fields["n_key_value_heads"]
     prefix = "model." if source.any_name("model.embed_tokens.weight") else ""
-    weights = Weights(source, prefix)
+    weights = NamedTensors(source, prefix)
     embedding = weights.take("embed_tokens.weight", fields["d_vocab"], d)
     found = {"embed.W_E": embedding}
     for index in range(fields["n_layers"]):

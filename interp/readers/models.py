@@ -15,7 +15,7 @@ from interp.architecture.stock import in_task_order, read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError
 from interp.measures.subject import output_ids_of, token_ids_of
-from interp.readers import Reading, read
+from interp.readers import Conversion, read
 from interp.tasks import Task, make_task
 
 
@@ -28,7 +28,7 @@ class Converted:
     """
 
     model: HookedTransformer
-    reading: Reading
+    reading: Conversion
     tokens: Mapping[str, int] | None
     compared: Comparison | None
 
@@ -60,7 +60,7 @@ def convert(
     return Converted(model, reading, tokens, check_original(model, reading))
 
 
-def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
+def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
     """Return the ids of the task's tokens in the file's vocabulary, or None unless it contains all of them."""
     words = reading.vocabulary
     if words is None or any(token not in words for token in task.vocabulary):
@@ -68,7 +68,7 @@ def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
     return {token: words[token] for token in task.vocabulary}
 
 
-def check_original(model: HookedTransformer, reading: Reading) -> Comparison | None:
+def check_original(model: HookedTransformer, reading: Conversion) -> Comparison | None:
     """Compare a model with its original; None if that cannot be run. Raises CheckpointError if their logits differ."""
     if reading.original is None:
         return None
@@ -98,7 +98,7 @@ def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparis
 
 
 def task_model(
-    reading: Reading, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
+    reading: Conversion, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
 ) -> TaskModel:
     """Build the task model of a reading with blocks, with embedding and readout in the task's order."""
     blocks, n_tokens, n_out = reading.blocks, len(reading.tensors["embed.W_E"]), reading.tensors["unembed.W_U"].shape[1]

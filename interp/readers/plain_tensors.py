@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from interp.errors import CheckpointError, InterpError, first_few
-from interp.readers.base import Reader, Reading, Source, Weights
+from interp.readers.base import Conversion, NamedTensors, Reader, Source
 
 Turn = Callable[[Tensor, int], Tensor]
 LAYOUTS: dict[str, Mapping[str, Turn]] = {
@@ -92,7 +92,7 @@ def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, int] | None:
     return sizes if {"d", "heads", "head", "vocab", "out"} <= set(sizes) else None
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     matches = fits({name: tensor for name, tensor in source.tensors.items() if not name.endswith(CONSTANTS)})
     if not matches:
         raise CheckpointError(
@@ -105,7 +105,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
             "TransformerLens's config if it is the first, otherwise transpose the matrices to TransformerLens's layout"
         )
     name, tensors, sizes = matches[0]
-    weights = Weights(Source(source.where, tensors))
+    weights = NamedTensors(Source(source.where, tensors))
     n_layers = 1 + max(int(m.group(1)) for t in tensors if (m := re.match(r"blocks\.(\d{1,4})\.", t)))
     normed = any(re.search(r"ln(1|_final)\.(w|w_ln)$", t) for t in tensors)
     fields = {
@@ -141,7 +141,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     }
     left = ", ".join(text for setting, text in assumed.items() if setting not in given)
     notes = (f"It is assumed that {left}; config= changes this.",) if left else ()
-    return Reading(name, fields, _complete(weights, fields), notes=notes)
+    return Conversion(name, fields, _complete(weights, fields), notes=notes)
 
 
 def _ask(where: str, given: Mapping[str, Any], normed: bool, mlp: bool) -> None:
@@ -156,7 +156,7 @@ def _ask(where: str, given: Mapping[str, Any], normed: bool, mlp: bool) -> None:
         )
 
 
-def _complete(weights: Weights, fields: Mapping[str, Any]) -> dict[str, Tensor]:
+def _complete(weights: NamedTensors, fields: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return all tensors of the config. Tensors that are missing in the file are zero."""
     d, heads, head = fields["d_model"], fields["n_heads"], fields["d_head"]
     found = {

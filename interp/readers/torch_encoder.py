@@ -18,11 +18,11 @@ from torch.nn import functional
 from interp.errors import CheckpointError, InterpError, first_few
 from interp.readers.base import (
     Config,
+    Conversion,
     Layers,
+    NamedTensors,
     Reader,
-    Reading,
     Source,
-    Weights,
     activation,
     head_size,
     join_heads,
@@ -47,7 +47,7 @@ def _recognizes(source: Source) -> bool:
     return any(FIRST.match(name) for name in source.tensors)
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Reading:
+def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
         raise CheckpointError(
@@ -60,7 +60,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
             f"{source.where} does not contain the number of heads of its torch.nn.TransformerEncoder; pass "
             'config={"n_heads": 4}, and norm_first, act_fn and causal unless they are False, relu and False'
         )
-    weights = Weights(source)
+    weights = NamedTensors(source)
     d = source.tensors[f"{prefix}layers.0.self_attn.in_proj_weight"].shape[-1]
     heads, causal = config.size("n_heads"), config.flag("causal", False)
     first = config.flag("norm_first", False)
@@ -100,7 +100,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]
         "act_fn": word, "norm_first": first, "causal": causal,
     }  # fmt: skip
-    return Reading("torch.nn.TransformerEncoder", fields, tensors | ends, blocks=blocks, notes=tuple(notes))
+    return Conversion("torch.nn.TransformerEncoder", fields, tensors | ends, blocks=blocks, notes=tuple(notes))
 
 
 def _settings(source: Source, prefix: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _settings(source: Source, prefix: str) -> dict[str, Any]:
     }
 
 
-def _layer(weights: Weights, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
+def _layer(weights: NamedTensors, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
     """Return the tensors of one layer under interp's names, and the width of its MLP."""
     found: dict[str, Tensor] = {}
     matrix = weights.take(f"{at}self_attn.in_proj_weight", 3 * d, d)
@@ -143,7 +143,7 @@ def _layer(weights: Weights, at: str, d: int, heads: int) -> tuple[dict[str, Ten
     return found, len(inner)
 
 
-def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
+def _ends(weights: NamedTensors, d: int, given: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
     """Find embedding, positions and readout among the remaining tensors: named by the user, or the only candidates."""
     left = {name: tensor for name, tensor in weights.left.items() if tensor.is_floating_point()}
     flat = {name: t.reshape(-1, d) if t.ndim == 3 and 1 in t.shape[:2] else t for name, t in left.items()}

@@ -17,7 +17,7 @@ from interp.measures.runs import heads_of, parts_of
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import MODES, survey
-from interp.populations import Asked, Population, choose
+from interp.populations import InputsAsked, Population, choose
 from interp.sections.base import Study, first_reason
 from interp.tasks import IGNORED, Batch
 
@@ -82,7 +82,7 @@ def reference(study: Study, tested: Population) -> Population:
 
 def _reference(study: Study, n: int) -> Population:
     fixed = study.subject.own_split
-    return choose(study.task, lambda length: 0, Asked(inputs=n), split="train", fixed=fixed, exact=False)
+    return choose(study.task, lambda length: 0, InputsAsked(inputs=n), split="train", fixed=fixed, exact=False)
 
 
 def rows(study: Study, split: str) -> Batch:

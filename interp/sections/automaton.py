@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interp.explanations.automata import STRINGS, Automaton, Learned, learn_automaton, sentence
+from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton, sentence
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations
 from interp.populations import SPEED
@@ -81,7 +81,7 @@ def make(study: Study, report: Report, longest: int | None = None) -> None:
     report.add_fact("automaton_wrong", learned.different)
 
 
-def _show(report: Report, key: str, one: Automaton, caption: str) -> list[str]:
+def _show(report: Report, key: str, one: LearnedAutomaton, caption: str) -> list[str]:
     """Add a drawing, if it is small enough to read, and a table. Return the keys of the drawings."""
     small = one.states <= MOST_STATES
     if small:

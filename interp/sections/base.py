@@ -37,7 +37,7 @@ from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
 from interp.measures.runs import operations
 from interp.measures.subject import Subject
-from interp.populations import Asked, Population, choose, usual
+from interp.populations import InputsAsked, Population, choose, usual
 from interp.progress import LateBar
 from interp.report import Report
 from interp.report.items import Block
@@ -63,11 +63,11 @@ class Study:
     chose, by section.
     """
 
-    def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
+    def __init__(self, subject: Subject, load: str | None = None, asked: InputsAsked | None = None) -> None:
         self.subject = subject.remembering()
         self.load = load
-        self.asked = asked or Asked()
-        self.asked_of: dict[str, Asked] = {}
+        self.asked = asked or InputsAsked()
+        self.asked_of: dict[str, InputsAsked] = {}
         self.wanted: frozenset[str] = frozenset()
         self.times: dict[str, int] = {}
         self.populations: dict[str, Population] = {}
@@ -171,7 +171,7 @@ def _population(
     split: str | None,
     choice: tuple[Any, ...],
 ) -> Population:
-    asked = study.asked_of.get(section, Asked()).over(study.asked)
+    asked = study.asked_of.get(section, InputsAsked()).over(study.asked)
 
     def cost(length: int) -> float | int:
         reads = length if study.subject.read_at == "all" else 1
@@ -328,7 +328,7 @@ def fill(
                 raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
     own = {name: {key: value for key, value in given.items() if key not in OF_ALL} for name, given in options.items()}
     for name, given in options.items():
-        study.asked_of[name] = Asked.of(given.get("inputs"), given.get("seconds"))
+        study.asked_of[name] = InputsAsked.of(given.get("inputs"), given.get("seconds"))
     study.wanted = frozenset(wanted or ())
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
     with LateBar("report", lines=True) as bar:

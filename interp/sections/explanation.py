@@ -8,7 +8,7 @@ from interp import words
 from interp.explanations import Explanation, explain_subject
 from interp.explanations.picture import svg
 from interp.explanations.shipped import shipped
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.programs.words import answer_words
 from interp.report import Report
 from interp.sections.base import Study, section
@@ -29,7 +29,7 @@ def shipped_one(study: Study) -> Explanation | None:
 def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
     found = study.once(shipped_one)
-    seconds = study.asked_of.get("explanation", Asked()).seconds
+    seconds = study.asked_of.get("explanation", InputsAsked()).seconds
     if found is None and (seconds is not None or "explanation" in study.wanted):
         found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
     report.say(NOT_SEARCHED if found is None else found.sentence, "how")

@@ -11,7 +11,7 @@ from standins import standin
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
-from interp.explanations.automata import Automaton, Learned, learn_automaton, sentence
+from interp.explanations.automata import Learned, LearnedAutomaton, learn_automaton, sentence
 from interp.explanations.strings import Strings
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -84,10 +84,10 @@ def test_too_many_states_are_said_and_shorter_strings_looked_at() -> None:
     )
 
 
-def one(states: int, longest: int = 4) -> Automaton:
+def one(states: int, longest: int = 4) -> LearnedAutomaton:
     strings = Strings.of(Subject.of(interp.build("languages/parity")))
     following = tuple((s, (s + 1) % states) for s in range(states))
-    return Automaton(("0", "1"), following, (0,) * states, ("no", "yes"), ("",) * states, longest, strings)
+    return LearnedAutomaton(("0", "1"), following, (0,) * states, ("no", "yes"), ("",) * states, longest, strings)
 
 
 CASES = {

@@ -8,14 +8,16 @@ from standins import NAMES, standin
 
 import interp
 from interp.measures.subject import Subject
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections.base import Study, fill
 
 
 def one_section(source: str, name: str, **options: Any) -> tuple[Study, Report]:
     """A report that holds one section, on a stand-in or a model by name; on 200 inputs, whatever the machine."""
-    study = Study(standin(source) if source in NAMES else Subject.of(interp.load(source)), asked=Asked(inputs=200))
+    study = Study(
+        standin(source) if source in NAMES else Subject.of(interp.load(source)), asked=InputsAsked(inputs=200)
+    )
     report = Report(source)
     fill(study, report, [name], {name: options} if options else None)
     assert report.html()

@@ -11,7 +11,7 @@ from interp.families.histogram.measures.counting import CountingModel
 from interp.measures import outputs
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
-from interp.populations import Asked
+from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import Study, fill
 
@@ -38,7 +38,7 @@ def _distinct(calls: list[Any]) -> int:
 
 def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = interp.ModelSpec(task="count01", d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64")
-    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=60))
+    study = Study(Subject.of(interp.build(spec, seed=1)), asked=InputsAsked(inputs=60))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")
     report = Report("two heads")
@@ -53,14 +53,14 @@ def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_whole_report_takes_head_outputs_once_for_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Study(Subject.of(interp.load("count01/paper")), asked=Asked(inputs=40))
+    study = Study(Subject.of(interp.load("count01/paper")), asked=InputsAsked(inputs=40))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fill(study, Report("count01/paper"))
     assert _distinct(taken) == 4  # train and test at '=', test at the answer, and what fixes the live panel's planes
 
 
 def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)), asked=Asked(inputs=200))
+    study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)), asked=InputsAsked(inputs=200))
     made = _counted(monkeypatch, CountingModel, "__init__")
     wanted = [
         "counting_answers", "counting_attention", "counting_embeddings", "counting_logits", "counting_mechanism",

@@ -82,7 +82,7 @@ class Progress:
 
 
 @dataclass
-class Job:
+class CountsLeft:
     """The counts of one own token that are left, largest first. again, close: see Found."""
 
     part: OwnToken
@@ -100,7 +100,7 @@ def count_rest(
     need, slack: thresholds as in Search, per own token, count and class. budget: what remains undecided when it is used
     up stays so.
     """
-    jobs = [Job(part, counts) for part in parts if (counts := _open_counts(part, slack))]
+    jobs = [CountsLeft(part, counts) for part in parts if (counts := _open_counts(part, slack))]
     if not jobs or budget.steps <= 0:
         return None
     if (reason := why_not(tables)) is not None:
@@ -110,7 +110,7 @@ def count_rest(
     _compile(Walk(tables, jobs[0].part.token, dict(listed)))
     state = Progress(sum(sizes[n] for job in jobs for n in job.counts), progress)
 
-    def work(job: Job, most: float | int) -> float:
+    def work(job: CountsLeft, most: float | int) -> float:
         """Walk one own token's counts, at most about `most` bounds; return how many it took."""
         walk, part, spent = Walk(tables, job.part.token, dict(listed)), job.part, 0.0
         while job.counts and spent < most:

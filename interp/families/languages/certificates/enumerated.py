@@ -26,7 +26,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
-from interp.certificates.sampling import Share, Stratum
+from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.families.languages.certificates.strings import (
     CHECKED,
@@ -196,7 +196,7 @@ def _conclude(
     total, wrong, tied = (int(table[name].sum()) for name in ("strings", "wrong", "tied"))
     strata = [Stratum(*numbers) for numbers in table[["strings", "right", "wrong"]].astype(object).to_numpy().tolist()]
     run_some(model, strata)
-    share = Share.of(strata)
+    share = SampledShare.of(strata)
     good = table.loc[table["status"] == "certified", "length"].tolist()
     status: Status = "refuted" if counterexample else "certified" if len(good) == len(table) else "undecided"
     worst = table.loc[table["smallest_margin"].idxmin()]

@@ -35,7 +35,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
-from interp.certificates.sampling import Share, Stratum
+from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
 from interp.families.languages.tasks.language import Decided, decided
@@ -342,7 +342,7 @@ def verdict(
     whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
     n_inputs = sum(one.inputs for one in strata)
     run_some(model, strata)
-    share = Share.of(strata)
+    share = SampledShare.of(strata)
     least = int(table.loc[~good, "length"].min()) - 1 if not good.all() else int(table["length"].max())
     worst = table.loc[table["smallest_margin"].idxmin()]
     return Certificate(
