@@ -43,7 +43,7 @@ def find_reader(source: Source) -> Reader:
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
         f"{'; '.join(reader.name for reader in readers())}; "
-        "for others, rename the tensors as in TransformerLens and check the result with interp.check_conversion"
+        "for others, name the tensors as TransformerLens does and use interp.check_conversion"
     )
 
 
