@@ -108,7 +108,7 @@ def notebooks() -> str:
         shipped = [picture(cell) for cell in notebook.cells]
         if not quick:
             where = {"metadata": {"path": str(ROOT)}}
-            NotebookClient(notebook, timeout=600, resources=where, extra_arguments=QUIET).execute()
+            NotebookClient(notebook, timeout=3600, resources=where, extra_arguments=QUIET).execute()
         for cell, drawn in zip(notebook.cells, shipped):
             source = cell.source.strip()
             if cell.cell_type == "markdown":

@@ -61,7 +61,7 @@ def test_no_output_names_a_folder_of_the_machine_that_ran_it(path: Path) -> None
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    NotebookClient(notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     assert any(cell.get("outputs") for cell in notebook.cells)
 
 

@@ -185,6 +185,8 @@ def certify_places(
                     budget.only_counts |= false is not None
                 if progress is not None:
                     progress(done, total)
+    for proof in proofs:
+        proof.count_open()
     found = replace(_conclude(subject, automata, proofs, total, false, started, budget.ended), on_trust=trust)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None
     return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
@@ -236,7 +238,7 @@ class Sets(Budget):
 
 @dataclass(frozen=True)
 class Proof:
-    """The proof for all rows of one length: one ReadProof per read position."""
+    """The proof for all rows of one length: one ReadProof per read position. drawn: the random inputs that were run."""
 
     subject: Subject
     paths: Paths
@@ -244,6 +246,7 @@ class Proof:
     ids: Int[Tensor, "d_vocab"]
     outputs: Int[Tensor, "n_out"]
     reads: list[ReadProof]
+    drawn: list[Int[Tensor, "rows length"]]
 
     @classmethod
     def of(cls, subject: Subject, paths: Paths) -> Proof:
@@ -252,7 +255,7 @@ class Proof:
         ids = torch.arange(task.d_vocab) if subject.token_ids is None else subject.token_ids
         named = max(2, task.n_out)
         outputs = torch.arange(named) if subject.output_ids is None else subject.output_ids[:named]
-        proof = cls(subject, paths, _renamed(net, ids), ids, outputs, [])
+        proof = cls(subject, paths, _renamed(net, ids), ids, outputs, [], [])
         proof.reads.extend(ReadProof(proof, at) for at in sorted(paths.reads))
         return proof
 
@@ -272,7 +275,7 @@ class Proof:
         return max(DRAWN, min(MOST_DRAWN, int(OPERATIONS_A_SECOND / cost)))
 
     def sample(self, n: int, seed: int) -> str | None:
-        """Run n random inputs, count the right answers, and describe the first error that the model makes, or None.
+        """Run n random inputs, keep them to count what stays open, and describe the first error, or None.
 
         A quarter as many inputs that repeat a few states, such as long chains of carries, are tried for errors only.
         """
@@ -280,12 +283,22 @@ class Proof:
         drawn, repeating = self.paths.draw(n, seed), self.paths.repeating(n // 4, seed)
         for rows, counts in [(part, True) for part in drawn.split(DRAWN)] + [(repeating, False)]:
             margin = self._margins(rows)
-            for read, right in zip(self.reads, (margin > 0).sum(0).tolist() if counts else ()):
-                read.tally.drawn += len(rows)
-                read.tally.drawn_right += right
+            if counts:
+                self.drawn.append(rows)
             if false is None:
                 false = _first_error(self, rows[torch.from_numpy(~(margin > 0).all(1))])
         return false
+
+    def count_open(self) -> None:
+        """Count the answers to the random inputs at the read positions that the proof leaves open.
+
+        Answers within rounding of a tie count for neither side: the proof is about exact arithmetic, too.
+        """
+        for read, rows in ((read, rows) for read in self.reads if read.tally.open for rows in self.drawn):
+            bounds = read.points(rows, self.right(read.at)[self.paths.walk(rows)[:, read.after]])
+            read.tally.drawn += len(rows)
+            read.tally.drawn_right += int(bounds.right.sum())
+            read.tally.drawn_open += int((~(bounds.right | bounds.wrong)).sum())
 
     def _margins(self, rows: Int[Tensor, "rows length"]) -> Float[Array, "rows reads"]:
         """Return the margins of the model's own answers."""

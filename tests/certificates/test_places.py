@@ -15,7 +15,7 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places
 from interp.certificates.places import TAKEN_APART, Proof, certify_places
-from interp.certificates.places_sets import Sight
+from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition, ModularAddition
@@ -126,6 +126,20 @@ def test_what_is_left_open_is_an_interval() -> None:
     assert 0.99 < low < 1 == high  # from 2,048 random inputs, all of them right
     assert found.confidence == 0.999
     assert "are undecided" in str(found)
+
+
+def test_random_inputs_within_rounding_narrow_nothing(monkeypatch) -> None:
+    """What is right as run may be wrong in exact arithmetic, which the proof is about, too."""
+    task = Addition(digits=4)
+    assert certified(exact(task), task, seconds=0).accuracy[0] > 0.99
+
+    def nothing_known(read, rows, right) -> Bounds:
+        ends = np.full(len(rows), 1e9)
+        return Bounds(-ends, ends, -ends, ends)
+
+    monkeypatch.setattr(places.ReadProof, "points", nothing_known)
+    low, high = certified(exact(task), task, seconds=0).accuracy
+    assert low < 0.5 < high == 1  # what is proved
 
 
 def test_inputs_of_few_states_hold_long_chains_of_carries() -> None:
