@@ -10,6 +10,7 @@ import mutants
 import pytest
 
 
+@pytest.mark.slow
 def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
     found = mutants.sample(mutants.ROOT, 40, 3, ["training"])
     assert found == mutants.sample(mutants.ROOT, 40, 3, ["training"])

@@ -36,6 +36,7 @@ def test_that_check_can_fail() -> None:
     assert "torch" in loaded_by("import interp; interp.Task")
 
 
+@pytest.mark.slow
 def test_training_in_count_space_needs_no_transformer_lens() -> None:
     code = "import interp.families.count01.training, interp.architecture.checkpoint"
     assert "transformer_lens" not in loaded_by(code)

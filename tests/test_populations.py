@@ -200,6 +200,7 @@ def test_a_split_is_a_models_own_only_if_somebody_says_so() -> None:
         assert len(batch_of(study.subject, None)) < 49
 
 
+@pytest.mark.slow
 def test_reports_on_models_from_elsewhere_name_no_split() -> None:
     """The task's sampler drew the inputs; what that model was trained and tested on nobody knows."""
     made = build("count01/minimal")

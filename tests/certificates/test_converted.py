@@ -34,6 +34,7 @@ def stranger(n_ctx: int = 700, outputs: int = 8, **more: Any) -> HookedTransform
     return model
 
 
+@pytest.mark.slow
 def test_a_proof_holds_for_a_strangers_weights() -> None:
     ours, theirs = interp.certify("count01/minimal"), interp.certify(stranger(), task="count01")
     assert theirs.about == CONVERTED

@@ -13,6 +13,7 @@ import liars
 sys.path.pop(0)
 
 
+@pytest.mark.slow
 def test_no_lie_changes_what_is_said() -> None:
     done = liars.run(8, 0)
     assert done.total() == 8

@@ -137,6 +137,7 @@ def test_a_new_field_takes_certificates_away(name: str, monkeypatch: pytest.Monk
 # ---------------------------------------------------------------- false certificates that were found
 
 
+@pytest.mark.slow
 def test_a_palindrome_of_another_scale_is_not_the_proof_s() -> None:
     exact = interp.build("languages/palindrome")
     short = TaskRef(name="palindrome", parameters=(("length", 8),))
@@ -223,6 +224,7 @@ def test_labels_beyond_what_was_compared_are_not_certified() -> None:
     assert any("labels compared on every string" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_what_a_language_says_of_itself_is_compared_with_strings() -> None:
     """Of up to 14 symbols every one, of longer ones a sample; a promise of `decided_by` was taken for the labels."""
     member = decided_by(places=(0,))(lambda self, symbols, lengths: Late.member(self, symbols, lengths))
@@ -281,7 +283,7 @@ def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CERTIFIED, "memorization/lookup"])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 def test_a_proof_that_says_too_much_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a method says, the model has the last word: here the weights change after the proof."""
     model = interp.load(name)

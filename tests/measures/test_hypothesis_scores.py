@@ -265,6 +265,7 @@ def test_it_is_public() -> None:
 @pytest.mark.parametrize(("subject", "words"), [
     (standin("recall"), ["0", "1", "2"]), (Subject.of(interp.build("languages/parity")), ["not a member", "a member"]),
 ], ids=["by number", "by word"])  # fmt: skip
+@pytest.mark.thinned(2)
 def test_answers_are_named_and_counted(subject: Subject, words: list[str]) -> None:
     batch = subject.task.sample(200, seed=1)
     found = score(subject, Hypothesis([Variable("answer", at="head 0.0")]), inputs=batch).by_answer

@@ -71,6 +71,7 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
     assert set(study.times.values()) == {1}
 
 
+@pytest.mark.slow
 def test_inputs_of_a_section_are_chosen_once_by_its_runs() -> None:
     study = Study(Subject.of(interp.build("count01/minimal")))
     one, many = study.population("one", 1, fixed=False), study.population("many", 100, fixed=False)

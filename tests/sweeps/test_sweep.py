@@ -221,6 +221,7 @@ def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch
     assert (tmp_path / FILE).read_bytes().count(b"\n") == 6
 
 
+@pytest.mark.slow
 def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
     fields = small_grid()
     fields["base"]["origin"]["weight_decay"] = 0.1  # by an engine that need not be compiled

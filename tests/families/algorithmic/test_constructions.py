@@ -84,6 +84,7 @@ def test_modular_addition_has_its_formula_s_logits_on_all_pairs(p: int, frequenc
     assert built.weights.margin == pytest.approx(lead.min(), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_modular_addition_at_the_published_size_in_either_format() -> None:
     for dtype in ("float64", "float32"):
         model = interp.build("algorithmic/modular-addition-fourier", dtype=dtype)

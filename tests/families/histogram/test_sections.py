@@ -76,6 +76,7 @@ def test_an_untrained_model_and_a_comparison():
     assert table["by contents"][1] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_an_unusual_histogram_model_gets_the_general_report():
     spec = interp.build("histogram/dot-exact", T=5, L=4).spec
     plain = spec.replace(readout="linear", readout_width=None, origin=None, dtype="float32")

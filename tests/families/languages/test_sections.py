@@ -45,6 +45,7 @@ def test_report_of_exact_models(tmp_path, name, variant):
     assert not whole or (tmp_path / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_report_of_a_wrong_model_names_both_kinds_of_errors():
     """A palindrome model far beyond what its number format can hold."""
     model = interp.build("languages/palindrome", dtype="float32")

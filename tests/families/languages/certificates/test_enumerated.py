@@ -105,6 +105,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
         assert row["smallest_margin"] == pytest.approx(least * 7 / 8)
 
 
+@pytest.mark.slow
 def test_the_claim_that_counts_decide_is_checked_on_all_strings() -> None:
     """One string stood for its rearrangements wherever the language said so, 1000 for 0001 too."""
 

@@ -101,6 +101,7 @@ def test_sqrt_prior_start_pays_under_a_zipf_prior():
         assert plain / weighted > 1.4
 
 
+@pytest.mark.slow
 def test_low_entropy_needs_clipped_or_random_starts():
     table = dirichlet_table(20, 10, 0.1, seed=1)
     starts = rank_d_optimum(table, 4).restarts.set_index("start").kl
