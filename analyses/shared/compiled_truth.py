@@ -44,20 +44,28 @@ def answers(
     return classes.masked_fill(~read_at(task, tokens), 0)
 
 
+def kinds(task: ProgramTask, tokens: Int[Tensor, "rows length"]) -> list[Bool[Tensor, "rows length"]]:
+    """The positions of content and of marks, and those that are read, if not all are."""
+    there, reads = task.batch(tokens).attention_mask, read_at(task, tokens)
+    content = torch.isin(tokens, torch.tensor(task.content))
+    found = [there & content, there & ~content]
+    return found if task.readout == "all" else [reads, *(kind & ~reads for kind in found)]
+
+
 def matters(task: ProgramTask, name: str, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
-    """Where another of the values that a variable has would change an answer of the row."""
-    there, right = task.batch(tokens).attention_mask, answers(task, tokens)
-    made = task.program.run(tokens)[name]
-    found = torch.zeros_like(there)
-    each = labels(made[there])
-    values = torch.stack([made[there][each == one][0] for one in each.unique()])
-    some = torch.randperm(len(values), generator=torch.Generator().manual_seed(0))[:TRIED]
-    for place in range(tokens.shape[1]):
-        for value in values[some]:
-            other = made.clone()
-            other[:, place] = value
-            found[:, place] |= (answers(task, tokens, {name: other}) != right).any(1)
-    return found & there
+    """Where another value that a variable has at positions of the same kind would change an answer of the row."""
+    right, made = answers(task, tokens), task.program.run(tokens)[name]
+    found = torch.zeros_like(tokens, dtype=torch.bool)
+    for kind in kinds(task, tokens):
+        each = labels(made[kind])
+        values = [made[kind][each == one][0] for one in each.unique()]
+        some = torch.randperm(len(values), generator=torch.Generator().manual_seed(0))[:TRIED]
+        for place in kind.any(0).nonzero()[:, 0].tolist():
+            for value in (values[at] for at in some.tolist()):
+                other = made.clone()
+                other[kind[:, place], place] = value
+                found[:, place] |= kind[:, place] & (answers(task, tokens, {name: other}) != right).any(1)
+    return found
 
 
 def labels(points: Float[Tensor, "points d"]) -> Int[Tensor, "points"]:
@@ -109,18 +117,14 @@ def stays(task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str
 def removed(model: TaskModel, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:
     """Share of the model's answers that stay with parts at their means over content, marks and read positions."""
     task: ProgramTask = model.task  # type: ignore[assignment]
-    there, reads = task.batch(tokens).attention_mask, read_at(task, tokens)
-    content = torch.isin(tokens, torch.tensor(task.content))
-    kinds = [there & content, there & ~content]
-    if task.readout != "all":
-        kinds = [reads, *(kind & ~reads for kind in kinds)]
+    reads, each = read_at(task, tokens), kinds(task, tokens)
 
     def hook(part: str) -> tuple[str, Callable[..., Tensor]]:
         name, _, head = part.split()[1].partition(".")
 
         def at_mean(value: Tensor, hook: Any) -> Tensor:
             own = value[:, :, int(head)] if head else value
-            for kind in kinds:
+            for kind in each:
                 own[kind] = own[kind].mean(0)
             return value
 

@@ -19,6 +19,8 @@ from interp.programs.maps import Codes
 
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
+ALIKE = 3.0
+"""Largest difference of scores that counts as none."""
 ROUNDS = 4
 """Rounds of fitting tables and the constants of queries in turn."""
 
@@ -110,7 +112,15 @@ def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
     """The same selection without grades: for each query value, keys within e^-3 of the best one alike, others never."""
     scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
     best = scores.amax(1, keepdim=True)
-    return torch.where((scores >= best - 3.0) & pattern.seen, 0.0, NEVER)
+    return torch.where((scores >= best - ALIKE) & pattern.seen, 0.0, NEVER)
+
+
+def ordered(pattern: Pattern) -> bool:
+    """Whether keys that are not selected differ for some query value, so that the next comes where the first is not."""
+    others = pattern.seen & (hardened(pattern) < 0)
+    scores = pattern.scores
+    spread = scores.masked_fill(~others, -torch.inf).amax(1) - scores.masked_fill(~others, torch.inf).amin(1)
+    return bool((spread > ALIKE).any())
 
 
 def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:

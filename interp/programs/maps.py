@@ -19,6 +19,10 @@ MOST_TABLES = 5_000
 """Largest number of tables of three variables that are tried; beyond it, the variables that say most alone are kept."""
 FITTED = 3_000
 """Largest number of points to which weights are fitted."""
+MOST_LIMITS = 15
+"""Largest number of limits of one sum that are fitted."""
+ORDERED = 0.5
+"""Share from which on limits of one sum are tried."""
 SHARP = 0.98
 """Share from which on weights are fitted again, nearly without a penalty, if they are to give more."""
 MOST_WEIGHED = 4
@@ -102,15 +106,40 @@ def weighed(
     if whole:
         return _fit(target, features, list(features), n_target)
     best = _fit(target, features, [], n_target)
+    ordered = 2 < len(target.unique()) <= MOST_LIMITS + 1
     while best.share < enough and len(best.of) < min(MOST_WEIGHED, len(features)):
         tried = [_fit(target, features, [*best.of, name], n_target) for name in features if name not in best.of]
         top = max(tried, key=lambda one: one.share)
         if best.of and top.share < best.share + 1e-3:
             break
         best = top
+        if ordered and best.share >= ORDERED and (limits := _limits(target, features, best)).share == 1.0:
+            return limits
     if SHARP <= best.share < enough:
         best = max(best, _fit(target, features, list(best.of), n_target, free=True), key=lambda one: one.share)
     return best
+
+
+def _limits(target: Tensor, features: Mapping[str, Tensor], like: Weights) -> Weights:
+    """Limits of one sum, which give the values in the order in which the weights of `like` have them."""
+    from sklearn.linear_model import LogisticRegression
+
+    x = torch.cat([features[name] for name in like.of], 1).double()
+    classes = target.unique()
+    known = torch.cat(like.weights)[:, classes]
+    order = classes[torch.linalg.svd(known - known.mean(1, keepdim=True), full_matrices=False).Vh[0].argsort()]
+    rank = torch.zeros_like(like.bias, dtype=torch.long).scatter(0, order, torch.arange(len(order)))
+    n = len(order) - 1
+    some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * FITTED // n]
+    above = (rank[target[some], None] > torch.arange(n)).flatten()
+    rows = torch.cat([x[some].repeat_interleave(n, 0), torch.eye(n).double().repeat(len(some), 1)], 1)
+    made = LogisticRegression(C=1e8, max_iter=5000, tol=1e-8, fit_intercept=False).fit(rows.numpy(), above.numpy())
+    weight, limit = torch.as_tensor(made.coef_[0]).split([x.shape[1], n])
+    weights, bias = torch.zeros(x.shape[1], len(like.bias)).double(), torch.full_like(like.bias, -1e3)
+    weights[:, order] = weight[:, None] * torch.arange(n + 1)
+    bias[order] = torch.cat([torch.zeros(1).double(), limit.cumsum(0)])
+    share = float(((x @ weights + bias).argmax(1) == target).double().mean())
+    return Weights(like.of, tuple(weights.split([len(one) for one in like.weights])), bias, share)
 
 
 def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int, free: bool = False) -> Weights:

@@ -65,7 +65,8 @@ class Quantized:
 
 def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True) -> Quantized:
     """Find the values of a part; low: see `metric`; strict: see `Reading`."""
-    value, original = running.value(part), running.original.value(part)
+    value = running.value(part)
+    original = running.original.value(part) @ low
     base = running.kept({}).share
     enough = min(KEPT, base - (1 - KEPT) / 4)
     exact = base - FIXED if strict else enough
@@ -89,17 +90,19 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     different, back = distinct(points @ low.to(points))
     chosen = Quantized(part, torch.full_like(kinds.each, -1), points[:1], needed, elsewhere, 0.0)
     tree = None if len(different) < 2 else linkage(pdist(different[sampled(len(different))].double().numpy()), "ward")
-    natural = separate(tree)
+    tried = 0
     for size in SIZES:
         if size > len(different):
             break
         chosen = clustered(chosen, points, different, back, tree, size)
         share = running.kept({part: chosen.put()}).share
         if share >= enough:
-            if size < natural:
-                chosen = clustered(chosen, points, different, back, tree, natural)
-                share = running.kept({part: chosen.put()}).share
+            if (natural := separate(tree, tried + 1)) not in (0, size):
+                closer = clustered(chosen, points, different, back, tree, natural)
+                if (closer_share := running.kept({part: closer.put()}).share) >= enough or natural > size:
+                    chosen, share = closer, closer_share
             return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
+        tried = size
     if len(different) <= SIZES[-1]:
         chosen = clustered(chosen, points, different, back, tree, len(different))
     share = running.kept({part: chosen.put()}).share
@@ -130,16 +133,17 @@ def sampled(n: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:MOST_CLUSTERED].sort().values
 
 
-def separate(tree: np.ndarray | None, most: int = 32) -> int:
-    """The number of clusters that are clearly separate, or 0."""
+def separate(tree: np.ndarray | None, least: int, most: int = 32) -> int:
+    """The smallest number of clusters, from `least` on, that are clearly separate; 0 if no number is.
+
+    The smallest, since noise has clusters of its own.
+    """
     if tree is None:
         return 0
-    heights = np.maximum(tree[:, 2], 1e-9 * tree[-1, 2])
-    last = heights[-most:]
-    below = np.concatenate([[heights[-most - 1] if len(heights) > most else 1e-9 * last[-1]], last[:-1]])
-    ratio = last / below
-    at = int(ratio.argmax())
-    return len(last) - at + 1 if ratio[at] > SEPARATE else 0
+    heights = np.maximum(tree[::-1, 2], 1e-9 * tree[-1, 2])  # heights[i] joins i + 2 clusters into i + 1
+    below = np.append(heights[1:], 1e-9 * heights[0])
+    clear = [i + 2 for i in range(min(most, len(heights))) if heights[i] > SEPARATE * below[i]]
+    return next((n for n in clear if n >= least), 0)
 
 
 def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.heads import Pattern, Queries, hardened, patterns, soft, values_by, values_of_shares
+from interp.programs.heads import Pattern, Queries, hardened, ordered, patterns, soft, values_by, values_of_shares
 from interp.programs.language import Head, Linear, applied
 from interp.programs.maps import Codes
 from interp.programs.quantize import Quantized
@@ -31,7 +31,7 @@ def describe_head(reading: Reading, part: Part) -> None:
     if found.size == 1:
         reading.minor(part, found)
         return
-    asked = queries(reading, part, found) if softmax(running.blocks[part.layer]) else None
+    asked = queries(reading, part, found.needed) if softmax(running.blocks[part.layer]) else None
     step, mean = (None, None) if asked is None else selected(reading, part, found, asked, enough)
     if step is None or mean is None:
         reading.keep(part, found, "its attention and values are no table over variables found so far")
@@ -48,12 +48,12 @@ def describe_head(reading: Reading, part: Part) -> None:
         add_level(reading, part, found, mean, enough)
 
 
-def queries(reading: Reading, part: Part, found: Quantized) -> Queries | None:
+def queries(reading: Reading, part: Part, where: Tensor) -> Queries | None:
     scores = reading.running.scores(part)
     if scores is None:
         return None
     rows, positions, scores_ = scores
-    there = found.needed[rows, positions]
+    there = where[rows, positions]
     rows, positions = rows[there], positions[there]
     return Queries(rows, positions, scores_[there], reading.seen[rows, positions].float())
 
@@ -66,21 +66,25 @@ def selected(
     pattern = fitting_pattern(reading, part, found, asked, v, enough)
     if pattern is None:
         return None, None
+    pattern, everywhere = everywhere_alike(reading, part, asked, pattern)
     hard = hardened(pattern)
     graded = soft(pattern)
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
     query, key = codes_[pattern.query][0], codes_[pattern.key][0]
 
-    def weights(scores: Tensor) -> Tensor:
+    def weights(scores: Tensor, asked: Queries = asked) -> Tensor:
         table = scores[query[asked.rows, asked.positions][:, None], key[asked.rows]]
         return (table + asked.counts).softmax(-1).nan_to_num(0.0)
 
+    def far(scores: Tensor) -> float:
+        return float((weights(scores) - asked.pattern).abs().sum(-1).mean()) / 2
+
     scores = graded
-    far = float((weights(hard) - asked.pattern).abs().sum(-1).mean()) / 2
-    selects = not reading.strict or far <= SELECTED
+    # An exact pattern also says which key comes next where the selected ones are missing.
+    selects = not reading.strict or (far(hard) <= SELECTED and not (far(graded) < EXACT / 10 and ordered(pattern)))
     if selects and reading.stays(part, with_attention(reading, found, asked, weights(hard), v)) >= enough:
         scores = hard
-    received = torch.zeros(reading.counts.shape).index_add_(0, asked.rows, weights(scores))
+    received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere))
     tried = []
     read = reading.read(part)[2]
     known = reading.codes(part=part)
@@ -102,6 +106,18 @@ def selected(
             if reading.stays(part, reading.spread(found, (shares @ mean.double()).float())) >= enough:
                 return step, mean
     return None, None
+
+
+def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:
+    """A pattern fitted at all positions, if it is exact there, too: it then says what the head does where that does not
+    matter. Else the pattern as it is."""
+    every = queries(reading, part, reading.running.mask)
+    if every is None or len(every.rows) == len(asked.rows) or pattern.distance >= EXACT / 10:
+        return pattern, asked
+    codes = reading.codes(part=part)
+    names = ({name: codes[name]} if name else {} for name in (pattern.query, pattern.key))
+    (again,) = (one for one in patterns(every.some(), *names) if (one.query, one.key) == (pattern.query, pattern.key))
+    return (again, every) if again.distance < EXACT / 10 else (pattern, asked)
 
 
 def fitting_pattern(

@@ -11,7 +11,7 @@ from interp.programs.language import Linear, Step, Table
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 
-FEW = 8
+FEW = 16
 """Most values of an MLP for which sums of weights are tried that give each of them exactly."""
 NEARLY = 0.9995
 """Share of the positions at which such sums must give the value: limits between close sums are fitted."""
@@ -32,6 +32,7 @@ def describe_mlp(reading: Reading, part: Part) -> None:
             or as_table(reading, part, found, every, enough, exact=True)
             or as_table(reading, part, found, sources, enough)
             or as_sums(reading, part, found, sources, enough)
+            or as_table(reading, part, found, every and [*every, "token"], enough, exact=True)  # it tells marks apart
         )
     if best is None:
         reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
