@@ -61,7 +61,7 @@ def test_inspect_asks_for_what_a_file_leaves_open(name: str, words: str) -> None
 
 
 def test_a_module_that_no_reader_knows_is_told_what_to_do() -> None:
-    with pytest.raises(InterpError, match=r"check the result with interp\.check_conversion"):
+    with pytest.raises(InterpError, match=r"use interp\.check_conversion"):
         inspect(SHAPES["adder"].path("adder"))
 
 
