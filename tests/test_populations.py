@@ -59,7 +59,7 @@ def test_the_cost_depends_on_the_length_of_an_input() -> None:
 
 def test_a_user_sets_the_size_or_the_budget() -> None:
     assert choose(Recall(), costs(2e-3), InputsAsked(inputs=77)).n == 77
-    assert choose(Recall(), costs(2e-3), InputsAsked(seconds=0.1)).n == 200
+    assert choose(Recall(), costs(2e-3), InputsAsked.of(seconds=0.1)).n == 200
     assert choose(Recall(), costs(2e-3), InputsAsked(seconds=50.0)).n == 20_000
     assert choose(Recall(), costs(2e-4), most=1_000).n == 1_000
 

@@ -29,6 +29,7 @@ LOG = BOTH.replace(layers=(SOFTMAX.model_copy(update={"log_length": "current", "
 SPECS = {"causal": CAUSAL, "bidirectional": BOTH, "raw": RAW, "log length": LOG}
 SPECS["sinusoidal"] = BOTH.replace(positions="sinusoidal")
 SPECS["post norm"] = BOTH.replace(layers=(SOFTMAX.model_copy(update={"norm": "post"}),) * 2)
+SPECS["alibi"] = CAUSAL.replace(positions="alibi", positions_enter="attention")
 SPECS["formula"] = BOTH.replace(positions="fraction")
 EVERY = pytest.mark.parametrize("name", SPECS)
 PAD = 7

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.plain import describe
 from interp.architecture.stock import expressed, read_config, refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
@@ -187,6 +188,8 @@ def test_padding_is_masked_and_the_first_position_is_read() -> None:
 def test_what_no_spec_expresses_stays_under_study(changes: dict[str, Any], word: str) -> None:
     fields, own = made(**({"attn_only": "d_mlp" not in changes, "d_vocab_out": 4} | changes))
     assert word in (refusal(own) or "")
+    with pytest.raises(UnsupportedError, match=f"cannot be written as plain data: .*{word}"):
+        describe(own)
     subject = interp.load(own.state_dict(), task=Largest(), config=fields, tokens=TOKENS, outputs=OUTPUTS)
     assert isinstance(subject, Subject)
     batch = Largest().sample(20)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from standins import standin
+from standins import Balance, standin
 
 import interp
+from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.explanations.strings import Strings, answers, check_letters
 from interp.measures.subject import Subject
@@ -64,3 +65,29 @@ def test_a_string_is_text_words_or_ids() -> None:
         check_letters(found, "abd")
     with pytest.raises(InterpError, match="5 is not a string"):
         check_letters(found, 5)
+
+
+class Marked(Balance):
+    """The stand-in's task behind a mark: 9 tokens, of which 8 are letters."""
+
+    name = "strings-marked"
+    vocabulary = ("^", "a", "b")
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        letters = torch.randint(1, 3, (n, 8), generator=self.generator(split, seed))
+        return self.batch(torch.nn.functional.pad(letters, (1, 0)))
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        balance = ((tokens == 1).long() - (tokens == 2).long()).cumsum(1)
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), balance.sign() + 1)
+
+
+def test_the_length_of_strings_of_one_length_is_without_their_marks() -> None:
+    fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 9, "d_vocab": 3, "d_vocab_out": 3}
+    with quiet_construction():
+        subject = Subject.of(HookedTransformer(config(**fields, attn_only=True)), Marked())
+    found = Strings.of(subject)
+    assert (found.alphabet, found.marks, found.fixed) == (("a", "b"), 1, 8)
+    assert found.longest(subject, 1_000_000) == 8
+    said = answers(subject, found, 2)
+    assert said.task[2].tolist() == [2, 1, 1, 0]  # aa, ab, ba, bb behind the mark

@@ -269,4 +269,6 @@ def test_one_ablation_is_the_default_everywhere() -> None:
     circuit = interp.evaluate_circuit(subject, heads=rest, inputs=test, reference=train, draws=0)
     assert {alone["mode"][1], heads["mode"][1]} == {"mean"}
     assert alone["accuracy"][1] == heads["accuracy"][1] == surveyed == circuit.circuit.accuracy
+    assert alone["change"].tolist() == [0.0, alone["accuracy"][1] - alone["accuracy"][0]]
+    assert alone["change"][1] < 0  # what a loss of accuracy is
     assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], "zero", inputs=test)["accuracy"][1]

@@ -7,13 +7,15 @@ from itertools import product
 import pytest
 import torch
 from planted import Pairing, planted
-from standins import standin
+from standins import Balance, standin
 
 import interp
 from interp import Hypothesis, Variable
 from interp.errors import InterpError
+from interp.measures.hypothesis import Units
 from interp.measures.hypothesis_places import Place
 from interp.measures.hypothesis_scores import evaluate_hypothesis as score
+from interp.measures.interchange import labels_of
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 
@@ -153,6 +155,30 @@ def test_at_each_position_the_token_is_all_there_is_to_know(name) -> None:
     assert found.loss_recovered == pytest.approx(1.0)
     anything = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens.clamp(1, 1))])
     assert score(subject, anything, batch).scrubbed.accuracy < 0.75 * found.model.accuracy
+
+
+class Signed(Balance):
+    """The stand-in's task with answers in other units: at a letter b, those of the outputs plus ten."""
+
+    name = "hypothesis-test-signed"
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        plain = super().batch(tokens)
+        return interp.Batch(tokens, plain.lengths, self.answers(plain.labels, tokens))
+
+    def classes(self, batch: interp.Batch) -> torch.Tensor:
+        return batch.labels % 10
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes + 10 * tokens
+
+
+def test_answers_at_each_position_are_in_the_units_of_the_labels() -> None:
+    subject = Subject.of(standin("balance").model, Signed())
+    batch = subject.task.sample(40, seed=1)
+    units = Units.of(subject, batch)
+    answers = labels_of(subject, units, torch.arange(len(units)), units.classes)
+    assert answers.tolist() == batch.labels.flatten().tolist()
 
 
 def _number(row):

@@ -19,7 +19,7 @@ from interp.families.languages import Parity
 from interp.families.memorization import Lookup
 from interp.measures.accuracy import accuracy, sampled_accuracy
 from interp.measures.runs import data
-from interp.measures.subject import Subject
+from interp.measures.subject import Subject, no_sum
 from interp.populations import wilson
 from interp.tasks import Batch
 
@@ -124,6 +124,13 @@ def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
         subject.right(subject.task.sample(3, seed=0))
 
 
+@pytest.mark.parametrize(("cap", "said"), [(-1.0, None), (0.0, None), (0.5, "after a soft cap, the outputs are not a")])
+def test_a_cap_that_is_not_positive_is_none(cap: float, said: str | None) -> None:
+    model = stock()
+    model.cfg.output_logits_soft_cap = cap
+    assert (no_sum(model) or "").startswith(said) if said else no_sum(model) is None
+
+
 # ---------------------------------------------------------------- accuracy
 
 
@@ -140,6 +147,8 @@ def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
     sampled = sampled_accuracy(model, n=20)
     assert not sampled.exact
     assert sampled.rows <= 20
+    assert accuracy(model, n=20, few=0) == sampled == sampled_accuracy(model, n=20, seed=0)
+    assert sampled != sampled_accuracy(model, n=20, seed=1)
 
 
 def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:

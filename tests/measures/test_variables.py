@@ -11,8 +11,9 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.runs import reads_of
-from interp.measures.variables import fit_probe, others_that_decide, pairs_of, probe
+from interp.measures.runs import reads_of, stream_hook
+from interp.measures.subject import Subject
+from interp.measures.variables import MOST_PAIRS, fit_probe, others_that_decide, pairs_of, probe
 
 
 def _mixture(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,7 +90,8 @@ def test_which_others_decide() -> None:
 @pytest.mark.parametrize("name", ["recall", "ends", "balance"])
 def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
     subject = standin(name)
-    table = probe(subject, inputs=subject.task.sample(300, seed=2)).to_frame()
+    batch = subject.task.sample(300, seed=2)
+    table = probe(subject, inputs=batch).to_frame()
     read = table[(table["position"] == "read") & (table["feature"] == "answer")].set_index("layer")
     last = subject.model.cfg.n_layers
     assert read.loc[last, "interchange"] > 0.97  # what the readout sees is the source's, so the answer is
@@ -97,6 +99,25 @@ def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
     assert read.loc[last, "along_probe"] > 0.85
     assert read.loc[0, "interchange"] < 0.5  # the token at the readout alone does not decide
     assert (table["pairs"] > 0).all()
+    assert read.loc[last - 1, "interchange"] == pytest.approx(interchanged_by_hand(subject, batch, last - 1))
+
+
+def interchanged_by_hand(subject: Subject, batch: interp.Batch, layer: int) -> float:
+    """The share of pairs whose answer becomes the expected one if the read position's vector is the source's."""
+    where, hook = reads_of(subject, batch), stream_hook(subject, layer)
+    pairs = pairs_of(subject, batch, "answer", {"answer": where.classes}, MOST_PAIRS, 0)
+    assert not isinstance(pairs, str)
+    here, there = ((where.rows[some], where.positions[some]) for some in (pairs.base, pairs.source))
+    rows, bases = torch.arange(len(pairs.base)), batch[here[0]]
+    given = subject.run_with_cache(batch, names_filter=[hook])[1][hook][there]
+
+    def put(stream: torch.Tensor, hook: object) -> torch.Tensor:
+        return stream.index_put((rows, here[1]), given)
+
+    before, after = subject.answers(bases), subject.answers(bases, [(hook, put)])
+    if subject.read_at == "all":
+        before, after = before[rows, here[1]], after[rows, here[1]]
+    return float(((after == pairs.wanted) & (before != pairs.wanted)).double().mean())
 
 
 def test_too_few_inputs() -> None:

@@ -104,6 +104,8 @@ def test_saved_and_built_from_its_spec(tmp_path: Path) -> None:
         assert all(a.equal(b) for a, b in zip(model.parameters(), other.parameters()))
     exact = interp.compile(counts(3), last="=", decoys=2, rotate=1, seed=4)
     assert not exact.W_U.equal(model.W_U)
+    plain = interp.build("programs/compiled", program=exact.task, decoys=2, rotate=1, draw_seed=4)
+    assert plain.W_U.equal(exact.W_U)  # without noise, unless it is asked for
 
 
 def test_refusals() -> None:

@@ -140,6 +140,14 @@ def test_parse_and_format() -> None:
         TASK.parse("[PAD")
 
 
+def test_samples_of_a_split_and_seed_are_those_of_every_release() -> None:
+    """Published numbers are of these draws; the streams of all splits and seeds differ."""
+    streams = [TASK.generator(split, seed) for seed in range(20) for split in TASK.splits]
+    assert len({stream.initial_seed() for stream in streams}) == len(streams)
+    task = make_task("count01")
+    assert torch.randint(100, (6,), generator=task.generator("test", 3)).tolist() == [4, 8, 83, 1, 29, 50]
+
+
 def test_small_properties() -> None:
     assert (TASK.d_vocab, TASK.pad_id, TASK.token_id("b")) == (4, 3, 2)
     assert repr(Sums(k=3)) == "Sums(k=3, rate=0.5, flag=False, word='x')"

@@ -112,7 +112,7 @@ def simplex(
 
 def counter_frame(
     model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None,
-    alpha: float = 1.0, seed: int = 0,
+    alpha: float, seed: int,
 ) -> ConstructedWeights:  # fmt: skip
     """Build dot, or bos with a BOS embedding of zero: p >= 1, and the frame determines the least d. See the module.
 

@@ -49,7 +49,7 @@ from interp.families.histogram.theory.ranges import MixingKind, hidden_ranges
 
 
 def frame(
-    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int = 0
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int
 ) -> ConstructedWeights:
     """Build dot, or bos with a BOS embedding of zero; the frame determines the least d, and p >= T. See the module.
 
@@ -91,12 +91,12 @@ def softmax_orthogonal(T: int, L: int, d_model: int | None, p: int | None, n_out
 
 
 def softmax_frame(
-    T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, kappa: float | None = None, seed: int = 0
+    T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, kappa: float | None, seed: int
 ) -> ConstructedWeights:
     """Build dot-softmax with p >= T; the frame determines the least d. See the module.
 
     kappa: inverse temperature. If it is too small, overlaps count like the token itself; if it is too large, the
-    attention saturates on the own token whatever its count. Default: the best value for the frame.
+    attention saturates on the own token whatever its count. None: the best value for the frame.
     seed: for the frame search, which runs if no stored frame fits these sizes.
     """
     model, variant = "dot-softmax", "frame"

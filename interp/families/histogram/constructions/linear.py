@@ -100,7 +100,7 @@ def simplex(
 
 
 def frame(
-    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int = 0
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int
 ) -> ConstructedWeights:
     """Build the frame variant: p >= T, and the frame determines the least d. See the module.
 

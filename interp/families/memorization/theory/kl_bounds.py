@@ -184,5 +184,6 @@ def bounds_table(table: Any, d: int, *, prior: Any = None, centering: str = "uni
     rows = []
     for name, which, kl, bound, assumptions in entries:
         value = float(weights @ bound())
-        rows.append((name, which, kl, value, value / kl if kl > 0 else np.inf, kl <= value * (1 + 1e-9), assumptions))
+        holds = kl <= value * (1 + 1e-9) + 1e-13
+        rows.append((name, which, kl, value, value / kl if kl > 0 else np.inf, holds, assumptions))
     return pd.DataFrame(rows, columns=["bound", "map", "kl", "value", "ratio", "holds", "assumptions"])

@@ -6,12 +6,14 @@ import pytest
 from closeness import close
 
 import interp
-from interp import Layer
+from interp import Layer, ModelSpec
 from interp.errors import InterpError
 from interp.families.count01.sections.head_failures import needs
-from interp.families.count01.sections.separation import pair_gains
+from interp.families.count01.sections.separation import make, pair_gains
 from interp.measures.subject import Subject
 from interp.measures.survey import survey
+from interp.populations import InputsAsked
+from interp.report import Report
 from interp.sections.base import Study
 
 
@@ -31,6 +33,13 @@ def test_raw_scores_are_no_shares_of_attention(normalizer: str, says: str | None
     spec = spec.replace(layers=(Layer(n_heads=2, d_head=1, normalizer=normalizer),))
     reason = needs(Study(Subject.of(interp.build(spec))))
     assert (reason is None) if says is None else says in str(reason)
+
+
+def test_the_scores_of_two_answers_are_their_logits() -> None:
+    spec = ModelSpec(task="count01", d_model=6, layers=(Layer(n_heads=2, d_head=2),), dtype="float64")
+    report = Report("two heads")
+    make(Study(Subject.of(interp.build(spec, seed=1)), asked=InputsAsked(inputs=30)), report, groups=2)
+    assert "ROC AUC: the better of the '4' and '5' logits as a score." in report.items[1].text
 
 
 @pytest.mark.slow

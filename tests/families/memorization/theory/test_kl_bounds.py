@@ -162,6 +162,15 @@ def test_table_a_low_entropy_rows_are_vacuous_and_not_wrong():
     assert value["theorem 2, printed", "f_wls"] == np.inf
 
 
+@pytest.mark.parametrize("d", [3, 4])
+def test_every_bound_is_zero_where_the_width_is_enough(d):
+    """Six rows of four outputs have three centered directions, so that three fit the table, and rounding is all."""
+    found = kl_bounds.bounds_table(dirichlet_table(6, 4, 5.0, seed=0), d)
+    assert found.kl.max() < 1e-13
+    assert found.value.max() < 1e-13
+    assert found.holds.all()
+
+
 def test_bounds_need_full_support_and_known_statements():
     with pytest.raises(InterpError, match="full support"):
         kl_bounds.bounds_table(lookup_table(4, 4), 2)
