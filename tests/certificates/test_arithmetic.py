@@ -191,6 +191,14 @@ def test_layer_norm_stays_within_its_bound(dtype: torch.dtype, offset: float, th
         assert error.max() > bound.error.numpy().max() / 2000
 
 
+def test_what_a_layer_norm_may_lose_by_underflow() -> None:
+    """Of exact zeros, in units of the smallest number: 4 in the centers, 2 in the quotient, 4 in weight and bias."""
+    numbers, zeros = Arithmetic(ROUNDOFF[torch.float32]), torch.zeros(1, 4, dtype=torch.float64)
+    found = numbers.layer_norm(exact(zeros), torch.ones(4), torch.zeros(4), 1.0)
+    assert found.value.tolist() == zeros.tolist()
+    assert (found.error / numbers.smallest).tolist() == [pytest.approx([10.0] * 4, rel=1e-4)]
+
+
 def test_relu_keeps_the_error_of_what_may_be_positive() -> None:
     """A number that is slightly negative here may be positive in the model's arithmetic, and the other way round."""
     numbers = Arithmetic(ROUNDOFF[torch.float32])

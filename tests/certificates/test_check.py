@@ -13,6 +13,7 @@ import sys
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +94,30 @@ def test_pi_and_its_sines_are_enclosed():
             assert Fraction(low, check.ONE) - Fraction(1, 10**65) <= Fraction(Decimal(n).ln())
             assert Fraction(Decimal(n).ln()) <= Fraction(high, check.ONE) + Fraction(1, 10**65)
         assert high - low <= check.ONE >> 148  # layer norms enlarge what is not known of a logarithm
+
+
+def test_the_factor_of_a_sum_s_rounding_and_the_longest_sum():
+    """n u / (1 - n u), rounded up to a unit of 2^-P; from n u = 1/2 on there is no such bound."""
+    for name, bits in (("float32", 24), ("float64", 53)):
+        f = check.FORMATS[name]
+        for n in (1, 7, 2 ** (bits - 1) - 1):
+            assert (
+                0
+                <= Fraction(f.gamma(n), 2**check.enclosures.P) - Fraction(n, 2**bits - n)
+                < Fraction(1, 2**check.enclosures.P)
+            )
+        with pytest.raises(check.Fault, match="too long for this number format"):
+            f.gamma(2 ** (bits - 1))
+    assert check.REALS.gamma(2**60) == 0
+
+
+@pytest.mark.parametrize(("at", "place"), [("last", 2), ("[CLS]", 0), ("first", 0)])
+def test_a_string_is_judged_where_it_is_read(at: str, place: int):
+    model = SimpleNamespace(task="parity", parameters={}, words=["0", "1", "[CLS]", "[EOS]"], n_out=2,
+                            spec={"readout_at": at})  # fmt: skip
+    known = check.tasks.known(model)
+    assert known.right([2, 0, 1]) == {place: 1}
+    assert known.right([2, 1, 1]) == {place: 0}
 
 
 @pytest.mark.parametrize("name", list(check.positions.CODES))

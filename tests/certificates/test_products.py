@@ -228,6 +228,23 @@ def test_bounds_hold_whatever_rounding_did() -> None:
         )
 
 
+def test_the_inputs_of_the_smallest_margins_are_probed_and_some_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordered by lower bounds, also where unequal errors order the upper ones otherwise."""
+    model, slips = drawn(SPECS["placed"], 0), np.random.default_rng(0)
+
+    def blurred(*given: Any) -> Any:
+        tables = token_tables(*given)
+        return replace(tables, output_error=tables.output_error + slips.random(tables.output_error.shape))
+
+    monkeypatch.setattr(products, "token_tables", blurred)
+    for most, probed in ((6, 6), (12, 10), (200, 10)):  # of ten products
+        monkeypatch.setattr(products, "PROBED", most)
+        (probes,) = certify_products(model).probes
+        assert len(probes.low) == probed
+    assert (probes.low.diff() >= 0).all()
+    assert (probes.high.diff() < 0).any(), "the case tells the orders apart"
+
+
 def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
     class Loud(Smallest):
         name, readout = "products-test-loud", "last"

@@ -49,11 +49,18 @@ def random_model(
     return model.to(getattr(torch, dtype))
 
 
-def counted(model: TaskModel, need: np.ndarray | None = None) -> dict[tuple[int, int], tuple[int, int, int, int]]:
+def thresholds(model: TaskModel, need: np.ndarray | None, slack: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the model where none are given."""
+    plain = _thresholds(model, tables_of(model))
+    return plain[0] if need is None else need, plain[1] if slack is None else slack
+
+
+def counted(
+    model: TaskModel, need: np.ndarray | None = None, slack: np.ndarray | None = None
+) -> dict[tuple[int, int], tuple[int, int, int, int]]:
     """By own token and count: right, wrong, close and tied, by the walk with all answers open."""
     tables = tables_of(model)
-    plain, slack = _thresholds(model, tables)
-    need, found = plain if need is None else need, {}
+    (need, slack), found = thresholds(model, need, slack), {}
     for token in range(tables.T):
         walk = Walk(tables, token)
         for count in range(tables.L if tables.T == 1 else 1, tables.L + 1):
@@ -72,11 +79,12 @@ def check_examples(tables: Tables, token: int, count: int, examples: list[list[i
         assert tables.margins(np.array([sequence]))[0, 0] < 0
 
 
-def listed(model: TaskModel, need: np.ndarray | None = None) -> dict[tuple[int, int], tuple[int, int, int, int]]:
+def listed(
+    model: TaskModel, need: np.ndarray | None = None, slack: np.ndarray | None = None
+) -> dict[tuple[int, int], tuple[int, int, int, int]]:
     """The same by running every sequence in float64."""
     tables = tables_of(model)
-    plain, slack = _thresholds(model, tables)
-    need = plain if need is None else need
+    need, slack = thresholds(model, need, slack)
     rows = np.array(list(product(range(tables.T), repeat=tables.L)))
     active = np.maximum(tables.hidden(rows), 0)
     counts = (rows[:, :, None] == rows[:, None, :]).sum(-1)
@@ -168,6 +176,10 @@ def test_what_is_right_by_less_than_the_need_is_close(kind: MixingKind) -> None:
     found = counted(model, loose)
     assert found == listed(model, loose)
     assert total(found)[2] > 0
+    tight, wide = np.full_like(need, 0.1), np.full_like(need, 0.2)  # what float64 is not sure of counts twice
+    doubtful = counted(model, tight, wide)
+    assert doubtful == listed(model, tight, wide)
+    assert doubtful != listed(model, tight + wide, wide), "the case tells it from three times"
     unbounded = counted(model, np.full_like(need, np.inf))
     right, wrong, close, tied = total(found)
     assert list(total(unbounded)) == [0, wrong, right + close, tied]
