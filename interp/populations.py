@@ -35,14 +35,10 @@ from interp.tasks.domain import every_input, n_inputs
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
 """Sizes of samples; the largest affordable size is used."""
-FEWER = (50, 100, 200)
-"""Sizes of samples for work that is beyond its budget even on SIZES[0] inputs; the first sentence then says so."""
 SPEED = 10**10
 """Nominal operations per second, about those of one core. It translates seconds to operations; nothing is timed."""
 SECONDS = 1.0
 """Default budget per section, in nominal seconds."""
-AT_MOST = 5
-"""Work may be this many times over its budget to be done on SIZES[0] inputs rather than on fewer."""
 LISTED = 1 << 20
 """Largest domain whose inputs are all listed."""
 TOKENS = 1 << 24
@@ -130,6 +126,11 @@ class Population:
     def few(self) -> bool:
         """Whether the sample is so small that the first sentence must say so."""
         return not self.exact and self.n < SIZES[0]
+
+    def drawn_like(self, other: Population) -> bool:
+        """Test whether another population has the same inputs, drawn in the same way."""
+        names = ("kind", "n", "total", "split", "seed", "own")
+        return self.kind != "given" and all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def on(self) -> str:
@@ -316,7 +317,7 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
 def _affordable(
     task: Task, cost: Cost, whole: Batch | None, split: str, seed: int, budget: float | int, most: int, exact: bool
 ) -> int:
-    """Return the number of inputs on which the work fits the budget: one of SIZES or FEWER, or all inputs."""
+    """Return the number of inputs on which the work fits the budget: one of SIZES, the least if none fits, or all."""
     try:
         few = sample(task, SIZES[0], split, seed).batch if whole is None else whole
     except UnsupportedError:  # no sampler, and too many inputs to list: `sample` will raise it again
@@ -327,7 +328,7 @@ def _affordable(
     if total is not None and total <= LISTED and total * each <= budget:
         return total
     fits = [n for n in SIZES if n <= most and n * length <= TOKENS and n * each <= budget]
-    return max(fits, default=max((n for n in FEWER if n * each <= AT_MOST * budget), default=FEWER[0]))
+    return max(fits, default=SIZES[0])
 
 
 # ---------------------------------------------------------------- arithmetic

@@ -107,8 +107,12 @@ class DescribedAttention(Base):
         k: Float[Tensor, "rows length heads d_head"],
         at: Int[Tensor, "rows"],
         attention_mask: Bool[Tensor, "rows length"] | None,
+        added: Float[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows heads length"]:
-        """Compute the pattern of one query position per row, from hook_q and hook_k, without building the whole."""
+        """Compute the pattern of one query position per row, from hook_q and hook_k, without building the whole.
+
+        added: to the scores of each key.
+        """
         if self.layer.mixing == "linear":
             scores = self.W_mix[:, at, : k.size(1)].transpose(0, 1)[:, :, None]
         else:
@@ -121,6 +125,8 @@ class DescribedAttention(Base):
             scores = self.calculate_attention_scores(asking * self._log_length(attention_mask, k.size(1), q), k)
             if self.sloped:
                 scores = scores + alibi_bias(at[:, None, None], k.size(1), q.size(2)).to(scores)
+        if added is not None:
+            scores = scores + added[:, None, None].to(scores)
         keep = self._keep(at[:, None, None, None], k.size(1), attention_mask)
         return self._normalized(self._masked(scores, keep), keep)[:, :, 0]
 

@@ -47,12 +47,22 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
 def count_space_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
     layer = spec.layers[0]
+    if (reason := counted_refusal(spec)) is not None:
+        return reason
+    if layer.mlp is not None or layer.norm == "post" or not spec.linear_readout:
+        return "count space needs a linear readout, without an MLP or post-layer-norm"
+    return None
+
+
+def counted_refusal(spec: ModelSpec) -> str | None:
+    """Return the reason why equal tokens of a row cannot be held once, with the logarithm of their count, or None."""
+    layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
         return (
             f"count space needs one layer without positions; got {len(spec.layers)} with symmetry = {spec.symmetry!r}"
         )
-    if layer.normalizer != "softmax" or layer.mlp is not None or layer.norm == "post" or not spec.linear_readout:
-        return "count space needs softmax attention and a linear readout, without an MLP or post-layer-norm"
+    if layer.normalizer != "softmax":
+        return "count space needs softmax attention"
     if layer.log_length != "none":
         return "count space does not support log-length scaling"
     if spec.extras:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.results import Result
 from interp.measures.runs import activations, heads_of, pieces, reads_of
@@ -140,7 +141,8 @@ class AttentionRows:
 def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator[AttentionRows]:
     """Iterate over the attention weights of all queries except padding, or only of those at read positions.
 
-    With only_reads, a task model that is read at one position per row computes its pattern only there.
+    With only_reads, a task model that is read at one position per row computes its pattern only there. The weights of
+    equal tokens that a batch holds once are summed.
     """
     model, n_layers = subject.model, subject.model.cfg.n_layers
     alone = only_reads and subject.read_at != "all" and isinstance(model, TaskModel) and not hooked(model)
@@ -154,7 +156,8 @@ def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator
         if alone:
             at, real = positions.to(model.cfg.device), mask.to(model.cfg.device)
             attentions: list[Any] = [block.attn for block in model.blocks]
-            weights = [one.pattern_at(seen[q], seen[k], at, real).cpu() for one, (q, k) in zip(attentions, names)]
+            more = piece.log_counts
+            weights = [one.pattern_at(seen[q], seen[k], at, real, more).cpu() for one, (q, k) in zip(attentions, names)]
         else:
             weights = [seen[name].cpu()[rows, :, positions] for (name,) in names]
         yield AttentionRows(here, piece, rows, positions, weights)
@@ -183,6 +186,7 @@ def attention_by_token(model: Model, batch: Batch, only_reads: bool = False) -> 
     queries at read positions. Raises UnsupportedError for more than 200,000 cells.
     """
     subject = Subject.of(model)
+    batch = reduced(subject, batch) if only_reads else batch
     return _averaged(subject, batch, batch.tokens.cpu(), list(subject.task.vocabulary), "all", only_reads)
 
 

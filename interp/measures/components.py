@@ -18,6 +18,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.results import Result
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads_of
@@ -169,7 +170,7 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
     import pandas as pd
 
     subject = Subject.of(model)
-    batch = batch_of(subject, inputs)
+    batch = reduced(subject, batch_of(subject, inputs))
     if (reason := not_additive(subject)) is not None:
         raise UnsupportedError(reason)
     hooks = subject.model.hook_dict

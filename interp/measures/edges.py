@@ -21,6 +21,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
+from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
 from interp.measures.results import Tabular
@@ -166,7 +167,7 @@ def path_patching(
 
     subject = Subject.of(model)
     known, wanted = nodes(subject), edges(subject)
-    pairs = pairs_from(subject, clean, corrupted, 64)
+    pairs = reduced_pairs(subject, pairs_from(subject, clean, corrupted, 64))
     names = _names(subject, known)
     sums = dict.fromkeys(wanted, 0.0)
     clean_sum, corrupted_sum, number = 0.0, 0.0, 0

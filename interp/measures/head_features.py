@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.measures.counted import reduced
 from interp.measures.neurons import feature_at_reads
 from interp.measures.runs import Edit, Part, activations, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
@@ -62,7 +63,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
             reasons[name] = f"The feature {name} has {n_values} values, too many for {len(where):,} reads"
         else:
             values[name] = value.long()
-    heads = heads_of(subject)
+    heads, batch = heads_of(subject), reduced(subject, batch)
     seen = at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
     slow = f"Interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"

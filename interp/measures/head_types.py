@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, one_of
 from interp.measures.attention import attention_rows
+from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.results import Tabular
 from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
 from interp.words import counted
 
 if TYPE_CHECKING:
@@ -80,22 +82,30 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
         raise InterpError(one_of("at", at, ("all", "read")))
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     sums: dict[str, Tensor] = {}
-    number = 0
-    for found_at in attention_rows(subject, batch, only_reads=at == "read"):
-        mask, rows, places = found_at.piece.attention_mask.cpu(), found_at.rows, found_at.positions
+    number, d_vocab = 0, subject.task.d_vocab
+    for found_at in attention_rows(subject, reduced(subject, batch) if at == "read" else batch, at == "read"):
+        piece, rows, places = subject.trimmed(batch[found_at.here]), found_at.rows, found_at.positions
+        counts = found_at.piece.counts  # if equal tokens are held once, kinds and numbers are those of whole inputs
+        places = places if counts is None else subject.answer_positions(piece.tokens)
+        mask = piece.attention_mask.cpu()[rows]
         number += len(rows)
-        kinds = {kind: where[rows, places] for kind, where in key_kinds(found_at.piece.tokens.cpu(), mask).items()}
+        kinds = {kind: where.double() for kind, where in key_kinds(piece.tokens.cpu()[rows], mask, places).items()}
+        if counts is not None:
+            kinds = {kind: _by_token(where, piece, places, found_at.piece, d_vocab) for kind, where in kinds.items()}
         for layer, pattern in enumerate(found_at.weights):
-            visible = _visible(subject, layer, mask)[rows, places].sum(-1)
+            visible = _visible(subject, layer, mask, places).sum(-1)
             found = {"uniform": visible.clamp_min(1).double().log().sum().expand(pattern.shape[1])}
             rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
             for some in torch.arange(len(rows)).split(QUERIES):  # to limit memory
                 weights = pattern[some].double()
                 for kind, where in kinds.items():
-                    shares = torch.einsum("qhk,qk->h", weights, where[some].double())
+                    shares = torch.einsum("qhk,qk->h", weights, where[some])
                     found[kind] = found.get(kind, 0) + shares
                 given = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
-                found["entropy"] = found.get("entropy", 0) + _entropy(given, rounding).sum(0)
+                entropy = _entropy(given, rounding)
+                if counts is not None:
+                    entropy = entropy + torch.einsum("qhk,qk->qh", given, counts[some].clamp(min=1).double().log())
+                found["entropy"] = found.get("entropy", 0) + entropy.sum(0)
             for key, value in found.items():
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
@@ -110,33 +120,47 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
     return HeadTypes(pd.DataFrame(table), len(batch))
 
 
-def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
-    """Return masks of the kinds of keys, per query."""
-    rows, length = tokens.shape
-    order = torch.arange(length)
-    real = mask[:, None, :] & mask[:, :, None]
-    itself = (order[:, None] == order[None]).expand(rows, -1, -1)
-    same = (tokens[:, :, None] == tokens[:, None, :]) & ~itself & real
+def key_kinds(
+    tokens: Int[Tensor, "queries length"], mask: Bool[Tensor, "queries length"], places: Int[Tensor, "queries"]
+) -> dict[str, Bool[Tensor, "queries length"]]:
+    """Return masks of the kinds of keys of each query, from the tokens of its row and its position."""
+    order, at = torch.arange(tokens.shape[1]), places[:, None]
+    same = (tokens == tokens.gather(1, at)) & (order != at) & mask
     after = torch.zeros_like(same)
-    after[:, :, 1:] = same[:, :, :-1] & real[:, :, 1:] & (order[None, :-1] < order[:, None])
+    after[:, 1:] = same[:, :-1] & mask[:, 1:] & (order[:-1] < at)
     return {
-        "self": itself & real,
-        "previous_token": (order[:, None] == order[None] + 1).expand(rows, -1, -1) & real,
-        "first_token": (order == 0).expand(rows, length, -1) & real,
+        "self": (order == at) & mask,
+        "previous_token": (order == at - 1) & mask,
+        "first_token": (order == 0) & mask,
         "same_token": same,
         "induction": after,
     }
 
 
-def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
+def _by_token(
+    where: Float[Tensor, "rows length"], whole: Batch, places: Int[Tensor, "rows"], piece: Batch, d_vocab: int
+) -> Float[Tensor, "rows kept"]:
+    """Return which share of the equal tokens that are held once are keys of a kind. The query is the last one held."""
+    assert piece.counts is not None
+    rows = torch.arange(len(where))
+    own, rest = where[rows, places], where.clone()
+    rest[rows, places] = 0
+    number = torch.zeros(len(where), d_vocab, dtype=where.dtype).scatter_add_(1, whole.tokens, rest)
+    found = number.gather(1, piece.tokens) / piece.counts.clamp(min=1)
+    found[:, -1] = own
+    return found
+
+
+def _visible(
+    subject: Subject, layer: int, mask: Bool[Tensor, "queries length"], places: Int[Tensor, "queries"]
+) -> Bool[Tensor, "queries length"]:
     """Return the mask of the keys visible to each query of a layer."""
     cfg: Any = subject.model.cfg
-    order = torch.arange(mask.shape[1])
-    back = order[:, None] - order[None]  # distance from query back to key
+    back = places[:, None] - torch.arange(mask.shape[1])  # distance from query back to key
     seen = back >= 0 if cfg.attention_dir == "causal" else torch.ones_like(back, dtype=torch.bool)
     if getattr(subject.model.blocks[layer].attn, "attn_type", None) == "local" and cfg.attention_dir == "causal":
         seen = seen & (back < cfg.window_size)
-    return seen & mask[:, None, :]
+    return seen & mask
 
 
 def _entropy(pattern: Float[Tensor, "queries heads keys"], rounding: float) -> Float[Tensor, "queries heads"]:

@@ -96,11 +96,15 @@ def make_pairs(
     subject = Subject.of(model)
     task = subject.task
     batch = task.sample(batch_size, split or task.splits[-1], seed=seed) if batch is None else batch
-    pairs = task.corrupt(batch, seed)
-    if not len(pairs) and not len(pairs.corrupted):
-        raise UnsupportedError(f"task {task.name}: no change of one token was found that changes an answer")
-    _check_pairs(task, pairs)
-    return pairs
+
+    def make(batch: Batch) -> Pairs:
+        pairs = task.corrupt(batch, seed)
+        if not len(pairs) and not len(pairs.corrupted):
+            raise UnsupportedError(f"task {task.name}: no change of one token was found that changes an answer")
+        _check_pairs(task, pairs)
+        return pairs
+
+    return subject.once(make, batch, ("pairs", seed))
 
 
 def _check_pairs(task: Task, pairs: Pairs) -> None:

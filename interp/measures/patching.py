@@ -18,6 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
 from interp.measures.ablation import aligned
+from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
 from interp.measures.results import Tabular
@@ -133,7 +134,9 @@ def activation_patching(
     if not len(pairs):
         raise InterpError("there are no pairs to patch: no change of a token was found that changes the answer")
     n_layers = subject.model.cfg.n_layers
-    groups = position_groups(subject, pairs)
+    indexed = by_index(pairs)
+    pairs = pairs if indexed else reduced_pairs(subject, pairs)
+    groups = position_groups(subject, pairs, indexed)
     parts = parts_of(subject)
     streams = [stream_hook(subject, layer) for layer in range(n_layers + 1)]
     patches: list[tuple[str | Part, str]] = [(name, group) for name in streams for group in groups]
@@ -169,7 +172,7 @@ def activation_patching(
     table["recovered"] = [sums.recovered(site) for site in range(2, sites)]
     table["error"] = [sums.error(site) for site in range(2, sites)]
     table["flipped"] = (flips[2:] / number).numpy()
-    return Patched(table, before, after, number, by_index="0" in groups)
+    return Patched(table, before, after, number, by_index=indexed)
 
 
 class Leanings:
@@ -215,19 +218,22 @@ class Leanings:
         return float((squares.clamp_min(0) / (self.number - 1) * self.number).sqrt() / self.first[0].abs())
 
 
-def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "rows length"]]:
+def by_index(pairs: Pairs) -> bool:
+    """Return whether positions are patched one by one: all rows have the same, short length."""
+    length = pairs.corrupted.tokens.shape[1]
+    equal = all(bool((batch.lengths == length).all()) for batch in (pairs.clean, pairs.corrupted))
+    return length <= MAX_POSITIONS and equal
+
+
+def position_groups(subject: Subject, pairs: Pairs, indexed: bool) -> dict[str, Bool[Tensor, "rows length"]]:
     """Return the groups of positions that are patched together, as masks of the corrupted inputs.
 
-    These are single positions if all rows have the same, short length. Otherwise they are the changed tokens, the read
-    position (unless all are read), and all others.
+    These are single positions (see by_index), or the changed tokens, the read position (unless all are read), and all
+    others.
     """
     batch = pairs.corrupted
     length = batch.tokens.shape[1]
-    if (
-        length <= MAX_POSITIONS
-        and bool((batch.lengths == length).all())
-        and bool((pairs.clean.lengths == length).all())
-    ):
+    if indexed:
         order = torch.arange(length)
         return {str(i): (order == i).expand(len(batch), -1) for i in range(length)}
     index = aligned(subject, batch, pairs.clean)

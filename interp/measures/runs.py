@@ -19,6 +19,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct, losses
 from interp.errors import InterpError, one_of
+from interp.measures.counted import reduced
 from interp.measures.subject import Subject, budget
 from interp.populations import usual
 from interp.tasks import Batch
@@ -113,7 +114,10 @@ def activations(
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
     """Return activations of the named hook points at the reads of a batch (or at `where`), (reads, ...), in float64."""
-    where = reads_of(subject, batch) if where is None else where
+    own = reads_of(subject, batch)
+    if where is None or torch.equal(where.positions, own.positions):
+        batch = reduced(subject, batch)
+        where = reads_of(subject, batch)
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, piece in pieces(subject, batch):
         _, seen = activations(subject, piece, names)

@@ -32,8 +32,10 @@ from interp.tasks.validation import check_batch, check_made, check_padding, chec
 from interp.words import counted
 
 Value = TypeVar("Value")
-RECENT = 4
+RECENT = 8
 """Number of recent results that a study keeps."""
+COUNTED = 2**22
+"""Number of tokens that are counted at once."""
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Limits on the bytes of activations per batch. Within them, a batch may take as many bytes as the weights."""
 
@@ -224,6 +226,8 @@ class Subject:
         Rows run in chunks of bounded memory. Hooks that depend on the rows must be given as a function of their slice.
         """
         places, found = self.read_mask(batch), []
+        if chunk is None and not fwd_hooks and batch.counts is None and self.count_space and self.read_at != "all":
+            chunk = max(1, COUNTED // batch.tokens.shape[1])  # rows become counts, and no pattern is built
         for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
             hooks = fwd_hooks(rows) if callable(fwd_hooks) else fwd_hooks
             piece = batch[rows] if hooks else self.trimmed(batch[rows])  # hooks may know the batch's length
@@ -234,7 +238,7 @@ class Subject:
 
     def _outputs(self, batch: Batch, places: Tensor, hooks: Sequence[tuple[str, Any]]) -> Tensor:
         tokens, where = self.inputs(batch.tokens).to(self.model.cfg.device), places.to(self.model.cfg.device)
-        if isinstance(self.model, TaskModel) and self.token_ids is None:
+        if isinstance(self.model, TaskModel) and self.token_ids is None and batch.counts is None:
             with self.model.hooks(fwd_hooks=[*hooks]):
                 out = self.model.read(tokens)
             return out if self.read_at != "all" else out[where]
@@ -282,7 +286,7 @@ class Subject:
         if not 0 < used < length:
             return batch
         labels = batch.labels[:, :used] if batch.labels.ndim == 2 else batch.labels
-        return Batch(batch.tokens[:, :used], batch.lengths, labels)
+        return replace(batch, tokens=batch.tokens[:, :used], labels=labels)
 
     def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
         """Yield slices of `chunk` rows, or with activations of at most `most` bytes (default: `budget`)."""
@@ -295,21 +299,25 @@ class Subject:
 
     @contextmanager
     def masked(self, batch: Batch) -> Iterator[None]:
-        """Keep an external bidirectional model from attending to the padding of these rows within this context.
+        """Within this context, count equal tokens that these rows hold once, and hide padding.
 
-        TransformerLens's bidirectional attention has no mask; task models derive one from the tokens.
+        Only from external bidirectional models: TransformerLens's bidirectional attention has no mask, and task models
+        derive one from the tokens.
         """
         mask, cfg = batch.attention_mask, self.model.cfg
         ours = isinstance(self.model, TaskModel)
-        if ours or cfg.attention_dir != "bidirectional" or self.padding == "attend" or bool(mask.all()):
+        open_ = ours or cfg.attention_dir != "bidirectional" or self.padding == "attend" or bool(mask.all())
+        if batch.counts is None and open_:
             yield
             return
-        hidden = ~mask[:, None, None, :].to(cfg.device)
+        more = torch.zeros(mask.shape) if open_ else torch.zeros(mask.shape).masked_fill(~mask.cpu(), -torch.inf)
+        more = more if batch.log_counts is None else more + batch.log_counts
+        more = more[:, None, None, :].to(cfg.device, cfg.dtype)
 
-        def hide(scores: Tensor, hook: Any) -> Tensor:
-            return scores.masked_fill(hidden, -torch.inf)
+        def add(scores: Tensor, hook: Any) -> Tensor:
+            return scores + more
 
-        with self.model.hooks(fwd_hooks=[(f"blocks.{i}.attn.hook_attn_scores", hide) for i in range(cfg.n_layers)]):
+        with self.model.hooks(fwd_hooks=[(f"blocks.{i}.attn.hook_attn_scores", add) for i in range(cfg.n_layers)]):
             yield
 
     def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
+from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads, value_at_reads
 from interp.measures.results import Tabular
@@ -133,8 +134,11 @@ def probe(
     found = _features(subject, batch, feature)
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
+    same = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[reads_of(subject, batch).rows]
+    places = sites(subject, batch)
+    if all(site.position is None for site in places):
+        batch = reduced(subject, batch)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
-    same = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
     reasons = {
         name: f"The feature {name} has values that are not whole numbers" for name in found if name not in values
     }
@@ -144,7 +148,7 @@ def probe(
         pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
         if isinstance(pairs, str):
             reasons[name] = pairs
-        for site in sites(subject, batch):
+        for site in places:
             x = _at(streams[site.layer], where, site)
             told = fit_probe(x, value, same, seed)
             row = {

@@ -65,7 +65,7 @@ def needs_two_answers(study: Study) -> str | None:
 def population(study: Study, split: str = "test") -> Population:
     """Return the inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
     subject = study.subject
-    whole = study.population("separation", counted=_counted(subject), fits=len(heads_of(subject)))
+    whole = study.population("separation", fits=len(heads_of(subject)))
     if split != "train":
         return whole
     return reference(study, whole)
@@ -115,13 +115,13 @@ def parts_population(study: Study) -> Population:
     """Return the inputs for measures of single heads and MLPs."""
     counted, fits = _counted(study.subject), len(heads_of(study.subject))
     passes = 2 + len(MODES) * (1 if counted else 1 + len(parts_of(study.subject)))
-    return study.population("heads", passes, counted=counted, fits=fits)
+    return study.population("heads", passes, fits=fits, whole=not counted)
 
 
 def looked_at(study: Study) -> Population:
     """Return the inputs for effects and attention: fewer than `parts_population` if the rest is in count space."""
     tested = study.once(parts_population)
-    return study.population("heads", 2) if _counted(study.subject) else tested
+    return study.population("heads", 4, most=5_000) if _counted(study.subject) else tested
 
 
 def _counted(subject: Subject) -> bool:

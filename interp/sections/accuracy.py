@@ -99,7 +99,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
 
 def population(study: Study) -> Population:
     """Return all inputs, or a sample."""
-    return study.population("accuracy", counted=study.subject.count_space, fixed=False)
+    return study.population("accuracy", fixed=False)
 
 
 def measured(study: Study) -> Accuracy:
@@ -117,8 +117,7 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
         same = abs(weighted - exact) < 1e-9
         return "" if same else f"On inputs drawn with the task's sampler, accuracy is {words.share(weighted, 6)}."
     try:
-        counted = study.subject.count_space
-        drawn = study.population("accuracy", counted=counted, fixed=False, exact=False)
+        drawn = study.population("accuracy", fixed=False, exact=False)
     except InterpError:  # the task has no sampler for these inputs
         return ""
     if drawn.exact:

@@ -35,6 +35,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
 from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
+from interp.measures.counted import reduces
 from interp.measures.runs import operations
 from interp.measures.subject import Subject
 from interp.populations import InputsAsked, Population, choose, usual
@@ -50,6 +51,8 @@ SHORT = {"seconds": 4.0, "most": 1 << 20}
 """Options of certificates in a report: a shorter search than with interp.certify."""
 FITTED = 300_000
 """Operations for each read to which a separator is fitted."""
+MADE = 500
+"""Operations for each token of a sample, which is drawn, and counted if distinct tokens run."""
 SAMPLED_ROWS = 1000
 """Number of inputs of a split if the task has no fixed data set."""
 
@@ -125,19 +128,19 @@ class Study:
         self,
         section: str,
         passes: float | int = 1,
-        counted: bool = False,
         fits: int = 0,
         split: str | None = None,
+        whole: bool = False,
         **choice: Any,
     ) -> Population:
         """Return the inputs of a section: as many as fit in its budget, or as the user asks for.
 
         section: the name of the section; sections that show the same numbers use the same name. passes: the number of
-        forward passes for one input, which is its cost. counted: whether they run on distinct tokens. fits: the
-        number of separators that are fitted to the reads. choice: fixed, exact, seconds, most and seed, as in
-        populations.choose.
+        forward passes for one input, which is its cost. fits: the number of separators that are fitted to the reads.
+        whole: whether whole inputs run even if distinct tokens would do. choice: fixed, exact, seconds, most and seed,
+        as in populations.choose.
         """
-        return self.once(_population, section, passes, counted, fits, split, tuple(sorted(choice.items())))
+        return self.once(_population, section, passes, fits, split, whole, tuple(sorted(choice.items())))
 
     @cached_property
     def certificate(self) -> Certificate | str:
@@ -166,20 +169,24 @@ def _population(
     study: Study,
     section: str,
     passes: float | int,
-    counted: bool,
     fits: int,
     split: str | None,
+    whole: bool,
     choice: tuple[Any, ...],
 ) -> Population:
     asked = study.asked_of.get(section, InputsAsked()).over(study.asked)
 
+    short = reduces(study.subject) and not whole
+
     def cost(length: int) -> float | int:
         reads = length if study.subject.read_at == "all" else 1
-        one = operations(study.subject, min(length, study.task.d_vocab) if counted else length)
-        return passes * one + fits * reads * FITTED
+        one = operations(study.subject, min(length, study.task.d_vocab) if short else length)
+        return passes * one + MADE * length + fits * reads * FITTED
 
     options = {"split": split, "fixed": study.subject.own_split, **dict(choice)}
-    study.populations[section] = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)
+    found = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)
+    alike = (one for one in study.populations.values() if one.drawn_like(found))
+    study.populations[section] = next(alike, found)  # so that what is cached for a batch serves all sections
     return study.populations[section]
 
 

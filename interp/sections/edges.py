@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interp import words
+from interp.measures.counted import reduces
 from interp.measures.edges import edges, nodes, path_patching
 from interp.measures.pairs import make_pairs
 from interp.measures.runs import operations
@@ -30,16 +31,17 @@ def passes(study: Study) -> int:
 def cost(study: Study) -> float:
     """Return the nominal seconds on the smallest sample."""
     length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
+    length = min(length, study.task.d_vocab) if reduces(study.subject) else length
     return SIZES[0] * passes(study) * operations(study.subject, length) / SPEED
 
 
 @section("edges", title="Edges between parts", order=505, block="where", needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge."""
-    inputs = study.population("edges", passes(study), fixed=False)  # the clean inputs of the pairs
+    inputs = study.population("edges", passes(study), fixed=False, most=5_000)  # the clean inputs of the pairs
     result = path_patching(study.subject, inputs.batch)
     found = result.to_frame()
-    best = found.loc[found["recovered"].abs().idxmax()]
+    best = found.loc[found["recovered"].abs().round(5).idxmax()]
     report.heading(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
@@ -49,6 +51,7 @@ def make(study: Study, report: Report) -> None:
         f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference.",
     )
     report.add_figure("edges", result.plot(), "The effect of every edge. Cells without color are not edges.")
-    ordered = found.reindex(found["recovered"].abs().sort_values(ascending=False).index).reset_index(drop=True)
+    size = found["recovered"].abs().round(5)  # equal sizes, up to rounding, keep their order
+    ordered = found.reindex(size.sort_values(ascending=False, kind="stable").index).reset_index(drop=True)
     report.add_table("edges", ordered, "All edges, the strongest first.", max_rows=20)
     report.add_fact("strongest_edge", f"{best['sender']} -> {best['receiver']}")

@@ -21,7 +21,7 @@ def needs(study: Study) -> str | None:
 def make(study: Study, report: Report) -> None:
     """Show how often generated answers match exactly, and the share of right tokens by place."""
     answers = generate(study.subject, study.data()[slice(0, 20)]).asked.shape[1]
-    drawn = study.population("generation", answers + 1)
+    drawn = study.population("generation", answers + 1, whole=True)
     found = generate(study.subject, drawn.batch)
     forced = float(found.teacher_forced[found.asked].double().mean())
     report.heading("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))

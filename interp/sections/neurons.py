@@ -32,7 +32,7 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
 @section("neurons", title="Neurons", order=700, block="where", needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """Show a table of the most harmful ablations, and the responses of the first few neurons."""
-    inputs = study.population("neurons", SILENCED + 2)
+    inputs = study.population("neurons", SILENCED + 2, whole=True)
     table = neurons_that_matter(study.subject, inputs.batch, SILENCED)
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"

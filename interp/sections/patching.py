@@ -39,9 +39,16 @@ def places(study: Study) -> bool:
     return sites(study.subject, by_position=True) <= MOST_SITES
 
 
+def passes(study: Study) -> int:
+    """Return the approximate number of forward passes: in the last layer, only patches at the read have an effect."""
+    n_heads, alone = study.model.cfg.n_heads, sites(study.subject)
+    more = sites(study.subject, by_position=True) - alone if places(study) else 0
+    return 2 + alone + more * (len(heads_of(study.subject)) - n_heads) // max(1, len(heads_of(study.subject)))
+
+
 def population(study: Study) -> Population:
     """Return the clean inputs of the pairs."""
-    return study.population("patching", 2 + sites(study.subject, places(study)), fixed=False)
+    return study.population("patching", passes(study), fixed=False, most=5_000)
 
 
 def patched(study: Study) -> Patched:

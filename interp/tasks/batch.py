@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, of_type, short
@@ -15,13 +15,17 @@ from interp.views import view
 IGNORED = -100
 """The class of a position whose output is not read (the ignore_index of torch's cross_entropy)."""
 
+ABSENT = -1e4
+"""Instead of ln 0: a score so low that the weight is 0 in every number format."""
+
 
 @dataclass(frozen=True)
 class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
     labels: one answer per row, or one per position (-1 where there is no answer), in the task's own units. task: the
-    task whose `sample` or `batch` made it, in whose words it is shown.
+    task whose `sample` or `batch` made it, in whose words it is shown. counts: how many equal tokens each one stands
+    for, if they are held once (see measures.counted); None: itself.
 
     Example:
 
@@ -37,6 +41,7 @@ class Batch:
     lengths: Int[Tensor, "rows"]
     labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
     task: Any = field(default=None, repr=False, compare=False)
+    counts: Int[Tensor, "rows length"] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("tokens", "lengths", "labels"):
@@ -50,11 +55,19 @@ class Batch:
         """True at tokens, False at padding."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
 
+    @property
+    def log_counts(self) -> Float[Tensor, "rows length"] | None:
+        """The logarithms of the counts; ABSENT for a token that only fills its row. None without counts."""
+        if self.counts is None:
+            return None
+        return torch.where(self.counts > 0, self.counts.clamp(min=1).double().log(), ABSENT)
+
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, rows: slice | Tensor) -> Batch:
-        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows], self.task)
+        counts = None if self.counts is None else self.counts[rows]
+        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows], self.task, counts)
 
     def to(self, device: str | torch.device) -> Batch:
         return replace(

@@ -15,7 +15,7 @@ import interp
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.measures.pairs import Compared, leaning, make_pairs
-from interp.measures.patching import activation_patching, position_groups
+from interp.measures.patching import activation_patching, by_index, position_groups
 from interp.measures.subject import Subject
 from interp.tasks.batch import Pairs
 
@@ -49,7 +49,7 @@ def test_every_site_by_hand(name) -> None:
 
     before, after = lean([keep], pairs.clean.tokens), lean([], pairs.corrupted.tokens)
     assert (found.clean, found.corrupted) == (pytest.approx(before, rel=1e-5), pytest.approx(after, rel=1e-5))
-    groups = position_groups(subject, pairs)
+    groups = position_groups(subject, pairs, by_index(pairs))
     for row in found.stream.itertuples():
         last = row.layer == model.cfg.n_layers
         hook = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post" if last else f"blocks.{row.layer}.hook_resid_pre"
