@@ -325,9 +325,9 @@ def explain(
     Each part's description takes its place in the running model, and must keep the model's answers. Where the parts do
     not add up to a program, a rule for the answers is searched for, and the level says so; see Explanation.
 
-    source, task, config, tokens, outputs, padding: as in analyze. seconds: stop after this time (default: never); what
-    is found before does not depend on it. share: the share of the model's answers, and of each frequent answer, that
-    the program must give.
+    source, task, config, tokens, outputs, padding: as in analyze. seconds: stop after as many steps as this time has at
+    a nominal speed, the same on every machine (default: never). share: the share of the model's answers, and of each
+    frequent answer, that the program must give.
 
     Example:
 

@@ -307,7 +307,9 @@ def sections(
 @app.command()
 def explain(
     checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
-    seconds: Annotated[float | None, typer.Option(help="Stop after this many seconds (default: never).")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after the steps of this many nominal seconds (default: never).")
+    ] = None,
     share: Annotated[float, typer.Option(help="Share of the model's answers that the program must give.")] = 0.99,
     out: Annotated[Path | None, typer.Option(help="Write the explanation to this JSON file.")] = None,
     task: TaskOption = "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import torch
@@ -19,7 +18,7 @@ from interp.explanations.rule import Rule
 from interp.explanations.search import Data, Scored, nearest, search
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
-from interp.mechanisms.bench import Bench, Clock, OutOfTime
+from interp.mechanisms.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps
 from interp.mechanisms.quantities import candidates
 from interp.populations import Population, everything, sample, wilson
 from interp.programs.decompile import decompile, program_of, sketch
@@ -51,8 +50,8 @@ LEAST = 12
 
 
 def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
-    """Explain a model under study; see interp.explain. seconds only stops: it never changes what is found before."""
-    clock = Clock(time.monotonic() + seconds)
+    """Explain a model under study; see interp.explain. seconds: only stops, after as many steps (STEPS_PER_SECOND)."""
+    steps = Steps.of(seconds)
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters)
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
@@ -60,12 +59,14 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
     population = inputs_of(subject)
     found = empty
     try:
-        found = by_parts(empty, subject, population, clock, share)
+        found = by_parts(empty, subject, population, steps, share)
         if found.level == "explained":
             return found
-        return by_rule(found, Bench(subject, population, clock=clock), share)
-    except OutOfTime:
-        return replace(found, reason=f"the search was stopped after {seconds:g} seconds")
+        return by_rule(found, Bench(subject, population, steps=steps), share)
+    except OutOfSteps:
+        return replace(
+            found, reason=f"the search was stopped after {words.counted(round(seconds * STEPS_PER_SECOND), 'step')}"
+        )
     except UnsupportedError as error:
         return replace(found, reason=str(error))
 
@@ -95,7 +96,7 @@ def work(subject: Subject, length: int) -> int:
 # ---------------------------------------------------------------- the program of the parts
 
 
-def by_parts(empty: Explanation, subject: Subject, population: Population, clock: Clock, share: float) -> Explanation:
+def by_parts(empty: Explanation, subject: Subject, population: Population, steps: Steps, share: float) -> Explanation:
     """Describe the parts, and run the program of them alone on all inputs of the population.
 
     The strict reading comes first (see `Reading`). If it gives no program, the looser one is taken where it explains
@@ -108,7 +109,7 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, clock
     some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
     found = []
     for strict in (True, False):
-        reading = decompile(Running.of(subject, batch[some]), clock.check, strict)
+        reading = decompile(Running.of(subject, batch[some]), steps.check, strict)
         found.append(explained(empty, reading, population, share))
         if found[-1].level == "explained":
             return found[-1]

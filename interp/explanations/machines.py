@@ -30,7 +30,7 @@ def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored |
     letters, found = len(known.letters), []
     for whole in (said.model, said.task):
         for length in range(len(whole) - 1, SHORTEST - 1, -1):
-            bench.clock.check()
+            bench.steps.check()
             machine = lstar.learn(whole[: length + 1], letters, STATES)
             if machine is not None:
                 found.append(machine)

@@ -15,7 +15,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.formulas import PRICE, Formula, code, fits, majority, weighted
-from interp.mechanisms.bench import Bench, Clock, least_share
+from interp.mechanisms.bench import Bench, Steps, least_share
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
 
@@ -51,18 +51,18 @@ class Data:
     answers: np.ndarray
     fit: np.ndarray
     judge: np.ndarray
-    clock: Clock = field(default_factory=Clock)
+    steps: Steps = field(default_factory=Steps)
 
     @classmethod
     def of(cls, bench: Bench, given: Sequence[Quantity] = ()) -> Data:
         """Pair the model's answers with the given quantities (default: all candidates)."""
         of, values = list(given) or candidates(bench.setting), []
         for one in of:
-            bench.clock.check()
+            bench.steps.check()
             values.append(bench.where.pick(one.values(bench.view)).numpy())
         found = cls.made(of, values, priced(bench, of, values), bench.answers.numpy(), bench.where.rows.numpy(),
                          bench.population.exact)  # fmt: skip
-        return replace(found, clock=bench.clock)
+        return replace(found, steps=bench.steps)
 
     @classmethod
     def made(
@@ -96,7 +96,7 @@ class Data:
 
         listing: whether to allow tables that list nearly all inputs.
         """
-        self.clock.check()
+        self.steps.check()
         values = [self.values[number][self.fit] for number in picked]
         of, answers = [self.quantities[number] for number in picked], self.answers[self.fit]
         rules = [rule for rule in fits(self.setting, of, values, answers) if rule.constants <= most]
@@ -108,7 +108,7 @@ class Data:
 
     def potential(self, picked: Sequence[int]) -> float:
         """Return the share of answers that a table of these quantities gives; -1 if it has too many cells."""
-        self.clock.check()
+        self.steps.check()
         codes, cells = code([self.values[number][self.fit] for number in picked])
         if len(cells) * PER_CELL > len(self.fit):
             return -1.0

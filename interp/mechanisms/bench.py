@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,36 +19,42 @@ ALLOWED = 0.04
 """How much lower than the overall share the share may be for the most frequent answer, or for all other answers."""
 
 
-class OutOfTime(Exception):
-    """A search reached its time limit; the caller continues with the results so far."""
+STEPS_PER_SECOND = 20
+"""Nominal steps of a search per second, about those of one core on a small model; nothing is timed."""
+
+
+class OutOfSteps(Exception):
+    """A search has used its steps; the caller continues with the results so far."""
 
 
 @dataclass
-class Clock:
-    """The deadline of a search (time.monotonic)."""
+class Steps:
+    """How many steps a search may still take. They are counted, not timed, so a limit means the same everywhere."""
 
-    until: float = math.inf
+    left: float = math.inf
 
-    @property
-    def left(self) -> float:
-        return self.until - time.monotonic()
+    @classmethod
+    def of(cls, seconds: float) -> Steps:
+        """Return the steps for a number of nominal seconds."""
+        return cls(seconds * STEPS_PER_SECOND)
 
     def check(self) -> None:
-        """Raise OutOfTime after the deadline."""
+        """Take a step. Raises OutOfSteps if there is none left."""
+        self.left -= 1
         if self.left < 0:
-            raise OutOfTime
+            raise OutOfSteps
 
 
 @dataclass(frozen=True)
 class Bench:
     """A model and the inputs on which it is tested.
 
-    clock: runs raise OutOfTime after its deadline.
+    steps: runs raise OutOfSteps when these are used.
     """
 
     subject: Subject
     population: Population
-    clock: Clock = field(default_factory=Clock)
+    steps: Steps = field(default_factory=Steps)
 
     @cached_property
     def setting(self) -> Setting:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
 
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, nearest, search
-from interp.mechanisms.bench import Clock, OutOfTime
+from interp.mechanisms.bench import OutOfSteps, Steps
 from interp.mechanisms.quantities import Quantity
 from interp.mechanisms.setting import Setting
 
@@ -87,12 +86,12 @@ def test_the_nearest_rule_is_named_with_its_share() -> None:
     assert "the number of 1s" in Rule(found.rule).words
 
 
-def test_a_search_whose_time_is_over_says_so() -> None:
+def test_a_search_without_steps_left_says_so() -> None:
     late = data(VALUES[1] >= 3)
-    late.clock.until = time.monotonic() - 1
-    with pytest.raises(OutOfTime):
+    late.steps.left = 1
+    with pytest.raises(OutOfSteps):
         search(late, 0.99, 12)
-    assert Clock(math.inf).left == math.inf
+    assert Steps().left == math.inf
 
 
 def test_a_rule_over_three_quantities_is_found_among_many() -> None:
