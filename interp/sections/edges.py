@@ -41,7 +41,7 @@ def make(study: Study, report: Report) -> None:
     inputs = study.population("edges", passes(study), fixed=False, most=5_000)  # the clean inputs of the pairs
     result = path_patching(study.subject, inputs.batch)
     found = result.to_frame()
-    best = found.loc[found["recovered"].abs().round(5).idxmax()]
+    best = found.loc[found["recovered"].abs().idxmax()]
     report.heading(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
@@ -51,7 +51,6 @@ def make(study: Study, report: Report) -> None:
         f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference.",
     )
     report.add_figure("edges", result.plot(), "The effect of every edge. Cells without color are not edges.")
-    size = found["recovered"].abs().round(5)  # equal sizes, up to rounding, keep their order
-    ordered = found.reindex(size.sort_values(ascending=False, kind="stable").index).reset_index(drop=True)
+    ordered = found.reindex(found["recovered"].abs().sort_values(ascending=False).index).reset_index(drop=True)
     report.add_table("edges", ordered, "All edges, the strongest first.", max_rows=20)
     report.add_fact("strongest_edge", f"{best['sender']} -> {best['receiver']}")
