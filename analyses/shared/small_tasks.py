@@ -168,9 +168,9 @@ class Palindrome(Small):
 
 
 class Brackets(Small):
-    """Is the string of 10 brackets balanced?"""
+    """Is the string of 12 brackets balanced?"""
 
-    name, content, length, before, readout = "small-brackets", ("(", ")"), 10, ("[CLS]",), "first"
+    name, content, length, before, readout = "small-brackets", ("(", ")"), 12, ("[CLS]",), "first"
     answer_words = ("no", "yes")
 
     def draw(self, n: int, generator: torch.Generator) -> Rows:

@@ -22,7 +22,7 @@ from interp.mechanisms.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps
 from interp.mechanisms.quantities import candidates
 from interp.populations import Population, everything, sample, wilson
 from interp.programs.decompile import decompile, program_of, sketch
-from interp.programs.language import Program
+from interp.programs.language import Program, Sums
 from interp.programs.reading import Reading
 from interp.programs.running import Kept, Running
 from interp.programs.words import step_words
@@ -39,10 +39,14 @@ WORK = 10**10
 """Multiplications for one run of the model on the inputs: it decides how many there are."""
 POSITIONS, READS = 6_000, 1_000
 """Positions, or else reads, on which parts are described; the program is judged on all inputs."""
+AGAIN = 18_000
+"""Positions of the second reading, which may be misled by fewer: it is about rare answers."""
 JUDGED = 500
 """Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
 JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
+MOST_SUMS = 4
+"""A program that holds sums may have one constant per this many parameters: with more it would repeat the model."""
 TENTH = 10
 """A rule may have one constant per this many parameters of the model."""
 LEAST = 12
@@ -99,16 +103,16 @@ def work(subject: Subject, length: int) -> int:
 def by_parts(empty: Explanation, subject: Subject, population: Population, steps: Steps, share: float) -> Explanation:
     """Describe the parts, and run the program of them alone on all inputs of the population.
 
-    The strict reading comes first (see `Reading`). If it gives no program, the looser one is taken where it explains
-    the model or more of its parts.
+    The strict reading comes first (see `Reading`). If it gives no program, the looser one, on more inputs, is taken
+    where it explains the model or more of its parts.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
-    n = int(min(len(batch), max(READS / reads, POSITIONS / batch.tokens.shape[1])))
-    n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
-    some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
     found = []
-    for strict in (True, False):
+    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
+        n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
+        n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
+        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
         reading = decompile(Running.of(subject, batch[some]), steps.check, strict)
         found.append(explained(empty, reading, population, share))
         if found[-1].level == "explained":
@@ -121,6 +125,7 @@ def explained(empty: Explanation, reading: Reading, population: Population, shar
     subject, program = reading.running.subject, program_of(reading)
     agreement: Agreement | None = None
     level: Level = "in part"
+    listing = ""
     if program is not None:
         program = replace(program, words=named(reading, program))
         whole = Running.of(subject, population.batch)
@@ -128,14 +133,25 @@ def explained(empty: Explanation, reading: Reading, population: Population, shar
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
         agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
         level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
+        if level == "explained" and (listing := lists(program, population, empty.parameters)):
+            level = "in part"
     some = any(role.status == "explained" for role in reading.roles.values())
     parts = tuple(part_role(reading, program, part) for part in reading.running.parts)
     return replace(
         empty, level=level if some or program is not None else "none", parts=parts,
         program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
         without=None if reading.without is None else reading.without.share,
-        joint=reading.running.kept({}).share, tested_on=tested(population, len(reading.running.batch)),
+        joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
+
+
+def lists(program: Program, population: Population, parameters: int) -> str:
+    """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither."""
+    if population.exact and program.constants > population.n:
+        return f"has {program.constants:,} constants for {population.n:,} inputs"
+    if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
+        return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
+    return ""
 
 
 def tested(population: Population, n: int) -> str:

@@ -38,7 +38,8 @@ class Explanation:
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
     and MLP. without: the share of the model's answers that stay with all parts that are not used at their means. joint:
-    the share that stays with all descriptions in place, too. tested_on: the inputs of these numbers, in words. reason:
+    the share that stays with all descriptions in place, too. tested_on: the inputs of these numbers, in words. listing:
+    why a program of the parts that gives the answers is no explanation, if there is one. reason:
     why nothing more was found.
 
     Example:
@@ -59,6 +60,7 @@ class Explanation:
     without: float | None = None
     joint: float | None = None
     tested_on: str = ""
+    listing: str = ""
     reason: str = ""
 
     # ------------------------------------------------------------ the program

@@ -53,6 +53,8 @@ def how(found: Explanation) -> str:
         text.append(
             f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
         )
+    elif found.listing:
+        text.append(f"A program of these parts gives the answers, but it {found.listing}, so it is no explanation.")
     elif kept:
         text.append(
             f"Not described: {parts_words(kept)}; with the descriptions of the others in place, {_stay(found.joint)}."

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.constructions import Construct, ConstructedWeights, construct, register_construction
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Program, Step, Table
+from interp.programs.language import NEVER, Head, Linear, Normed, Program, Step, Sums, Table
 from interp.programs.neurons import Observed, neurons
 from interp.programs.task import ENDS, ProgramTask
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
@@ -97,6 +97,8 @@ def compiled(
     if not (decoys >= 0 and noise >= 0 and sharp > 0):
         raise InterpError(f"decoys = {decoys}, noise = {noise} and sharp = {sharp} must not be negative")
     program = placed(task.program)
+    if others := [step.name for step in program.steps if isinstance(step, Sums | Normed)]:
+        raise InterpError(f"{others[0]} holds numbers: only programs of heads, tables and largest sums compile")
     generator = torch.Generator().manual_seed(draw_seed)
     whole = with_decoys(program, decoys, generator)
     found = Observed(task, whole)
@@ -228,7 +230,7 @@ def _tensors(
                 tensors[f"blocks.{at}.attn.W_{name}"][index, : matrix.shape[0], : matrix.shape[1]] = matrix
         width = 0
         if maps[at]:
-            made = [(step, neurons(step, found)) for step in maps[at]]
+            made = [(step, neurons(step, found)) for step in maps[at] if isinstance(step, Table | Linear)]
             read = [torch.cat([directions[name] for name in step.of] or [directions[""][:0]]) for step, _ in made]
             tensors[f"blocks.{at}.mlp.W_in"] = torch.cat([rows.T @ one.into for rows, (_, one) in zip(read, made)], 1)
             tensors[f"blocks.{at}.mlp.b_in"] = torch.cat([one.shift for _, one in made])

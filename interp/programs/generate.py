@@ -127,7 +127,7 @@ class _Draft:
         read = {name for step in self.steps for name in step.of}
         return [step.name for step in self.steps if step.name not in read]
 
-    def add(self, step: Step, age: int) -> bool:
+    def add(self, step: Head | Table | Linear, age: int) -> bool:
         """Run a step, and keep it unless it is constant or equals another variable."""
         longer = replace(self.program, steps=(*self.steps, step))
         made = longer.run(self.tokens, given=self.made)[step.name]

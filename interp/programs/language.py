@@ -1,12 +1,15 @@
 """The language of programs: variables at positions, and the steps that make them.
 
-A *variable* has, at each position of a row, a weight for each of its values; the weights sum to one. Usually one value
-has all the weight (then the variable is a code). After a soft head, several have some (then it holds shares).
+A *variable* has, at each position of a row, a weight for each of its values. Usually one value has all the weight, one
+(then the variable is a code). After a soft head, several have some, which sum to one (then it holds shares). Sums
+and what is normed hold any numbers.
 
     token, position            given
     Head(query, key, value)    select and mix: the share of attention on each value of a variable
     Table(of)                  map: one value for each combination of values of a few variables
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
+    Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
+    Normed(of)                 several variables side by side, divided by a norm
     Answer(of)                 readout: as Linear, with the task's answers as values
 
 A step names the part of a model that it describes, so a program is also a claim about the model: see decompile. A
@@ -105,8 +108,45 @@ class Linear:
         return sum(len(row) for matrix in self.weights for row in matrix) + len(self.bias)
 
 
-Step: TypeAlias = Head | Table | Linear
-KINDS: dict[str, type[Head] | type[Table] | type[Linear]] = {"head": Head, "table": Table, "linear": Linear}
+@dataclass(frozen=True)
+class Sums:
+    """Map: numbers, each a sum of weights; weights[i] is (values of of[i]) x (numbers). ramps: max(0, the sum)."""
+
+    name: str
+    of: tuple[str, ...]
+    weights: tuple[Matrix, ...]
+    bias: tuple[float, ...]
+    ramps: bool = False
+    part: str = ""
+
+    @property
+    def values(self) -> Values:
+        return tuple(f"{'ramp' if self.ramps else 'sum'} {i}" for i in range(len(self.bias)))
+
+    @property
+    def constants(self) -> int:
+        return sum(len(row) for matrix in self.weights for row in matrix) + len(self.bias)
+
+
+@dataclass(frozen=True)
+class Normed:
+    """The constant 1 and the weights of variables, divided by the root of a quadratic form of them.
+
+    norm: its symmetric matrix.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    norm: Matrix
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return len(self.norm) * (len(self.norm) + 1) // 2
+
+
+Step: TypeAlias = Head | Table | Linear | Sums | Normed
+KINDS: dict[str, type[Step]] = {"head": Head, "table": Table, "linear": Linear, "sums": Sums, "normed": Normed}
 
 
 @dataclass(frozen=True)
@@ -141,7 +181,12 @@ class Program:
         """The values of each variable, in the order in which variables are made."""
         found: dict[str, Values] = {"token": self.vocabulary, "position": tuple(map(str, range(self.length)))}
         for step in self.steps:
-            found[step.name] = found.get(step.value, ()) if isinstance(step, Head) else step.values
+            if isinstance(step, Head):
+                found[step.name] = found.get(step.value, ())
+            elif isinstance(step, Normed):
+                found[step.name] = ("1", *(f"{name} {one}" for name in step.of for one in found.get(name, ())))
+            else:
+                found[step.name] = step.values
         return found
 
     @property
@@ -166,6 +211,11 @@ class Program:
                 found.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
                 break
             sizes = [known[name] for name in step.of]
+            if isinstance(step, Normed):
+                known[step.name] = n = 1 + sum(sizes)
+                if {len(step.norm), *map(len, step.norm)} != {n}:
+                    found.append(f"the norm of {step.name} must be {n} x {n}")
+                continue
             if isinstance(step, Head):
                 shape = (known.get(step.query, 1), known.get(step.key, 1))
                 if (len(step.scores), *{len(row) for row in step.scores}) != shape:
@@ -300,7 +350,17 @@ def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "
 
 def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
     """The variable that a step makes."""
-    return attention(step, made, seen) @ made[step.value] if isinstance(step, Head) else mapped(step, made)
+    if isinstance(step, Head):
+        return attention(step, made, seen) @ made[step.value]
+    return normed(step, made) if isinstance(step, Normed) else mapped(step, made)
+
+
+def normed(step: Normed, made: Features) -> Float[Tensor, "rows length values"]:
+    """The weights side by side after the constant, divided by their norm."""
+    ones = made["token"].new_ones(*made["token"].shape[:2], 1)
+    found = torch.cat([ones, *(made[name] for name in step.of)], -1)
+    norm = torch.tensor(step.norm, dtype=found.dtype)
+    return found / ((found @ norm) * found).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
 
 
 def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
@@ -311,8 +371,10 @@ def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"])
     return (scores + seen).softmax(-1).nan_to_num(0.0)
 
 
-def mapped(step: Table | Linear, made: Features) -> Float[Tensor, "rows length values"]:
-    """The values of a map, as codes."""
+def mapped(step: Table | Linear | Sums, made: Features) -> Float[Tensor, "rows length values"]:
+    """The values of a map: codes, or numbers."""
+    if isinstance(step, Sums):
+        return linear(step, made).relu() if step.ramps else linear(step, made)
     if isinstance(step, Linear):
         return codes(linear(step, made).argmax(-1), len(step.values))
     index = torch.zeros((), dtype=torch.long)
@@ -322,8 +384,8 @@ def mapped(step: Table | Linear, made: Features) -> Float[Tensor, "rows length v
     return codes(found.expand(made["token"].shape[:2]), len(step.values))
 
 
-def linear(step: Linear, made: Features) -> Float[Tensor, "rows length values"]:
-    """The sums of weights of a linear map or of the answer."""
+def linear(step: Linear | Sums, made: Features) -> Float[Tensor, "rows length values"]:
+    """The sums of weights of a map or of the answer."""
     total = torch.tensor(step.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
     for name, weights in zip(step.of, step.weights, strict=True):
         total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)

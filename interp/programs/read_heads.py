@@ -10,8 +10,8 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.heads import Pattern, Queries, hardened, ordered, patterns, soft, values_by, values_of_shares
 from interp.programs.language import Head, Linear, applied
-from interp.programs.maps import Codes
 from interp.programs.quantize import Quantized
+from interp.programs.read_sums import describe_by_sums
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 from interp.programs.running import softmax
 
@@ -21,7 +21,6 @@ EXACT = 1e-3
 """The same of a description that is exact up to rounding; where there is one, no looser one is tried."""
 SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
-PAIRED = 3
 
 
 def describe_head(reading: Reading, part: Part) -> None:
@@ -32,12 +31,13 @@ def describe_head(reading: Reading, part: Part) -> None:
         reading.minor(part, found)
         return
     asked = queries(reading, part, found.needed) if softmax(running.blocks[part.layer]) else None
-    step, mean = (None, None) if asked is None else selected(reading, part, found, asked, enough)
-    if step is None or mean is None:
-        reading.keep(part, found, "its attention and values are no table over variables found so far")
+    one = None if asked is None else selected(reading, part, found, asked, enough)
+    if one is None:
+        if asked is None or not describe_by_sums(reading, part, found):
+            reading.keep(part, found, "its attention and values are no table over variables found so far")
         return
-    shares = applied(step, reading.made, reading.seen)
-    share = reading.described(part, found, (shares @ mean.double()).float(), enough)
+    step, shares, mean, value = one
+    share = reading.described(part, found, value, enough)
     if share < enough:
         reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
         return
@@ -60,12 +60,12 @@ def queries(reading: Reading, part: Part, where: Tensor) -> Queries | None:
 
 def selected(
     reading: Reading, part: Part, found: Quantized, asked: Queries, enough: float
-) -> tuple[Head | None, Tensor | None]:
+) -> tuple[Head, Tensor, Tensor, Tensor] | None:
     """The simplest attention by two variables and value by a third that take the head's place."""
     v, low = reading.running.v(part), reading.low(part)
     pattern = fitting_pattern(reading, part, found, asked, v, enough)
     if pattern is None:
-        return None, None
+        return None
     pattern, everywhere = everywhere_alike(reading, part, asked, pattern)
     hard = hardened(pattern)
     graded = soft(pattern)
@@ -103,9 +103,10 @@ def selected(
         if left <= near:
             step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part))
             shares = applied(step, reading.made, reading.seen)
-            if reading.stays(part, reading.spread(found, (shares @ mean.double()).float())) >= enough:
-                return step, mean
-    return None, None
+            value = (shares @ mean.double()).float()
+            if reading.stays(part, reading.spread(found, value)) >= enough:
+                return step, shares, mean, value
+    return None
 
 
 def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:
@@ -123,27 +124,17 @@ def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Patt
 def fitting_pattern(
     reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float
 ) -> Pattern | None:
-    """The cheapest pattern by two variables that takes the place of the head's; pairs only where none does."""
+    """The cheapest pattern by two variables that takes the place of the head's."""
     some = asked.some()
-    singles = {n: c for n, c in reading.codes(part=part).items() if " and " not in n}
     queries, keys, _ = reading.read(part)
 
-    def fits(codes: Codes) -> list[Pattern]:
-        return list(
-            patterns(
-                some,
-                {name: one for name, one in codes.items() if reading.allowed(name, queries)},
-                {name: one for name, one in codes.items() if reading.allowed(name, keys)},
-            )
-        )
-
-    fitted = fits(singles)
-    if (one := first_fitting(reading, part, found, asked, v, enough, fitted)) is not None:
-        return one
-    near = sorted(fitted, key=lambda one: one.distance)
-    reading.pair([*dict.fromkeys(one.query for one in near if one.query)][:PAIRED])
-    reading.pair([*dict.fromkeys(one.key for one in near if one.key)][:PAIRED])
-    return first_fitting(reading, part, found, asked, v, enough, fits(reading.codes(part=part)))
+    known = reading.codes(part=part)
+    fitted = patterns(
+        some,
+        {name: one for name, one in known.items() if reading.allowed(name, queries)},
+        {name: one for name, one in known.items() if reading.allowed(name, keys)},
+    )
+    return first_fitting(reading, part, found, asked, v, enough, list(fitted))
 
 
 def first_fitting(

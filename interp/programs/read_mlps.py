@@ -9,6 +9,7 @@ from interp.measures.runs import Part
 from interp.programs import maps
 from interp.programs.language import Linear, Step, Table
 from interp.programs.quantize import Quantized
+from interp.programs.read_sums import describe_by_sums
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 
 FEW = 16
@@ -31,11 +32,11 @@ def describe_mlp(reading: Reading, part: Part) -> None:
             or as_sums(reading, part, found, every, enough, exact=True)
             or as_table(reading, part, found, every, enough, exact=True)
             or as_table(reading, part, found, sources, enough)
-            or as_sums(reading, part, found, sources, enough)
             or as_table(reading, part, found, every and [*every, "token"], enough, exact=True)  # it tells marks apart
         )
     if best is None:
-        reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
+        if not describe_by_sums(reading, part, found):
+            reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
         return
     step, name = best, str(part)
     reading.add(step)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from itertools import combinations
 from operator import and_
 
 import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Features, Step, Table, applied, codes, visible
+from interp.programs.language import Features, Step, applied, codes, visible
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -25,7 +24,6 @@ MOST_VALUES = 64
 TRIED = 8
 """Largest number of descriptions of one part that are tried in the running model."""
 HARD = 0.99
-MOST_PAIRED = 128
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,8 @@ class Reading:
             if not self.before(name, part):
                 continue
             where = self.matters(name) & (self.running.mask if mask is None else mask)
-            if float((weights[where].amax(-1) > HARD).double().mean()) > 0.999:
+            one = (weights[where].amax(-1) > HARD) & (weights[where].sum(-1) < 2 - HARD)
+            if float(one.double().mean()) > 0.999:
                 code = weights.argmax(-1)
                 found[name] = (code if mask is None else code[mask], weights.shape[-1])
         return found
@@ -157,8 +156,11 @@ class Reading:
         return found
 
     def stays(self, part: Part, value: Tensor) -> float:
+        return self.kept({part: value}).share
+
+    def kept(self, edits: Edits) -> Kept:
         self.check()
-        return self.running.kept({part: value}).share
+        return self.running.kept(edits)
 
     def sources(self, layer: int | None) -> dict[str, Tensor]:
         """What reaches an MLP's input (or the readout, None), by the name of its variable: what each source adds."""
@@ -228,15 +230,6 @@ class Reading:
             step = self.step(name)
             covered |= {name, *(() if step is None else (step.part,) if step.part else step.of)}
         return covered >= set(sources)
-
-    def pair(self, names: Sequence[str]) -> None:
-        """Add variables that pair two others."""
-        known = self.codes()
-        for one, other in combinations([name for name in known if name in names], 2):
-            n, m = known[one][1], known[other][1]
-            if n * m <= MOST_PAIRED and f"{one} and {other}" not in self.made:
-                values = tuple(f"{a} {b}" for a in range(n) for b in range(m))
-                self.add(Table(f"{one} and {other}", (one, other), tuple(range(n * m)), values))
 
     def add(self, step: Step) -> None:
         self.steps.append(step)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from interp.measures.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Head, Linear, Step, Table, linear
 from interp.programs.reading import Reading, matrix
@@ -82,9 +83,18 @@ def model_sum(
     """The logits as the model adds them up, where it has no norm before the readout and a linear one."""
     running, model = reading.running, reading.running.subject.model
     kind = running.subject.decision.kind
-    if sources is None or running.subject.no_sum() or kind not in ("argmax", "sigmoid"):
+    norm = getattr(model, "ln_final", None)
+    if sources is None or no_sum(model) or kind not in ("argmax", "sigmoid"):
         return None
     unembed = model.unembed.W_U.detach().double()
+    logits = running.logits[:, : reading.task.n_out].double()
+    if norm is not None:  # its divisor is one for all logits
+        centered = torch.eye(len(unembed)).double()
+        centered -= 0.0 if "RMS" in type(norm).__name__ else 1 / len(unembed)
+        unembed = centered * getattr(norm, "w", torch.ones(())).detach().double() @ unembed
+        stream = running.stream({}, None, reads=True).double()
+        scale = ((stream @ centered).square().mean(1) + norm.eps).sqrt()
+        logits = logits * scale[:, None]
     weights: dict[str, Tensor] = {}
     for name in sources:
         if name == "token":
@@ -102,7 +112,7 @@ def model_sum(
             return None
         weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
     total = sum(reading.made[name][mask] @ one for name, one in weights.items())
-    bias = (running.logits[:, : reading.task.n_out].double() - total).mean(0)
+    bias = (logits - total).mean(0)
     if kind == "sigmoid":
         weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
         bias = torch.cat([torch.zeros(1).double(), bias])

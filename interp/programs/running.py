@@ -261,6 +261,10 @@ class Running:
         after = norm_follows_attention(self.subject.model) and not all(isinstance(b, PostNormBlock) for b in blocks)
         return not after and not getattr(cfg, "parallel_attn_mlp", False)
 
+    def before(self, layer: int) -> Float[Tensor, "rows length d_model"]:
+        """The residual stream before a layer."""
+        return self._seen[f"blocks.{layer}.hook_resid_pre"]
+
     @torch.no_grad()
     def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool) -> Tensor:
         """The residual stream that an MLP reads (None: that the readout reads), with all parts as they were.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
+from interp.programs.language import NEVER, Head, Linear, Normed, Program, Step, Sums, Table
 from interp.programs.words import step_words
 
 HEADER = '''\
@@ -47,8 +47,8 @@ def look_up(table, default, *variables):
     return [{table.get(tuple(most(one) for one in each), default): 1.0} for each in zip(*variables)]
 
 
-def largest(values, bias, *weighed):
-    """The value with the largest sum of weights, at each position."""
+def sums(values, bias, *weighed):
+    """Sums of weights, at each position."""
     rows = []
     for each in zip(*(variable for variable, _ in weighed)):
         total = dict(zip(values, bias))
@@ -56,9 +56,33 @@ def largest(values, bias, *weighed):
             for value, share in one.items():
                 for new, weight in zip(values, weights[value]):
                     total[new] += share * weight
-        rows.append({most(total): 1.0})
+        rows.append(total)
+    return rows
+
+
+def largest(values, bias, *weighed):
+    """The value with the largest sum of weights, at each position."""
+    return [{most(total): 1.0} for total in sums(values, bias, *weighed)]
+
+
+def ramps(values, bias, *weighed):
+    """Sums of weights, or 0 where they are negative."""
+    return [{value: max(0.0, x) for value, x in total.items()} for total in sums(values, bias, *weighed)]
+
+
+def divided(norm, *variables):
+    """The constant 1 and variables side by side, divided by the root of a sum of products of two of them."""
+    rows = []
+    for each in zip(*variables):
+        row = {1: 1.0, **{(i, value): weight for i, one in enumerate(each) for value, weight in one.items()}}
+        size = sum(a * b * norm[x, y] for x, a in row.items() for y, b in row.items()) ** 0.5
+        rows.append({value: weight / size for value, weight in row.items()})
     return rows
 '''
+
+
+TAKEN = ("answer", "divided", "largest", "look_up", "mix", "most", "ramps", "select", "sums", "tokens")
+"""Names that variables must not have."""
 
 
 def source(program: Program) -> str:
@@ -92,15 +116,25 @@ def source(program: Program) -> str:
 def _name(name: str, taken: set[str]) -> str:
     """A variable's name in Python."""
     made = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_") or "v"
-    made = f"v_{made}" if made[0].isdigit() or made in ("answer", "most", "mix", "select", "tokens") else made
+    made = f"v_{made}" if made[0].isdigit() or made in TAKEN else made
     while made in taken:
         made += "_"
     return made
 
 
 def _value(program: Program, name: str, at: int) -> Any:
-    """A value as it stands in the source: positions as numbers, others as words."""
-    return at if name == "position" else program.values[name][at]
+    """A value as it stands in the source: positions as numbers, others as words; normed ones with their variable."""
+    if name in ("token", "position"):
+        return at if name == "position" else program.vocabulary[at]
+    step = program.step(name)
+    if isinstance(step, Head):
+        return _value(program, step.value, at)
+    return [1, *_inner(program, step)][at] if isinstance(step, Normed) else program.values[name][at]
+
+
+def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
+    """The values of normed variables."""
+    return [(i, _value(program, of, at)) for i, of in enumerate(step.of) for at in range(len(program.values[of]))]
 
 
 def _constants(program: Program, step: Step, name: str) -> list[str]:
@@ -122,6 +156,10 @@ def _constants(program: Program, step: Step, name: str) -> list[str]:
             if entry != default:
                 table[_cell(program, step, sizes, index)] = step.values[entry]
         return [f"{upper}_TABLE = {table!r}", f"{upper}_ELSE = {step.values[default]!r}"]
+    if isinstance(step, Normed):
+        values = [1, *_inner(program, step)]
+        form = {(x, y): value for x, row in zip(values, step.norm) for y, value in zip(values, row)}
+        return [f"{upper}_NORM = {form!r}"]
     found = []
     for at, (of, matrix) in enumerate(zip(step.of, step.weights)):
         rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
@@ -148,10 +186,15 @@ def _call(program: Program, step: Step, names: dict[str, str]) -> str:
         return f"mix(select({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
     if isinstance(step, Table):
         return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Normed):
+        return f"divided({upper}_NORM, {', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Sums) and not step.of:
+        return f"[dict(zip({upper}_VALUES, {upper}_BIAS))] * len(tokens)"
     if isinstance(step, Linear) and not step.of:
         return f"[{{most(dict(zip({upper}_VALUES, {upper}_BIAS))): 1.0}}] * len(tokens)"
     weighed = ", ".join(f"({names[one]}, {upper}_WEIGHTS_{at})" for at, one in enumerate(step.of))
-    return f"largest({upper}_VALUES, {upper}_BIAS, {weighed})"
+    how = "largest" if isinstance(step, Linear) else "ramps" if step.ramps else "sums"
+    return f"{how}({upper}_VALUES, {upper}_BIAS, {weighed})"
 
 
 def function(program: Program) -> Callable[[Sequence[str]], Any]:

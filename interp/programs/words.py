@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from interp import words
-from interp.programs.language import NEVER, Head, Matrix, Program, Step, Table, Values
+from interp.programs.language import NEVER, Head, Matrix, Normed, Program, Step, Sums, Table, Values
 
 NAMED = 4
 """Most values that are listed."""
@@ -26,9 +26,22 @@ def said(program: Program, name: str) -> str:
         return program.words[name]
     if name.endswith(" level"):
         return f"the level of {name.removesuffix(' level')}"
-    if " and " in name:
-        return words.joined(said(program, one) for one in name.split(" and "))
+    if (sums := _sums(program, name)) is not None:
+        return f"{words.counted(len(sums.bias), 'weighted sum')} over {_of(program, sums.of)}"
     return f"the value of {name}"
+
+
+def _of(program: Program, names: Sequence[str]) -> str:
+    """Variables that a step reads; of normed ones, what they are made of."""
+    steps = {step.name: step for step in program.steps}
+    flat = [one for name in names for one in (steps[name].of if isinstance(steps.get(name), Normed) else (name,))]
+    return words.joined(said(program, name) for name in flat) if flat else "no variable"
+
+
+def _sums(program: Program, name: str) -> Sums | None:
+    """The step of sums that are no part's own value; None for other variables."""
+    step = {step.name: step for step in program.steps}.get(name)
+    return step if isinstance(step, Sums) and not step.part else None
 
 
 def step_words(program: Program, step: Step, brief: bool = False) -> str:
@@ -38,7 +51,12 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     """
     if isinstance(step, Head):
         return f"attends {where(program, step, brief)} and reads {said(program, step.value)}"
-    of = words.joined(said(program, name) for name in step.of)
+    of = _of(program, step.of)
+    if isinstance(step, Normed):
+        return f"divides {of} by their norm"
+    if isinstance(step, Sums):
+        kind = "ramp" if step.ramps else "sum"
+        return f"makes {words.counted(len(step.bias), kind)} of weighted sums over {of}"
     if isinstance(step, Table):
         cells = words.counted(len(step.entries), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
@@ -47,6 +65,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
 
 def where(program: Program, step: Head, brief: bool = False) -> str:
     """Where a head attends: "to the position before", "evenly to all positions that it sees"."""
+    if (key := _sums(program, step.key)) is not None:
+        return _products(program, key, _sums(program, step.query))
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
     if not step.query and not step.key:
@@ -59,6 +79,18 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return f"mostly {most}"
     own, other = _own(program, step.query), _own(program, step.key)
     return f"to positions by their {other} and its own {own} (a table of scores)"
+
+
+def _products(program: Program, key: Sums, query: Sums | None) -> str:
+    """Where a head attends whose scores are products of sums over the query's and over the key's variables."""
+    if not key.of:
+        return "evenly to all positions that it sees"
+    by = f"to positions by {words.counted(len(key.bias), 'weighted sum')} over their {_bare(program, key.of)}"
+    return by if query is None or not query.of else f"{by}, times sums over its own {_bare(program, query.of)}"
+
+
+def _bare(program: Program, names: Sequence[str]) -> str:
+    return _of(program, names).replace("the ", "")
 
 
 def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, brief: bool) -> str:
@@ -74,8 +106,6 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
 
 
 def _own(program: Program, name: str) -> str:
-    if " and " in name and name not in program.words:
-        return words.joined(_own(program, one) for one in name.split(" and "))
     return said(program, name).removeprefix("the ")
 
 
@@ -200,6 +230,6 @@ def parts_words(parts: Sequence[str]) -> str:
 
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
-    for one in ("attends", "reads", "looks up", "compares"):
+    for one in ("attends", "reads", "looks up", "makes", "compares"):
         phrase = phrase.replace(one, one.replace("looks", "look") if one == "looks up" else one[:-1])
     return phrase

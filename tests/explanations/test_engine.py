@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import interp
 from interp.explanations import Explanation
+from interp.explanations.engine import MOST_SUMS, lists
+from interp.populations import everything, sample
 from interp.programs.generate import random_program
+from interp.programs.language import Linear, Program, Sums
 
 
 def test_the_program_of_the_parts() -> None:
@@ -35,6 +40,20 @@ def test_a_rule_is_no_mechanism() -> None:
     for row, answers in zip(batch.tokens.tolist(), model.predict(batch.tokens).tolist()):
         tokens = [model.task.vocabulary[t] for t in row]
         assert [found.answer(tokens, at) for at in range(len(tokens))] == [str(a) for a in answers]
+
+
+def test_a_listing_is_no_explanation() -> None:
+    """A program may have as many constants as there are inputs, and, where it holds sums, a share of the parameters."""
+    eye = ((1.0, 0.0), (0.0, 1.0))
+    answer = Linear("answer", ("sums",), (eye,), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), (eye,), (0.0, 0.0)),), answer)
+    assert program.constants == 12
+    task = interp.build("algorithmic/max-of-k-exact", K=2, v=3).task
+    nine, drawn = everything(task), sample(task, 50)
+    assert lists(program, nine, 10_000) == f"has 12 constants for {nine.n} inputs"
+    assert lists(program, drawn, 12 * MOST_SUMS) == ""
+    assert lists(program, drawn, 12 * MOST_SUMS - 1) == "has 12 constants; the model has 47 parameters"
+    assert lists(replace(program, steps=(), answer=replace(answer, of=("token",))), drawn, 1) == ""
 
 
 @pytest.mark.slow

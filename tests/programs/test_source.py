@@ -1,12 +1,13 @@
 """The Python of a program gives its answers, and says what steps do."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from interp.programs.generate import random_program
-from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
 from interp.programs.source import source
 from interp.programs.words import answer_words, parts_words, step_words
 from interp.tasks import Batch
@@ -61,3 +62,26 @@ def test_words() -> None:
         "The answer is the token with the largest share of the attention of w."
     )
     assert parts_words(["head 0.3", "head 0.12", "MLP 1"]) == "heads 0.3 and 0.12 and MLP 1"
+
+
+def test_numbers_in_python_and_in_words() -> None:
+    """Sums, ramps and normed variables: the Python gives the program's answers, also where a head reads positions."""
+    steps = (
+        Sums("query", ("token",), (((1.0, -1.0), (0.5, 2.0)),), (0.1, -0.2)),
+        Normed("token, normed", ("token",), ((0.5, 0.0, 0.2), (0.0, 1.0, 0.0), (0.2, 0.0, 2.0))),
+        Sums("key", ("token, normed", "position"), (((0.3, 1.0), (2.0, 0.0), (0, -1.0)), ((0, 0.2),) * 3), (0.0, 0.5)),
+        Head("h", "query", "key", ((1.0, 0.0), (0.0, 1.0)), "position", "head 0.0"),
+        Sums("m", ("h", "token"), (((1.0, 2.0), (-1.0, 0.3), (0.5, -2.0)), ((0.2, 0.0), (0.0, 0.1))), (-0.3, 0.1), True,
+             "MLP 0"),
+    )  # fmt: skip
+    answer = Linear("answer", ("m",), (((1.0, 0.0), (0.0, 1.3)),), (0.0, 0.01), ("a", "b"))
+    program = Program(("a", "b"), 3, False, steps, answer, read="all")
+    function = run(program)
+    for row in product("ab", repeat=3):
+        assert function(row) == program(row)
+    assert Program.from_json(program.to_json()) == program
+    assert [step_words(program, step) for step in steps[3:]] == [
+        "attends to positions by 2 weighted sums over their token and position, times sums over its own token and "
+        "reads the position",
+        "makes 2 ramps of weighted sums over the value of h and the token",
+    ]

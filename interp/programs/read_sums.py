@@ -1,0 +1,269 @@
+"""Describe parts that read several variables at once: heads and MLPs as a few sums of weights.
+
+What a part reads is fitted by a sum of vectors, one for each value of each variable; a norm before it is fitted with
+it, or else written as it is. Then a head attends by products of a few sums of the query's and of the key's variables,
+and reads a few sums; an MLP's neurons are ramps of sums. Variables, sums and neurons that the answers do not need are
+left out, those that add least first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.architecture.blocks import PostNormBlock
+from interp.measures.runs import Part
+from interp.programs.language import Head, Matrix, Normed, Step, Sums, applied
+from interp.programs.quantize import Quantized
+from interp.programs.reading import MOST_VALUES, Reading, Role, matrix
+
+LOST = 0.006
+"""Share of the answers that all parts that are described by sums may lose together, each as much as any other: in the
+first reading; in the second, they may lose none."""
+LEAST = 0.993
+"""Least share of each frequent answer that stays."""
+
+Described: TypeAlias = tuple[list[Step], Tensor, Tensor, Tensor]
+"""Steps of a part, its variable, the vector of each of its values, and the value of the part that these give."""
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """What a part reads at the positions `where`, and the variables whose sum it may be."""
+
+    features: dict[str, Tensor]
+    """(rows, length, values) of each variable."""
+    stream: Float[Tensor, "rows length d"]
+    norm: Any
+    written: bool
+    """Whether the norm is written as it is; otherwise the sum is fitted to what comes out of it."""
+    where: Bool[Tensor, "rows length"]
+
+    @cached_property
+    def read(self) -> Float[Tensor, "points d"]:
+        """What the part reads, after the norm."""
+        if self.norm is None:
+            return self.stream[self.where]
+        with torch.no_grad():
+            return self.norm(self.stream.float())[self.where].double()
+
+    @cached_property
+    def target(self) -> Float[Tensor, "points d"]:
+        """What the sum is fitted to: what the part reads, or that before it is divided."""
+        if not self.written:
+            return self.read
+        here = self.stream[self.where]
+        return here if "RMS" in type(self.norm).__name__ else here - here.mean(-1, keepdim=True)
+
+    def fit(self, names: Sequence[str]) -> Fitted:
+        """The sum over these variables, and a constant, that is nearest to what is read."""
+        if not names:
+            return Fitted((), self.read[:0], self.read.mean(0), [], ())
+        points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
+        vectors = torch.linalg.lstsq(torch.cat(points, 1), self.target, driver="gelsd").solution
+        sizes = [self.features[name].shape[-1] for name in names]
+        if not self.written:
+            return Fitted(tuple(names), vectors[1:], vectors[0], sizes, ())
+        form = vectors @ vectors.T / vectors.shape[1]
+        form[0, 0] += float(self.norm.eps)
+        gain, shift = (
+            getattr(self.norm, name, torch.full((vectors.shape[1],), other)).detach().double().cpu()
+            for name, other in (("w", 1.0), ("b", 0.0))
+        )
+        return Fitted(tuple(names), vectors * gain, shift, sizes, matrix(form))
+
+    def by_spread(self, weights: Float[Tensor, "d k"]) -> list[str]:
+        """The variables by how much what they add to sums varies, least first."""
+        names = list(self.features)
+        fitted = self.fit(names)
+        rows = fitted.vectors[-sum(fitted.sizes) :].split(fitted.sizes) if names else ()
+        spread = {
+            name: float((self.features[name][self.where] @ row @ weights).std(0).norm())
+            for name, row in zip(names, rows, strict=True)
+        }
+        return sorted(names, key=spread.__getitem__)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A sum of vectors of the values of variables (with a norm, first that of the constant 1), and a constant."""
+
+    names: tuple[str, ...]
+    vectors: Float[Tensor, "values d"]
+    constant: Float[Tensor, "d"]
+    sizes: list[int]
+    norm: Matrix
+
+    def sums(self, name: str, weights: Tensor, bias: Tensor | float = 0.0, ramps: bool = False) -> list[Step]:
+        """The steps that make sums of what is read, (d, numbers) weights of it; ramps make the part's own variable."""
+        of, found, sizes = self.names, list[Step](), self.sizes
+        if self.norm:
+            found = [Normed(f"{' and '.join(self.names)}, normed", self.names, self.norm)]
+            of, sizes = (found[0].name,), [len(self.vectors)]
+        blocks = (self.vectors @ weights).split(sizes) if of else ()
+        constant = self.constant @ weights + bias
+        made = Sums(name, of, tuple(map(matrix, blocks)), tuple(constant.tolist()), ramps, name if ramps else "")
+        return [*found, made]
+
+
+def read_by(reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, written: bool) -> Input:
+    """What a part reads from the variables so far that it may read."""
+    running, block = reading.running, reading.running.blocks[part.layer]
+    known = {
+        name: one
+        for name, one in reading.made.items()
+        if reading.before(name, part) and reading.allowed(name, sources) and one.shape[-1] <= MOST_VALUES
+        and not name.endswith(" level")
+    }  # fmt: skip
+    stream = running.before(part.layer) if part.head is not None else running.stream({}, part.layer, reads=False)
+    return Input(known, stream.double().cpu(), norm_before(block, part), written, where)
+
+
+def norm_before(block: Any, part: Part) -> Any:
+    norm = getattr(block, "ln2" if part.head is None else "ln1", None)
+    return norm if hasattr(norm, "eps") and not isinstance(block, PostNormBlock) else None
+
+
+def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]:
+    """Leave out names, the first ones first, while the rest is good."""
+    left = list(names)
+    for name in names:
+        rest = [one for one in left if one != name]
+        if good(rest):
+            left = rest
+    return left
+
+
+def made_by(reading: Reading, steps: Sequence[Step]) -> Tensor:
+    """The variable of the last step."""
+    made = dict(reading.made)
+    for step in steps:
+        made[step.name] = applied(step, made, reading.seen)
+    return made[steps[-1].name]
+
+
+def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
+    """Whether enough answers stay, and enough of each frequent one."""
+    kept = (reading.kept({part: new}) for new in (value, reading.spread(found, value)))
+    return any(one.share >= enough and one.least >= LEAST for one in kept)
+
+
+def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
+    """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed."""
+    enough = reading.kept({}).share - LOST * reading.strict / len(reading.matter)
+    norm = norm_before(reading.running.blocks[part.layer], part)
+    for written in (False, True)[: 1 + (norm is not None)]:
+        one = (_head if part.head is not None else _mlp)(reading, part, found, enough, written)
+        if one is not None:
+            steps, numbers, vectors, value = one
+            reading.steps += [step for step in steps if reading.step(step.name) is None]
+            reading.made[str(part)], reading.vectors[str(part)] = numbers, vectors
+            share = reading.described(part, found, value, enough)
+            reading.roles[part] = Role(str(part), "explained", str(part), share)
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- heads
+
+
+def _head(reading: Reading, part: Part, found: Quantized, enough: float, written: bool) -> Described | None:
+    attn, low = reading.running.blocks[part.layer].attn, reading.low(part).double()
+    where = {"Q": found.needed, "K": reading.running.mask, "V": reading.running.mask}
+    reads = {
+        side: read_by(reading, part, sources, where[side], written)
+        for side, sources in zip("QKV", reading.read(part), strict=True)
+    }
+    weights, bias = ({side: getattr(attn, f"{kind}_{side}")[part.head].detach().double().cpu() for side in "QKV"}
+                     for kind in "Wb")  # fmt: skip
+    scale = float(getattr(attn, "attn_scale", 1.0))
+
+    def made(names: dict[str, list[str]], products: int, n: int) -> Described:
+        fitted = {side: reads[side].fit(names[side]) for side in "QKV"}
+        every = {
+            side: one.sums(f"{part} {name}", weights[side], bias[side])
+            for (side, one), name in zip(fitted.items(), ("query", "key", "reads"), strict=True)
+        }
+        q, k = made_by(reading, every["Q"]), made_by(reading, every["K"])
+        left, right = products_of(q[where["Q"]], k[where["K"]], products)
+        steps = {
+            step.name: step
+            for side, name, to in (("Q", "query", left / scale), ("K", "key", right))
+            for step in fitted[side].sums(f"{part} {name}", weights[side] @ to, bias[side] @ to)
+        }
+        same = matrix(torch.eye(left.shape[1]))
+        attend = Head(str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part))
+        z = made_by(reading, [*steps.values(), *every["V"], attend])
+        axes = torch.linalg.eigh(low.T @ (z[where["Q"]] - z[where["Q"]].mean(0)).T.cov(correction=0) @ low)[1]
+        to = low @ axes[:, -n:]
+        steps |= {step.name: step for step in fitted["V"].sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)}
+        numbers = made_by(reading, [*steps.values(), attend])
+        points = torch.cat([numbers[found.needed], torch.ones(int(found.needed.sum()), 1).double()], 1)
+        vectors = torch.linalg.lstsq(points, z[found.needed], driver="gelsd").solution
+        return [*steps.values(), attend], numbers, vectors[:-1].float(), (numbers @ vectors[:-1] + vectors[-1]).float()
+
+    d = weights["Q"].shape[1]
+    best = {side: list(one.features) for side, one in reads.items()}
+
+    def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
+        return bool(names["V"]) and stays(reading, part, found, made(names, products, n)[3], enough)
+
+    if not good(best):
+        return None
+    for side in "VKQ":
+        others = {**best}
+        some = fewest(reads[side].by_spread(weights[side]), lambda some: good({**others, side: some}))  # noqa: B023
+        best[side] = some
+    products = next(n for n in range(1, d + 1) if n == d or good(best, n))
+    return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
+
+
+def products_of(q: Float[Tensor, "queries d"], k: Float[Tensor, "keys d"], n: int) -> tuple[Tensor, Tensor]:
+    """Maps (d, n) of queries and keys whose products are nearest to the scores, up to a constant of each query."""
+    form = (k - k.mean(0)).T.cov(correction=0)
+    values, axes = torch.linalg.eigh(form)
+    root = values.clamp(min=1e-9 * float(values.max()) + 1e-30).sqrt()
+    half = axes * root @ axes.T
+    top = torch.linalg.eigh(half @ (q.T @ q / len(q)) @ half)[1][:, -n:]
+    return half @ top, axes / root @ axes.T @ top
+
+
+# ---------------------------------------------------------------- MLPs
+
+
+def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, written: bool) -> Described | None:
+    """The fewest of an MLP's neurons that will do."""
+    mlp, value = reading.running.blocks[part.layer].mlp, reading.running.value(part).double()
+    if reading.running.subject.model.cfg.act_fn != "relu" or hasattr(mlp, "W_gate"):
+        return None
+    w_in, b_in, w_out = (getattr(mlp, name).detach().double().cpu() for name in ("W_in", "b_in", "W_out"))
+    where = found.needed
+    reads = read_by(reading, part, None, where, written)
+
+    def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
+        at = sorted(neurons)
+        steps = reads.fit(names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
+        numbers = made_by(reading, steps)
+        points = torch.cat([numbers[where], torch.ones(int(where.sum()), 1).double()], 1)
+        vectors = torch.linalg.lstsq(points, value[where], driver="gelsd").solution
+        return steps, numbers, vectors[:-1].float(), (numbers @ vectors[:-1] + vectors[-1]).float()
+
+    def good(names: Sequence[str], neurons: Sequence[int]) -> bool:
+        return bool(names) and stays(reading, part, found, made(names, neurons)[3], enough)
+
+    neurons = list(range(w_in.shape[1]))
+    if not good(list(reads.features), neurons):
+        return None
+    names = fewest(reads.by_spread(w_in), lambda some: good(some, neurons))
+    order = (made(names, neurons)[1][where].std(0) * w_out.norm(dim=1)).argsort().tolist()
+    low, high = 0, len(order) - 1
+    while low < high:  # as many as can go at once, then one by one
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if good(names, order[middle:]) else (low, middle - 1)
+    return made(names, fewest(order[low:], lambda some: bool(some) and good(names, some)))
