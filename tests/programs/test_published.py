@@ -103,7 +103,7 @@ def test_a_count_that_one_input_has() -> None:
 
 def test_a_mark_has_a_value_of_its_own() -> None:
     """Sorting: the place of a token is 1 + its rank, and that of [BOS] is 0, though its rank is 0, too."""
-    words, size = ("[BOS]", "0", "1", "2"), 4
+    words, size = ("[BOS]", "0", "1", "2"), 6
     pairs = tuple(f"{word} {place}" for word in words for place in range(size + 1))
     places = tuple(map(str, range(size + 1)))
 
