@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -104,6 +104,20 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
             found.append(path)
     found.sort(key=lambda path: (path.name != f"test_{stem}.py", room not in path.parents, path))
     return tuple(str(path.relative_to(root)) for path in found)
+
+
+def users(root: Path, file: str) -> set[str]:
+    """The modules that name a compiled one, or another compiled one that does: its functions are called unseen."""
+    texts = {path: path.read_text("utf-8") for path in (root / PACKAGE).rglob("*.py")}
+    found, left = {root / file}, [root / file]
+    while left:
+        if "compiled" in (one := left.pop()).parts:
+            whole = ".".join(one.relative_to(root).with_suffix("").parts)
+            beside = f"{{__package__}}.{one.stem}"
+            new = {path for path, text in texts.items()
+                   if whole in text or (path.parent == one.parent and beside in text)} - found  # fmt: skip
+            found, left = found | new, [*left, *new]
+    return {str(path.relative_to(root)) for path in found} - {file}
 
 
 def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
@@ -310,14 +324,18 @@ def tests_of(tree: Path, file: str, kept: Path | None) -> list[Test]:
         return [Test(name, seconds, frozenset(calls)) for name, seconds, calls in json.loads(path.read_text())]
 
 
-def chosen(mutant: Mutant, tests: Sequence[Test], most: float | None = None) -> list[Test]:
+def chosen(
+    mutant: Mutant, tests: Sequence[Test], most: float | None = None, using: Set[str] = frozenset()
+) -> list[Test]:
     """The tests that call a mutant's function, or anything of its file where it stands in none: its own test file's
-    first, then the fastest."""
+    first, then the fastest. using: where none does, those of the modules that use it (see `users`), and those of its
+    folder."""
     here, own = f"{mutant.file}:", f"test_{Path(mutant.file).stem}.py"
     callers = [one for one in tests if (f"{here}{mutant.function}" in one.calls if mutant.function
                                         else any(call.startswith(here) for call in one.calls))]  # fmt: skip
-    # Compiled functions are called unseen: their own test file is asked.
-    callers = callers or [one for one in tests if own in one.name]
+    beside = str(Path("tests", *Path(mutant.file).parts[1:-1], "test_")) if using else own
+    callers = callers or [one for one in tests if beside in one.name or own in one.name
+                          or any(call.rpartition(":")[0] in using for call in one.calls)]  # fmt: skip
     found, seconds, most = list[Test](), 0.0, MOST_SECONDS if most is None else most
     for one in sorted(callers, key=lambda one: (own not in one.name, one.seconds, one.name)):
         if seconds + one.seconds <= most:
@@ -331,13 +349,13 @@ def turns(mutant: Mutant, tree: Path, known: dict[str, list[Test]], kept: Path |
 
     Its own test file comes first, then those that name its module, as most of its callers do.
     """
-    stem, left = Path(mutant.file).stem, MOST_SECONDS
+    stem, left, using = Path(mutant.file).stem, MOST_SECONDS, users(tree, mutant.file)
     files = candidates(tree, mutant.file)
     for file in sorted(files, key=lambda file: (f"test_{stem}.py" not in file, stem not in (tree / file).read_text())):
         if left > 0:
             if file not in known:
                 known[file] = tests_of(tree, file, kept)
-            if tests := chosen(mutant, known[file], left):
+            if tests := chosen(mutant, known[file], left, using):
                 left -= sum(one.seconds for one in tests)
                 yield tests
 

@@ -33,6 +33,18 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
 
 
+def test_compiled_functions_are_asked_of_who_calls_the_modules_that_use_them() -> None:
+    used = mutants.users(mutants.ROOT, "interp/training/compiled/products.py")
+    kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
+    assert {kernel, engine} <= used  # the kernel imports it, and the engine names the kernel
+    assert not mutants.users(mutants.ROOT, "interp/spec.py")
+    mutant = mutants.Mutant("interp/training/compiled/products.py", 12, 0, 1, "a", "b", 10)
+    trains, other, beside = (mutants.Test(name, 1.0, frozenset({f"{file}:3"})) for name, file in (
+        ("trains", engine), ("other", "interp/spec.py"), ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
+    assert mutants.chosen(mutant, [other, trains, beside], 60, used) == [beside, trains]
+    assert not mutants.chosen(mutant, [other, trains, beside], 60)
+
+
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of one file with two functions, of which its test looks at one."""

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import interp
 from interp.measures.subject import Subject
 from interp.populations import everything
+from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.generate import Shape, random_program
-from interp.programs.language import Head
+from interp.programs.language import NEVER, Head, Linear, Program
 from interp.programs.reading import Reading
 from interp.programs.running import Running
 
@@ -64,6 +65,39 @@ def test_a_previous_token_head_and_an_induction_head() -> None:
     chosen = [max(range(len(row)), key=row.__getitem__) for row in first.scores]
     assert chosen[1:8] == list(range(7))
     assert (second.query, second.key, second.value) == ("token", first.name, "token")
+
+
+def at(name: str, place: int, length: int, value: str = "token") -> Head:
+    """What stands at one place."""
+    return Head(name, "", "position", (tuple(0.0 if i == place else NEVER for i in range(length)),), value)
+
+
+def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:
+    """Two of three b's: the sum that the model makes says it, and a table of eight rows would, too."""
+    answer = Linear("answer", ("x", "y", "z"), (((0.0, 0.0), (0.0, 1.0)),) * 3, (1.5, 0.0), ("no", "yes"))
+    heads = tuple(at(name, place, 3) for place, name in enumerate("xyz"))
+    program = program_of(decompiled(interp.compile(Program(("a", "b"), 3, True, heads, answer))))
+    assert program is not None
+    assert [type(step) for step in program.steps] == [Head] * 3
+    assert program.answer.of == ("head 0.0", "head 0.1", "head 0.2")
+
+
+def test_an_mlp_reads_the_heads_of_its_layer_and_not_itself() -> None:
+    found = decompiled(interp.build("programs/compiled"))
+    assert [str(part) for part in found.matter] == ["head 0.0", "MLP 0"]
+    assert set(found.sources(0)) == {"token", "position", "head 0.0"}
+    assert set(found.sources(None)) == {"token", "position", "head 0.0", "MLP 0"}
+
+
+def test_values_are_limited_in_number_and_not_rows_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shares of two letters up to the third place, moved by a second head, in rows of five."""
+    monkeypatch.setattr(read_heads, "MOST_VALUES", 3)
+    evenly = Head("shares", "", "", ((0.0,),), "token")
+    more = Linear("answer", ("third",), (((0.0, 1.0), (0.0, -1.0)),), (1e-3, 0.0), ("no", "yes"))
+    program = Program(("a", "b"), 5, True, (evenly, at("third", 2, 5, "shares")), more)
+    read = program_of(decompiled(interp.compile(program)))
+    assert read is not None
+    assert [step.value for step in read.steps if isinstance(step, Head)] == ["token", "head 0.0"]
 
 
 def test_counts_stand_for_equal_tokens() -> None:
