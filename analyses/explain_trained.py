@@ -3,7 +3,7 @@
 python analyses/explain_trained.py --out out/explain_trained [--quick | --smoke]
 python analyses/explain_trained.py "unique copy" sort --out out/explain_trained
 
-Trains twelve models (shared/small_tasks.py: 1 to 2 layers, causal and not, with and without norms and MLPs), and
+Trains twelve models (shared/small_tasks.py: 1 to 3 layers, causal and not, with and without norms and MLPs), and
 explains each. Weights are kept in OUT/models, so that a second run trains nothing. The table says the level, the share
 of the model's answers that the program of the parts (or the rule for the answers) gives, its constants, the parts that
 are not described, and all that is said. Full: all models; quick: the four that train fastest; smoke: one of these, with

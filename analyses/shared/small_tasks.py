@@ -267,7 +267,7 @@ RECIPES: dict[str, Callable[[], ModelSpec]] = {
         Palindrome, 100, n_layers=2, d_model=64, heads=4, mlp=64, norm="pre", causal=False, rate=1e-3
     ),
     "balanced brackets": lambda: spec(Brackets, 100, n_layers=2, heads=2, mlp=32, norm="pre", causal=False, rate=2e-3),
-    "unique copy": lambda: spec(UniqueCopy, 30, n_layers=2),
+    "unique copy": lambda: spec(UniqueCopy, 30, n_layers=3),
     "count between": lambda: spec(Between, 40, n_layers=2, mlp=64),
     "first repeated": lambda: spec(FirstRepeated, 60, n_layers=2, mlp=64),
     "modular difference": lambda: spec(Difference, 80, mlp=64, decay=1.0),
