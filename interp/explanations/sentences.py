@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interp import words
+from interp.programs.language import Sums
 from interp.programs.words import answer_words, grouped, parts_words, plural
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ NAMED = 3
 def summary(found: Explanation) -> str:
     """What was found, level first."""
     if found.level == "explained":
-        return f"Explained. {how(found)}"
+        return f"Explained{_as_network(found)}. {how(found)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     if found.level == "in part":
         what = f" A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
@@ -64,6 +65,14 @@ def how(found: Explanation) -> str:
             f"With these descriptions in place, {_stay(found.joint)}, but the parts do not add up to a program."
         )
     return " ".join(text)
+
+
+def _as_network(found: Explanation) -> str:
+    """Say of a program with weighted sums that it is a smaller network: what they stand for is not known."""
+    steps = found.program.steps if found.program is not None else ()
+    sums = sum(len(step.bias) for step in steps if isinstance(step, Sums))
+    n = words.counted(sums, "weighted sum")
+    return f" as a smaller network, with {n} of which it is not known what they stand for" if sums else ""
 
 
 def _unread(parts: list[str], one: str, several: str) -> str:

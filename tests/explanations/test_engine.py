@@ -56,6 +56,15 @@ def test_a_listing_is_no_explanation() -> None:
     assert lists(replace(program, steps=(), answer=replace(answer, of=("token",))), drawn, 1) == ""
 
 
+def test_sums_without_names_are_said_to_be_a_smaller_network() -> None:
+    found = interp.explain(interp.compile(random_program(8)))
+    assert found.sentence.startswith("Explained. ")
+    answer = Linear("answer", ("sums",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), answer.weights, (0.0, 0.0)),), answer)
+    begins = "Explained as a smaller network, with 2 weighted sums of which it is not known what they stand for. "
+    assert replace(found, program=program).sentence.startswith(begins)
+
+
 @pytest.mark.slow
 def test_an_explanation_does_not_hang_on_the_clock() -> None:
     """The same twice, with and without a limit that is not reached."""
