@@ -229,8 +229,9 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
 def string_sensitivity(study: Study, report: Report) -> None:
     """Show how much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
     model = study.subject.task_model
-    longest = (model.spec.max_length or 401) - measures.language_of(model).n_marks
-    lengths = [n for n in (4, 10, 20, 40, 100, 200) if n < longest] + [min(400, longest)]
+    limit = model.spec.max_length
+    longest = 400 if limit is None else min(400, limit - measures.language_of(model).n_marks)
+    lengths = [*(n for n in (4, 10, 20, 40, 100, 200) if n < longest), longest]
     frame = measures.sensitivity(model, lengths, strings=4, places=8)
     report.heading(
         "Sensitivity to one symbol",
