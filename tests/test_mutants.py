@@ -33,7 +33,7 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
 
 
-def test_compiled_functions_are_asked_of_who_calls_the_modules_that_use_them() -> None:
+def test_compiled_functions_are_asked_of_who_uses_them() -> None:
     used = mutants.users(mutants.ROOT, "interp/training/compiled/products.py")
     kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
     assert {kernel, engine} <= used  # the kernel imports it, and the engine names the kernel

@@ -87,12 +87,12 @@ def test_names_of_tests_are_short_sentences() -> None:
 COVERED = {
     "tests/test_analyze.py": "sections/method",
     "tests/programs/test_decompile.py": "programs/heads programs/maps programs/quantize programs/relevance "
-    "programs/read_heads programs/read_mlps programs/readout",
+    "programs/read_mlps programs/readout",
     "tests/test_cli.py": "__main__",
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
     "tests/architecture/test_task_model.py": "architecture/blocks architecture/readout",
-    "tests/sections/test_live_payload.py": "architecture/plain sections/live_counts",
+    "tests/sections/test_live_payload.py": "sections/live_counts",
     "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": (
         "certificates/check/__main__ certificates/check/attention certificates/check/counts "
@@ -124,7 +124,7 @@ COVERED = {
         "families/languages/constructions/parts"
     ),
     "tests/measures/test_public.py": "measures/logit_lens",
-    "tests/measures/test_hypothesis_scores.py": "measures/interchange measures/scrubbing",
+    "tests/measures/test_hypothesis_scores.py": "measures/scrubbing",
     "tests/families/languages/test_measures.py": "families/languages/theory/values",
     "tests/mechanisms/test_quantities.py": (
         "mechanisms/quantities_counts mechanisms/quantities_order mechanisms/quantities_steps"

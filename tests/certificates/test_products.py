@@ -228,7 +228,7 @@ def test_bounds_hold_whatever_rounding_did() -> None:
         )
 
 
-def test_the_inputs_of_the_smallest_margins_are_probed_and_some_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_of_the_smallest_margins_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordered by lower bounds, also where unequal errors order the upper ones otherwise."""
     model, slips = drawn(SPECS["placed"], 0), np.random.default_rng(0)
 

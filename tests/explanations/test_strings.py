@@ -82,7 +82,7 @@ class Marked(Balance):
         return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), balance.sign() + 1)
 
 
-def test_the_length_of_strings_of_one_length_is_without_their_marks() -> None:
+def test_the_length_of_strings_is_without_their_marks() -> None:
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 9, "d_vocab": 3, "d_vocab_out": 3}
     with quiet_construction():
         subject = Subject.of(HookedTransformer(config(**fields, attn_only=True)), Marked())

@@ -1,0 +1,45 @@
+"""Sums of weights: of scores, and of what is read through a norm, against the numbers themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from interp.programs.language import applied
+from interp.programs.read_sums import Input, fewest, products_of
+
+
+def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
+    draw = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (30, 40))
+    k[:, 2:] = 1.0  # keys differ in two directions
+    for products in (2, 6):
+        left, right = products_of(q, k, products)
+        assert left.shape == right.shape == (6, products)
+        off = (q @ left) @ (k @ right).T - q @ k.T
+        assert float((off - off.mean(1, keepdim=True)).abs().max()) < 1e-6
+    left, right = products_of(q, k, 1)
+    off = (q @ left) @ (k @ right).T - q @ k.T
+    assert float((off - off.mean(1, keepdim=True)).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("norm", ["none", "layer norm, written"])
+def test_what_is_read_is_a_sum_over_the_variables(norm: str) -> None:
+    draw = torch.Generator().manual_seed(1)
+    features = {
+        name: torch.nn.functional.one_hot(torch.randint(3, (50, 4), generator=draw), 3).double()
+        for name in ("token", "position")
+    }
+    stream = sum(one @ torch.randn(3, 8, generator=draw, dtype=torch.float64) for one in features.values())
+    layer = torch.nn.LayerNorm(8, elementwise_affine=False) if norm != "none" else None
+    where = torch.ones(50, 4, dtype=torch.bool)
+    read = Input(features, stream, layer, norm != "none", where)
+    made = dict(features)
+    for step in read.fit(["token", "position"]).sums("sums", torch.eye(8, dtype=torch.float64)):
+        made[step.name] = applied(step, made, where)
+    wanted = stream if layer is None else layer(stream)
+    torch.testing.assert_close(made["sums"], wanted, rtol=0, atol=1e-4)
+
+
+def test_the_first_names_that_nothing_needs_are_left_out() -> None:
+    assert fewest("abcde", lambda left: "b" in left and len(left) > 2) == ["b", "d", "e"]
