@@ -8,8 +8,9 @@ MLPs, causal and not, with padding and marks), adds decoys and rotates the resid
 model is explained if the program of its parts gives 99% of its answers, and of each frequent one. For each part that is
 used, the table compares how its variable divides the positions of inputs with the truth, where the true variable
 matters (where another of its values would change an answer): the same; equivalent (values with the same effect are
-one); or wrong (all else). If true parts are said not to be used, the model runs with all of them at their means. Full:
-seeds 0 to 199; quick: the first 40; smoke: two small ones.
+one); or wrong (all else). If true parts are said not to be used, the model runs with all of them at their means. A
+second table scores the circuits that other techniques find on the same models. Full: seeds 0 to 199; quick: the first
+40; smoke: two small ones.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from time import process_time
 
 import pandas as pd
 import torch
-from shared.compiled_truth import STAYS, partition, removed
+from shared.compiled_truth import STAYS, edges_scored, partition, removed
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -30,12 +31,13 @@ from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report
 from interp.report.script import Arguments, run
+from interp.tasks.pairs import KINDS
 
 DECOYS = 4
 COMPARED = 1000
 """Inputs on which variables are compared."""
-SHARE = 0.99
-"""Least share of the model's answers, and of each frequent answer, that an explanation gives."""
+CIRCUITS = 40
+"""Models, the first ones, whose circuits are scored."""
 GOOD = ("same", "equivalent")
 
 
@@ -94,11 +96,27 @@ def scored(seed: int, shape: Shape) -> dict[str, object]:
     }  # fmt: skip
 
 
+def circuit(seed: int, shape: Shape) -> dict[str, object]:
+    """How well the circuit that interp.find_circuit finds, and the effects of edges, tell what is true from decoys."""
+    model = interp.compile(random_program(seed, shape), decoys=DECOYS, rotate=seed, seed=seed)
+    task: ProgramTask = model.task  # type: ignore[assignment]
+    true, found = {step.part for step in task.program.steps}, set(interp.find_circuit(model).kept)
+    return {"seed": seed, "parts": len(true), "found": len(found), "true of found": len(true & found),
+            **edges_scored(model)}  # fmt: skip
+
+
 def study(arguments: Arguments) -> Report:
     shape = Shape(layers=1, heads=1) if arguments.mode == "smoke" else Shape()
     table = pd.DataFrame([scored(seed, shape) for seed in seeds(arguments)])
+    circuits = pd.DataFrame([circuit(seed, shape) for seed in seeds(arguments)[:CIRCUITS]])
     report = Report("Programs read out of compiled models")
     report.add_table("models", table, "One row for each compiled model.", max_rows=250)
+    report.add_table(
+        "circuits", circuits,
+        "Parts of the circuit that interp.find_circuit finds, and the area under the ROC curve of the effects of edges "
+        "(interp.measures.edges.edge_effects) against the true ones, by kind of minimal pair.",
+        max_rows=CIRCUITS,
+    )  # fmt: skip
     explained = int((table["level"] == "explained").sum())
     parts = int(((table["extra"] == "") & (table["stays without"] >= STAYS)).sum())
     report.verdict = (
@@ -106,9 +124,18 @@ def study(arguments: Arguments) -> Report:
         f"the true ones, up to some without which the answers stay, in {parts}; {int((table['extra'] == '').sum())} "
         f"have no decoy among them. Of {int(table[['same', 'equivalent', 'wrong']].sum().sum())} variables of parts, "
         f"{int(table['same'].sum())} divide the inputs as the true ones do, {int(table['equivalent'].sum())} up to "
-        f"values with the same effect, and {int(table['wrong'].sum())} otherwise."
+        f"values with the same effect, and {int(table['wrong'].sum())} otherwise. Of {int(circuits['parts'].sum())} "
+        f"true parts of {len(circuits)} models, interp.find_circuit finds {int(circuits['true of found'].sum())}, and "
+        f"{int((circuits['found'] - circuits['true of found']).sum())} others. The mean area under the ROC curve of "
+        f"the effects of edges is {circuits['largest'].mean():.2f}, and {areas(circuits)}."
     )
     return report
+
+
+def areas(circuits: pd.DataFrame) -> str:
+    """The mean area by kind of pair."""
+    kinds = [kind for kind in KINDS if kind in circuits]
+    return ", ".join(f"{circuits[kind].mean():.2f} on pairs of kind {kind!r}" for kind in kinds)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
+from interp.measures.edges import edge_effects
+from interp.measures.subject import Subject
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask
 
@@ -112,6 +114,27 @@ def stays(task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str
     """Share of the answers that stay with given variables."""
     reads = read_at(task, tokens)
     return float((answers(task, tokens, given) == answers(task, tokens))[reads].double().mean())
+
+
+def true_edges(program: Program) -> set[tuple[str, str]]:
+    """The edges of a program's circuit: which part reads what which part writes."""
+    parts = {"token": "embedding", "position": "embedding", **{step.name: step.part for step in program.steps}}
+    return {(parts[name], step.part or "output") for step in (*program.steps, program.answer) for name in step.of}
+
+
+def edges_scored(model: TaskModel, n: int = 64) -> dict[str, float]:
+    """The area under the ROC curve of the effects of edges against the true ones, by kind of minimal pair.
+
+    largest: of the largest effect over all kinds.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    task: ProgramTask = model.task  # type: ignore[assignment]
+    found = edge_effects(Subject.of(model), task.sample(n))
+    true = [pair in true_edges(task.program) for pair in zip(found["sender"], found["receiver"])]
+    effects = found.drop(columns=["sender", "receiver"]).abs().round(6)  # rounding is no effect
+    effects = effects.assign(largest=effects.max(axis=1))
+    return {kind: float(roc_auc_score(true, effects[kind])) for kind in effects}
 
 
 def removed(model: TaskModel, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:

@@ -23,7 +23,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
-from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
+from interp.measures.pairs import Compared, align, compared, leaning, pairs_by_kind, pairs_from
 from interp.measures.results import Tabular
 from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
 from interp.measures.subject import Model, Subject, norm_follows_attention
@@ -32,6 +32,7 @@ from interp.tasks.batch import Pairs
 from interp.words import counted
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 EMBEDDING, OUTPUT = "embedding", "output"
@@ -205,6 +206,26 @@ def path_patching(
     ]
     table = pd.DataFrame(rows, columns=["sender", "receiver", "recovered"])
     return Edges(table, tuple(map(str, known)), len(pairs))
+
+
+def edge_effects(subject: Subject, batch: Batch) -> pd.DataFrame:
+    """Measure every edge on minimal pairs of each kind apart; columns sender, receiver, and one for each kind.
+
+    The kinds are those of interp.tasks.pairs that the task allows (else the task's own, "pairs"). An edge that carries
+    how long a row is has effect 0 on pairs of one length.
+    """
+    kinds = pairs_by_kind(subject, batch) or {"pairs": pairs_from(subject, batch)}
+    frames = []
+    for kind, pairs in kinds.items():
+        try:
+            frames.append(path_patching(subject, pairs).to_frame().rename(columns={"recovered": kind}))
+        except InterpError as error:  # the model does not tell these pairs apart
+            if len(kinds) == 1:
+                raise error
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.merge(frame, on=["sender", "receiver"])
+    return found
 
 
 # ---------------------------------------------------------------- circuits of edges

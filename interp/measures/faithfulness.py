@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, check_mode, scores_without
-from interp.measures.edges import EMBEDDING, OUTPUT, Edge, Node, check_edges, nodes, path_patching, run_edges, written
+from interp.measures.edges import EMBEDDING, OUTPUT, Edge, Node, check_edges, edge_effects, nodes, run_edges, written
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.results import Result
 from interp.measures.runs import (
@@ -167,9 +167,10 @@ def find_circuit(
 
     Nodes are sorted by the loss (or, without a loss, the accuracy) that ablating each one costs; bisection finds how
     many of the first are enough, and then each is left out for good if the rest still suffices. edges: go on with the
-    edges among the embedding, these nodes and the output, sorted by their effect in path patching. tolerance: how much
-    accuracy the circuit may lose. inputs: to measure on (default: the task's test inputs). mode: of ablation, over the
-    inputs `reference` (default: the training inputs). The search is greedy: a smaller circuit may exist.
+    edges among the embedding, these nodes and the output, sorted by their largest effect in path patching on minimal
+    pairs of any kind (`edge_effects`). tolerance: how much accuracy the circuit may lose. inputs: to measure on
+    (default: the task's test inputs). mode: of ablation, over the inputs `reference` (default: the training inputs).
+    The search is greedy: a smaller circuit may exist.
     Source: Wang et al. 2022; Conmy et al. 2023.
 
     Example:
@@ -194,9 +195,10 @@ def find_circuit(
     if not edges:
         return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
     known = {EMBEDDING, OUTPUT, *map(str, kept)}
-    effects = path_patching(subject, test[slice(0, 64)]).to_frame()
+    effects = edge_effects(subject, test[slice(0, 64)])
     effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
-    effects = effects.sort_values("recovered", key=abs, ascending=False, kind="stable")
+    largest = effects.drop(columns=["sender", "receiver"]).abs().max(axis=1)
+    effects = effects.loc[largest.sort_values(ascending=False, kind="stable").index]
     ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
 
     def enough_edges(some: Sequence[Edge]) -> bool:

@@ -15,6 +15,7 @@ from interp.measures.runs import reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
+from interp.tasks.pairs import KINDS, minimal_pairs
 from interp.tasks.sets import unpack_sets
 from interp.tasks.validation import check_batch
 
@@ -84,6 +85,12 @@ def pairs_from(
     if not len(compared(subject, pairs).rows):
         raise InterpError("the clean and the corrupted inputs have the same answers, so nothing can be recovered")
     return pairs
+
+
+def pairs_by_kind(subject: Subject, batch: Batch, seed: int = 0) -> dict[str, Pairs]:
+    """Make minimal pairs of each of KINDS that the task allows."""
+    made = {kind: minimal_pairs(subject.task, batch, seed, kind) for kind in KINDS}
+    return {kind: pairs for kind, pairs in made.items() if len(pairs) and len(compared(subject, pairs).rows)}
 
 
 def make_pairs(

@@ -19,7 +19,7 @@ from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions
 from interp.tasks.generation import Generates
 from interp.tasks.hashes import tensors_sha256
-from interp.tasks.pairs import one_token_pairs
+from interp.tasks.pairs import minimal_pairs
 from interp.tasks.sets import set_word
 from interp.tasks.validation import checked_batch, checked_sample
 
@@ -271,7 +271,7 @@ class Task(ABC):
         By default, tries up to 16 times to replace one token by one that another row has at the same position; this
         needs `batch`. Example: return Pairs(batch, self.batch(flip_one_bit(batch.tokens)))
         """
-        return one_token_pairs(self, batch, seed)
+        return minimal_pairs(self, batch, seed)
 
     @derived
     def example(self) -> Batch | None:

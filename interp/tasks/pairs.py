@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks.batch import Batch, Pairs
 
 if TYPE_CHECKING:
@@ -19,44 +19,99 @@ MOST_LISTED = 2**16
 """If a task lists at most this many inputs, a changed row must be one of them."""
 
 
-def one_token_pairs(
-    task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
-) -> Pairs:
-    """Make pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: allowed positions.
+KINDS = ("changed", "swapped", "longer", "shorter")
+"""What differs in a minimal pair: one token, the places of two, or one token more or less."""
 
-    A changed row must pass check_input, keep any read token in place, and be a listed input if the task lists at most
-    MOST_LISTED.
+
+def minimal_pairs(
+    task: Task,
+    batch: Batch,
+    seed: int = 0,
+    kind: str = "changed",
+    tries: int = 16,
+    places: Int[Tensor, "places"] | None = None,
+) -> Pairs:
+    """Make pairs of one of KINDS, for any task with `batch`: see Task.corrupt. places: positions that may change.
+
+    Rows without such a pair are left out. A changed row must be labeled by the task, keep any read token in place (at
+    the end, if its length changes), and be a listed input if the task lists at most MOST_LISTED. Marks, such as [BOS],
+    stay. Raises InterpError for another kind.
     """
     check_size("seed", seed, least=0)
+    if kind not in KINDS:
+        raise InterpError(one_of("kind of pairs", kind, KINDS))
     generator = torch.Generator().manual_seed(seed)
-    clean, tokens, mask = task.batch(batch.tokens), batch.tokens, batch.attention_mask
+    clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
-    listed = _listed(task)
+    listed, free = _listed(task), _free(batch)
     for _ in range(tries):
         rows = (~found).nonzero()[:, 0]
         if not len(rows):
             break
-        # Take the token of another row at the same position, so that marks shared by all rows never change.
-        draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
-        at = (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
-        donor = torch.randint(len(tokens), (len(rows),), generator=generator)
-        new = tokens[donor, at]
-        good = mask[donor, at] & (new != tokens[rows, at])
-        rows, at, new = rows[good], at[good], new[good]
+        rows, tried = _edited(task, batch, rows, kind, places, free, generator)
+        lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
         if not len(rows):
             continue
-        tried = tokens[rows].clone()
-        tried[torch.arange(len(rows)), at] = new
-        allowed = _accepted(task, tried) & _as_before(task, tokens[rows], tried)
+        allowed = _as_before(task, tokens[rows], tried, kind)
+        allowed &= _accepted(task, tried)
         if listed is not None:
-            lengths = batch.lengths[rows].tolist()
-            allowed &= torch.tensor([(*row[:n],) in listed for row, n in zip(tried.tolist(), lengths)])
+            within = [(*row[:n],) in listed for row, n in zip(tried.tolist(), lengths.tolist())]
+            allowed &= torch.tensor(within, dtype=torch.bool)
         rows, tried = rows[allowed], tried[allowed]
         if not len(rows):
             continue
-        other = (task.batch(tried).labels != clean.labels[rows]).reshape(len(rows), -1).any(1)
+        labels, before = task.batch(tried).labels, clean.labels[rows]
+        other = (labels != before).reshape(len(rows), -1).any(1)
         changed[rows[other]], found[rows[other]] = tried[other], True
     return Pairs(clean[found], task.batch(changed[found]))
+
+
+def _edited(
+    task: Task, batch: Batch, rows: Tensor, kind: str, places: Tensor | None, free: Tensor, generator: torch.Generator
+) -> tuple[Int[Tensor, "some"], Int[Tensor, "some length"]]:
+    """Draw a change of some rows, those where one was found, and the changed rows."""
+    tokens, mask = batch.tokens, batch.attention_mask
+
+    def places_of(rows: Tensor) -> Tensor:
+        draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
+        return (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
+
+    at = places_of(rows)
+    donor = torch.randint(len(tokens), (len(rows),), generator=generator)
+    order = torch.arange(tokens.shape[1])[None]
+    if kind == "changed":
+        # Take the token of another row at the same position, so that marks shared by all rows never change.
+        new = tokens[donor, at]
+        good = mask[donor, at] & (new != tokens[rows, at])
+        return rows[good], torch.where(order == at[good, None], new[good, None], tokens[rows[good]])
+    good = free[rows, at]
+    if kind == "swapped":
+        to = places_of(rows)
+        good &= free[rows, to] & (tokens[rows, at] != tokens[rows, to])
+        rows, at, to = rows[good], at[good, None], to[good, None]
+        from_ = torch.where(order == at, to, torch.where(order == to, at, order))
+        return rows, tokens[rows].gather(1, from_)
+    if task.pad_id is None:
+        good &= False
+    if kind == "longer":
+        source = (torch.rand(len(rows), generator=generator, dtype=torch.float64) * batch.lengths[donor]).long()
+        good &= (batch.lengths[rows] < tokens.shape[1]) & free[donor, source]
+        rows, at, new = rows[good], at[good, None], tokens[donor, source][good, None]
+        moved = tokens[rows].gather(1, (order - (order > at).long()).expand(len(rows), -1))
+        return rows, torch.where(order == at, new, moved)
+    rows, at = rows[good], at[good, None]
+    moved = tokens[rows].gather(1, (order + (order >= at).long()).clamp(max=tokens.shape[1] - 1))
+    return rows, moved.masked_fill(order >= batch.lengths[rows, None] - 1, task.pad_id or 0)
+
+
+def _free(batch: Batch) -> Bool[Tensor, "rows length"]:
+    """The positions of tokens that are no marks: a mark is at the same place from the start or the end in all rows."""
+    rows, found = torch.arange(len(batch)), batch.attention_mask.clone()
+    for place in (torch.zeros_like(batch.lengths), batch.lengths - 1):
+        there = batch.tokens[rows, place]
+        if len(batch) > 1 and bool((there == there[0]).all()):
+            found[rows, place] = False
+    return found
 
 
 def _listed(task: Task) -> set[tuple[int, ...]] | None:
@@ -74,19 +129,20 @@ def _listed(task: Task) -> set[tuple[int, ...]] | None:
 
 
 def _as_before(
-    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
+    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"], kind: str
 ) -> Bool[Tensor, "rows"]:
-    """Test whether the token at which the answer is read, if any, has the same positions in both versions of a row."""
+    """Whether the token at which the answer is read, if any, is where it was, or is as often if the length changes."""
     if task.readout not in task.vocabulary:
         return torch.ones(len(tried), dtype=torch.bool)
-    mark = task.token_id(task.readout)
-    return ((clean == mark) == (tried == mark)).all(1)
+    before, after = (rows == task.token_id(task.readout) for rows in (clean, tried))
+    return (before == after).all(1) if kind in ("changed", "swapped") else before.sum(1) == after.sum(1)
 
 
 def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
-    """Test whether check_input accepts each row."""
+    """Test whether the task accepts and labels each row."""
     try:
         task.check_input(tokens)
+        task.batch(tokens)
     except InterpError:
         if len(tokens) == 1:
             return torch.zeros(1, dtype=torch.bool)

@@ -1,10 +1,15 @@
-"""Pairs that differ in one token: both rows are inputs of the task, read in the same place."""
+"""Minimal pairs: both rows are inputs of the task, and differ as their kind says."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from interp.errors import InterpError
+from interp.programs.language import Linear, Program, Table
+from interp.programs.task import ProgramTask
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.pairs import KINDS, minimal_pairs
 
 
 class MostOften(Task):
@@ -73,6 +78,44 @@ def test_the_token_that_is_read_neither_goes_nor_comes_twice() -> None:
         pairs = task.corrupt(task.sample(200, seed=seed), seed)
         assert len(pairs) > 60
         assert ((pairs.clean.tokens == 3) == (pairs.corrupted.tokens == 3)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_of_each_kind(kind: str) -> None:
+    """One token changed, two swapped, or one more or less: marks stay, and the answer is another."""
+    seen = Table("seen", ("token", "position"), tuple(at % 6 % 2 ^ (at < 6) for at in range(24)), ("no", "yes"))
+    answer = Linear("answer", ("seen",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("no", "yes"))
+    program = Program(("a", "b", "[BOS]", "pad"), 6, True, (seen,), answer, pad="pad")
+    task = ProgramTask(program=program.to_json(), first="[BOS]", shortest=2)
+    pairs = minimal_pairs(task, task.sample(200, seed=1), 0, kind)
+    assert len(pairs) > 40
+    assert bool((pairs.clean.labels != pairs.corrupted.labels).all())
+    assert bool((pairs.corrupted.tokens[:, 0] == 2).all())
+    more = pairs.corrupted.lengths - pairs.clean.lengths
+    assert set(more.tolist()) == {{"longer": 1, "shorter": -1}.get(kind, 0)}
+    differ = (pairs.clean.tokens != pairs.corrupted.tokens).sum(1)
+    assert kind not in ("changed", "swapped") or set(differ.tolist()) == {1 if kind == "changed" else 2}
+    letters = [[(side.tokens == letter).sum(1) for letter in (0, 1)] for side in (pairs.clean, pairs.corrupted)]
+    assert kind != "swapped" or all(map(torch.equal, *letters))
+
+
+def test_one_invalid_row_costs_no_other_pair() -> None:
+    """A task that labels no row of two 'a's in a row, and has no check of its own, still pairs all others."""
+
+    class Strict(Unlisted):
+        name = "most-often-strict-test"
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            if bool(((tokens[:, 1:] == 0) & (tokens[:, :-1] == 0)).any()):
+                raise InterpError("two of the first letter in a row")
+            return super().batch(tokens)
+
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+            tokens = super(Unlisted, self).words()
+            good = tokens[~((tokens[:, 1:] == 0) & (tokens[:, :-1] == 0)).any(1)]
+            return self.batch(good[torch.randint(len(good), (n,), generator=torch.Generator().manual_seed(seed))])
+
+    assert len(Strict().corrupt(Strict().sample(100, seed=0), 0)) > 20
 
 
 def test_the_example_leaves_heads_a_choice_where_one_does() -> None:

@@ -25,7 +25,7 @@ from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch, Pairs, digits_of
-from interp.tasks.pairs import one_token_pairs
+from interp.tasks.pairs import minimal_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, as a rule (see interp.tasks.rules)."""
@@ -151,7 +151,7 @@ class Language(Task):
         """Change one symbol; if the language is declared `decided_by` places, at one of these."""
         said = decided(self)
         places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # after [CLS]
-        return one_token_pairs(self, batch, seed, places=places)
+        return minimal_pairs(self, batch, seed, places=places)
 
     def encode(self, strings: Sequence[str]) -> Batch:
         """Convert strings over the alphabet, such as "0110", to rows of tokens with labels.
