@@ -126,8 +126,8 @@ COVERED = {
     "tests/measures/test_public.py": "measures/logit_lens",
     "tests/measures/test_hypothesis_scores.py": "measures/scrubbing",
     "tests/families/languages/test_measures.py": "families/languages/theory/values",
-    "tests/mechanisms/test_quantities.py": (
-        "mechanisms/quantities_counts mechanisms/quantities_order mechanisms/quantities_steps"
+    "tests/explanations/test_quantities.py": (
+        "explanations/quantities_counts explanations/quantities_order explanations/quantities_steps"
     ),
     "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/base readers/originals readers/plain_tensors readers/sources",

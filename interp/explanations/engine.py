@@ -10,16 +10,16 @@ from torch import Tensor
 
 from interp import words
 from interp.errors import UnsupportedError
+from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps
 from interp.explanations.explanation import Explanation, Level
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.inputs import to_search, widened
 from interp.explanations.machines import by_automaton, whole_table
+from interp.explanations.quantities import candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, Scored, nearest, search
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
-from interp.mechanisms.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps
-from interp.mechanisms.quantities import candidates
 from interp.populations import Population, everything, sample, wilson
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums

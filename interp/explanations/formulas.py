@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.mechanisms.quantities import Quantity
-from interp.mechanisms.setting import Setting
+from interp.explanations.quantities import Quantity
+from interp.explanations.setting import Setting
 
 PRICE = 1000.0
 """Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""

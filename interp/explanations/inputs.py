@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.explanations.bench import Bench
+from interp.explanations.setting import Setting
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
-from interp.mechanisms.bench import Bench
-from interp.mechanisms.setting import Setting
 from interp.populations import Population
 from interp.tasks import Batch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from interp.errors import InterpError
 from interp.explanations import lstar
+from interp.explanations.bench import Bench
+from interp.explanations.quantities import Quantity
 from interp.explanations.search import Data, Scored
 from interp.explanations.strings import Strings, answers
-from interp.mechanisms.bench import Bench
-from interp.mechanisms.quantities import Quantity
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 STRINGS, SHORTEST = 4_000, 3

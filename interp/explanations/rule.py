@@ -18,8 +18,8 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, quoted
 from interp.explanations.formulas import SHOWN, Formula
-from interp.mechanisms.quantities import HELPERS, Quantity
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.quantities import HELPERS, Quantity
+from interp.explanations.setting import Setting, View
 
 FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 

@@ -1,7 +1,7 @@
 """Search for a few quantities that determine a model's answers, and for the rule.
 
 Each rule is fitted on one half of the answers and judged on the other half, unless the inputs are all inputs of the
-task. Its score is the share of answers that it gives, also among rare answers: see mechanisms.bench.least_share.
+task. Its score is the share of answers that it gives, also among rare answers: see explanations.bench.least_share.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from interp.errors import InterpError
+from interp.explanations.bench import Bench, Steps, least_share
 from interp.explanations.formulas import PRICE, Formula, code, fits, majority, weighted
-from interp.mechanisms.bench import Bench, Steps, least_share
-from interp.mechanisms.quantities import Quantity, candidates
-from interp.mechanisms.setting import Setting
+from interp.explanations.quantities import Quantity, candidates
+from interp.explanations.setting import Setting
 
 EXTENDED, THIRDS = 12, 60
 """Number of pairs tried with a third quantity, and number of these; all pairs are tried."""

@@ -10,10 +10,10 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.formulas import Formula, fits, weighted
+from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, search
-from interp.mechanisms.quantities import Quantity, candidates
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.setting import Setting, View
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))

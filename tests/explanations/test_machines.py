@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import interp
+from interp.explanations.bench import Bench
 from interp.explanations.machines import by_automaton, whole_table
 from interp.explanations.rule import Rule
 from interp.measures.subject import Subject
-from interp.mechanisms.bench import Bench
 from interp.populations import everything, sample
 
 

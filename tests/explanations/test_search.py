@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from interp.explanations.bench import OutOfSteps, Steps
+from interp.explanations.quantities import Quantity
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, nearest, search
-from interp.mechanisms.bench import OutOfSteps, Steps
-from interp.mechanisms.quantities import Quantity
-from interp.mechanisms.setting import Setting
+from interp.explanations.setting import Setting
 
 SETTING = Setting(("0", "1"), (), False, ("no", "yes"))
 ZEROS, ONES, FIRST = (

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import decide
+from interp.explanations.setting import Setting, View
 from interp.measures.runs import Reads, reads_of
 from interp.measures.subject import Subject
-from interp.mechanisms.setting import Setting, View
 from interp.populations import Population
 
 ALLOWED = 0.04

@@ -10,10 +10,10 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.formulas import Formula
+from interp.explanations.kinds import NOTHING
+from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
-from interp.mechanisms.kinds import NOTHING
-from interp.mechanisms.quantities import Quantity, candidates
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.setting import Setting, View
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]", "[EOS]", "[PAD]"), ("[CLS]", "[EOS]", "[PAD]"), False, ("no", "yes"))

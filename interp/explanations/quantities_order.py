@@ -7,8 +7,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from interp.mechanisms.kinds import NOTHING, few, kind, plural
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.kinds import NOTHING, few, kind, plural
+from interp.explanations.setting import Setting, View
 
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
 CONTINUED = "the token that followed the most recent earlier occurrence of the current one"

@@ -7,8 +7,8 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from interp.mechanisms.kinds import few, kind, plural, scope_code, scope_words
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.kinds import few, kind, plural, scope_code, scope_words
+from interp.explanations.setting import Setting, View
 
 
 @kind(

@@ -15,9 +15,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, one_of
-from interp.mechanisms import quantities_counts, quantities_order, quantities_steps
-from interp.mechanisms.kinds import KINDS, NOTHING, Scope
-from interp.mechanisms.setting import Setting, View
+from interp.explanations import quantities_counts, quantities_order, quantities_steps
+from interp.explanations.kinds import KINDS, NOTHING, Scope
+from interp.explanations.setting import Setting, View
 
 HELPERS = quantities_counts.HELPERS | quantities_order.HELPERS | quantities_steps.HELPERS
 """Helper functions for the source of a program, by the call that needs them."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from interp.mechanisms.setting import Setting, View
+from interp.explanations.setting import Setting, View
 
 Scope = Literal["seen", "upto", "from"]
 FEW = 6
