@@ -34,6 +34,7 @@ def page() -> str:
     return re.sub(r"\d{4}-\d\d-\d\d|interp [\d.]+\S*|torch [\d.]+\S*", "", report.html())
 
 
+@pytest.mark.slow
 def test_a_report_depends_neither_on_load_nor_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     first = page()
     assert "Patching" in first

@@ -38,7 +38,7 @@ MEASURES: dict[str, Callable[[TaskModel, Batch], Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["count01/minimal", "count01/paper"])
+@pytest.fixture(scope="module", params=["count01/minimal", pytest.param("count01/paper", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> TaskModel:
     return interp.load(request.param, dtype="float64")
 

@@ -132,7 +132,7 @@ def test_an_interchange_without_effect_scores_nothing(answer: int) -> None:
     with torch.no_grad():
         model.unembed.W_U.zero_()
         model.unembed.b_U.fill_(answer - 0.5)
-    table = probe(model, inputs=model.task.sample(200, seed=2)).to_frame()
+    table = probe(model, inputs=model.task.sample(60, seed=2)).to_frame()
     assert (table["pairs"] > 0).any()
     assert (table["interchange"].dropna() == 0).all()
     assert (table["along_probe"].dropna() == 0).all()

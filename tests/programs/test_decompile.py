@@ -22,7 +22,7 @@ def decompiled(model: interp.TaskModel, n: int = 1000) -> Reading:
     return decompile(Running.of(Subject.of(model), batch))
 
 
-@pytest.mark.parametrize("seed", [0, 5, 6, 55, 148])
+@pytest.mark.parametrize("seed", [0, 5, 6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (55, 148))])
 def test_compiled_programs_are_read_back(seed: int) -> None:
     """Used parts are the true parts, decoys are not, and the program gives every answer, with a rotated stream."""
     task = random_program(seed)
@@ -39,6 +39,7 @@ def test_compiled_programs_are_read_back(seed: int) -> None:
     assert bool(same[read.rows, read.positions].all())
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), layers=st.integers(1, 2), causal=st.booleans(), padding=st.booleans())
 @settings(max_examples=3, deadline=None, derandomize=True)
 def test_explain_gives_the_function_that_was_compiled(seed: int, layers: int, causal: bool, padding: bool) -> None:

@@ -101,6 +101,7 @@ def test_a_count_that_one_input_has() -> None:
     assert len(step(found, "MLP 1").values) == 3  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_mark_has_a_value_of_its_own() -> None:
     """Sorting: the place of a token is 1 + its rank, and that of [BOS] is 0, though its rank is 0, too."""
     words, size = ("[BOS]", "0", "1", "2"), 6

@@ -18,7 +18,8 @@ from interp.architecture.state_dicts import read_tensors
 from interp.architecture.stock import read_config, stock_model
 from interp.errors import CheckpointError, InterpError
 from interp.readers import read
-from interp.readers.models import compared
+from interp.readers.base import Conversion
+from interp.readers.models import compared, tokens_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -195,6 +196,13 @@ class Majority(interp.Task):
 
     def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return classes
+
+
+def test_ids_come_from_a_vocabulary_with_all_tokens() -> None:
+    whole = {"<pad>": 0, "c": 1, "a": 2, "d": 3, "b": 4}
+    part = {"c": 1, "a": 2}
+    for vocabulary, ids in ((whole, {"a": 2, "b": 4, "c": 1}), (part, None), ({"x": 0}, None), (None, None)):
+        assert tokens_of(Conversion("GPT-2", {}, {}, vocabulary=vocabulary), Majority()) == ids
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_what_is_no_sum_says_so() -> None:
 
 
 def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
-    study, report = one_section("count01/paper", "components")
+    study, report = one_section("recall", "components")
     inputs = study.once(population)
     found = direct_logit_attribution(study.subject, inputs.batch)
     said = sentence(found, inputs, study.task.word)
