@@ -130,7 +130,7 @@ COVERED = {
         "explanations/quantities_counts explanations/quantities_order explanations/quantities_steps"
     ),
     "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
-    "tests/readers/test_saved_models.py": "readers/base readers/originals readers/plain_tensors readers/sources",
+    "tests/readers/test_saved_models.py": "readers/originals readers/plain_tensors readers/sources",
     "tests/sections/test_once.py": "families/histogram/sections/parts "
     "families/histogram/sections/shared families/count01/sections/two_answers",
     "tests/sweeps/test_sweep.py": "sweeps/progress",
