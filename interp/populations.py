@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -102,7 +102,7 @@ class Population:
 
     total: size of the whole domain or data set (None: unknown). split, seed: of the sampler or data set. weights: the
     sampler's probabilities of these inputs, normalized to sum to 1 (None: unknown). own: whether the task's splits are
-    those of the model under study.
+    those of the model under study. instead_of: the split whose longer inputs these replace.
     """
 
     kind: Kind
@@ -112,6 +112,7 @@ class Population:
     seed: int | None = None
     weights: Float[Tensor, "rows"] | None = None
     own: bool = True
+    instead_of: str | None = None
 
     @property
     def n(self) -> int:
@@ -145,9 +146,9 @@ class Population:
             return f"on {part} of the {self.split} set"
         if self.kind == "given":
             return f"on the {inputs} given"
-        drawn = (
-            f"(split {self.split}, seed {self.seed})" if self.own else f"(from the task's sampler, seed {self.seed})"
-        )
+        source = f"split {self.split}" if self.own else "from the task's sampler"
+        shorter = f", shorter than those of {self.instead_of}" if self.instead_of else ""
+        drawn = f"({source}{shorter}, seed {self.seed})"
         return f"on {f'{inputs} only' if self.few else f'a sample of {inputs}'} {drawn}"
 
     @property
@@ -207,22 +208,27 @@ def choose(
     """Choose the inputs for some work: a fixed data set, all inputs, or a sample, depending on the cost.
 
     cost: the operations of the work on one input of a length. asked: the user's choice, which takes precedence. split:
-    of a sample or data set (default: the task's last). fixed: use the task's data set of the split if there is one.
-    exact: use all inputs if the work on them fits the budget. seconds: the budget, at SPEED. most: largest sample.
+    of a sample or data set (default: the task's last; or, if even SIZES[0] of its inputs exceed the budget, the split
+    with the shortest, with another seed than the inputs that separators and means are from). fixed: use the task's data
+    set of the split if there is one. exact: use all inputs if the work on them fits the budget. seconds: the budget, at
+    SPEED. most: largest sample.
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
     asked = asked or InputsAsked()
     named = _split(task, split)
     whole = _dataset(task, named) if fixed else None
-    limit = asked.inputs
+    last, limit = named, asked.inputs
     if limit is None:
-        limit = _affordable(task, cost, whole, named, seed, SPEED * (asked.seconds or seconds), most, exact)
+        budget = SPEED * (asked.seconds or seconds)
+        if split is None and whole is None and (shorter := _shorter(task, cost, named, seed, budget)) is not None:
+            named, seed = shorter, seed + 1
+        limit = _affordable(task, cost, whole, named, seed, budget, most, exact)
     if whole is not None:
         return _part(whole, limit, named, seed)
     if exact and (total := total_of(task)) is not None and total <= min(limit, LISTED):
         return everything(task)
-    return sample(task, limit, split=named, seed=seed)
+    return replace(sample(task, limit, split=named, seed=seed), instead_of=last if named != last else None)
 
 
 def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, fixed: bool = True) -> Population:
@@ -312,6 +318,22 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
         return Population("dataset", whole, len(whole), split, None)
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:n].sort().values
     return Population("dataset", whole[rows], len(whole), split, seed)
+
+
+def _shorter(task: Task, cost: Cost, split: str, seed: int, budget: float | int) -> str | None:
+    """Return the split with the shortest inputs if SIZES[0] inputs of `split` exceed the budget, and it is another."""
+
+    def length(name: str) -> int:
+        return sample(task, SIZES[0], name, seed).batch.tokens.shape[1]
+
+    try:
+        longest = length(split)
+        if SIZES[0] * cost(longest) <= budget:
+            return None
+        shortest = min(task.splits, key=length)
+        return shortest if length(shortest) < longest else None
+    except UnsupportedError:  # no sampler, and too many inputs to list
+        return None
 
 
 def _affordable(

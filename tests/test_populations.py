@@ -86,6 +86,34 @@ def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user() -> None:
     assert choose(COUNT01, costs(0), InputsAsked(inputs=300), fixed=False).kind == "sample"
 
 
+class Lengths(Recall):
+    """Has training inputs of 3 tokens and test inputs of 30."""
+
+    name = "two-lengths"
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        batch = super().sample(n, split, seed)
+        width = {"train": 3, "test": 30}[split]
+        tokens = torch.zeros(n, width, dtype=torch.long)
+        return Batch(tokens, torch.full((n,), width), batch.labels)
+
+
+def test_inputs_too_long_for_the_budget_give_way_to_shorter() -> None:
+    def cost(length: int) -> float:
+        return SPEED / 1_000 * (length / 3) ** 2  # 100 times less on the short inputs
+
+    found = choose(Lengths(), cost)
+    assert (found.n, found.batch.tokens.shape[1], found.instead_of) == (1_000, 3, "test")
+    assert found.on == "on a sample of 1,000 inputs (split train, shorter than those of test, seed 1)"
+    kept = [
+        choose(Lengths(), cost, split="test"),  # a split that is named
+        choose(Lengths(), cost, InputsAsked(inputs=200)),  # a number that is asked for
+        choose(Lengths(), cost, InputsAsked(seconds=20.0)),  # 200 long inputs fit the budget
+    ]
+    assert all(one.on == "on a sample of 200 inputs (split test, seed 0)" for one in kept)
+    assert choose(Recall(), costs(1e9)).instead_of is None  # no split has shorter inputs
+
+
 class Listed(Recall):
     """Lists its inputs and does not say how many there are."""
 

@@ -98,8 +98,8 @@ def _measured(report: Report, study: Study, why: str) -> None:
 
 
 def population(study: Study) -> Population:
-    """Return all inputs, or a sample."""
-    return study.population("accuracy", fixed=False)
+    """Return all inputs, or a sample of the last split, however long its inputs are."""
+    return study.population("accuracy", split=study.task.splits[-1], fixed=False)
 
 
 def measured(study: Study) -> Accuracy:
@@ -117,7 +117,7 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
         same = abs(weighted - exact) < 1e-9
         return "" if same else f"On inputs drawn with the task's sampler, accuracy is {words.share(weighted, 6)}."
     try:
-        drawn = study.population("accuracy", fixed=False, exact=False)
+        drawn = study.population("accuracy", split=study.task.splits[-1], fixed=False, exact=False)
     except InterpError:  # the task has no sampler for these inputs
         return ""
     if drawn.exact:
