@@ -114,7 +114,7 @@ def study(arguments: Arguments) -> Report:
     report.add_table(
         "circuits", circuits,
         "Parts of the circuit that interp.find_circuit finds, and the area under the ROC curve of the effects of edges "
-        "(interp.measures.edges.edge_effects) against the true ones, by kind of minimal pair.",
+        "(interp.measures.edges.edge_effects) against the true ones, by kind of minimal pair and by kind of edge.",
         max_rows=CIRCUITS,
     )  # fmt: skip
     explained = int((table["level"] == "explained").sum())
@@ -133,9 +133,10 @@ def study(arguments: Arguments) -> Report:
 
 
 def areas(circuits: pd.DataFrame) -> str:
-    """The mean area by kind of pair."""
-    kinds = [kind for kind in KINDS if kind in circuits]
-    return ", ".join(f"{circuits[kind].mean():.2f} on pairs of kind {kind!r}" for kind in kinds)
+    """The mean area by kind of pair, and by kind of edge (over the models that have true and other ones)."""
+    pairs = [f"{circuits[kind].mean():.2f} on pairs of kind {kind!r}" for kind in KINDS if kind in circuits]
+    edges = [f"{circuits[kind].mean():.2f} of edges {kind}" for kind in circuits if "->" in kind]
+    return ", ".join([*pairs, *edges])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -122,19 +123,29 @@ def true_edges(program: Program) -> set[tuple[str, str]]:
     return {(parts[name], step.part or "output") for step in (*program.steps, program.answer) for name in step.of}
 
 
-def edges_scored(model: TaskModel, n: int = 64) -> dict[str, float]:
-    """The area under the ROC curve of the effects of edges against the true ones, by kind of minimal pair.
+def kind_of_edge(sender: str, receiver: str) -> str:
+    """The kinds of an edge's ends: "head -> MLP"."""
+    return " -> ".join(node.partition(" ")[0] for node in (sender, receiver))
 
-    largest: of the largest effect over all kinds.
+
+def edges_scored(model: TaskModel, n: int = 64) -> dict[str, float]:
+    """The area under the ROC curve of the effects of edges against the true ones.
+
+    By kind of minimal pair; largest: of the largest effect over all kinds of pairs; and of that by kind of edge, such
+    as "head -> MLP", where some edges of the kind are true and some are not.
     """
     from sklearn.metrics import roc_auc_score
 
     task: ProgramTask = model.task  # type: ignore[assignment]
     found = edge_effects(Subject.of(model), task.sample(n))
-    true = [pair in true_edges(task.program) for pair in zip(found["sender"], found["receiver"])]
+    truth = true_edges(task.program)
+    true = pd.Series([pair in truth for pair in zip(found["sender"], found["receiver"])])
+    kind = pd.Series([kind_of_edge(*pair) for pair in zip(found["sender"], found["receiver"])])
     effects = found.drop(columns=["sender", "receiver"]).abs().round(6)  # rounding is no effect
     effects = effects.assign(largest=effects.max(axis=1))
-    return {kind: float(roc_auc_score(true, effects[kind])) for kind in effects}
+    areas = {name: float(roc_auc_score(true, effects[name])) for name in effects}
+    both = [one for one, some in true.groupby(kind) if some.nunique() == 2]
+    return areas | {one: float(roc_auc_score(true[kind == one], effects["largest"][kind == one])) for one in both}
 
 
 def removed(model: TaskModel, parts: Sequence[str], tokens: Int[Tensor, "rows length"]) -> float:

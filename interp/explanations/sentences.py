@@ -84,7 +84,8 @@ def _used(found: Explanation, used: list[str]) -> str:
     left = len(found.parts) - len(used)
     n = f"{len(used)} of {words.counted(len(found.parts), 'part')} {'is' if len(used) == 1 else 'are'} used"
     if not left:
-        return f"All {words.counted(len(used), 'part')} are used." if len(used) > 1 else "The only part is used."
+        every = {1: "The only part is used.", 2: "Both parts are used."}
+        return every.get(len(used), f"All {len(used)} parts are used.")
     which = f" ({parts_words(used)})" if len(used) <= 8 else ""
     others = "the others at their means" if left > 1 else "the other at its mean"
     return f"{n}{which}: with {others}, {_stay(found.without)} {found.tested_on}."

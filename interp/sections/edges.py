@@ -10,6 +10,7 @@ from interp.measures.runs import operations
 from interp.populations import SIZES, SPEED
 from interp.report import Report
 from interp.sections.base import Study, section
+from interp.tasks.batch import Pairs
 
 
 def needs(study: Study) -> str | None:
@@ -35,6 +36,19 @@ def cost(study: Study) -> float:
     return SIZES[0] * passes(study) * operations(study.subject, length) / SPEED
 
 
+def differs(pairs: Pairs) -> str:
+    """Say in what the inputs of minimal pairs differ, and which edges they therefore cannot show."""
+    clean, corrupted = pairs.clean, pairs.corrupted
+    if not clean.lengths.equal(corrupted.lengths):
+        return "The inputs of a pair may differ in length."
+    longest = int(clean.lengths.max())
+    most = int((clean.tokens[:, :longest] != corrupted.tokens[:, :longest]).sum(1).max())
+    return (
+        f"The inputs of a pair have the same length and differ in {'' if most == 1 else 'at most '}"
+        f"{words.counted(most, 'token')}, so an edge that only carries the length has effect 0 here."
+    )
+
+
 @section("edges", title="Edges between parts", order=505, block="where", needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge."""
@@ -48,7 +62,8 @@ def make(study: Study, report: Report) -> None:
         "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"
         f"On {words.counted(result.pairs, 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
         f"{best['sender']} to {best['receiver']}: it recovers "
-        f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference.",
+        f"{words.number(float(best['recovered']), 3, ROUNDING)} of the clean run's logit difference. "
+        f"{differs(make_pairs(study.subject, batch=inputs.batch))}",
     )
     report.add_figure("edges", result.plot(), "The effect of every edge. Cells without color are not edges.")
     ordered = found.reindex(found["recovered"].abs().sort_values(ascending=False).index).reset_index(drop=True)

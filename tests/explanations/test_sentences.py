@@ -40,6 +40,11 @@ def test_parts_that_no_step_reads() -> None:
     )
 
 
+def test_all_parts_are_used() -> None:
+    said = [how(replace(FOUND, parts=(PARTS[0],) * n)).partition(". ")[0] for n in (1, 2, 3)]
+    assert said == ["The only part is used", "Both parts are used", "All 3 parts are used"]
+
+
 def test_nothing_is_said_of_parts_that_do_nothing() -> None:
     idle = replace(FOUND, parts=tuple(replace(one, status="not used", does="", brief="") for one in PARTS))
     assert how(idle) == "No head or MLP is used: with all of them at their means, all of the answers stay."

@@ -8,9 +8,10 @@ from sections.standin_report import one_section
 from standins import standin
 
 import interp
-from interp.measures.pairs import make_pairs
+from interp.measures.pairs import make_pairs, pairs_from
 from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
+from interp.sections.edges import differs
 
 
 def test_strongest_edge() -> None:
@@ -23,8 +24,23 @@ def test_strongest_edge() -> None:
         f"On {n} pairs of inputs, made on 16 inputs only (split test, seed 0), the strongest edge is from"
         in report.html()
     )
+    assert "The inputs of a pair" in report.html()
     assert table["recovered"].abs().is_monotonic_decreasing
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
+
+
+def test_in_what_pairs_differ() -> None:
+    subject = Subject.of(interp.load("count01/minimal"))
+
+    def said(clean: str, corrupted: str) -> str:
+        return differs(pairs_from(subject, clean, corrupted))
+
+    blind = "so an edge that only carries the length has effect 0 here."
+    assert (
+        said("[BOS]1101=", "[BOS]0101=") == f"The inputs of a pair have the same length and differ in 1 token, {blind}"
+    )
+    assert said("[BOS]1101=", "[BOS]0000=").endswith(f"differ in at most 3 tokens, {blind}")
+    assert said("[BOS]1101=", "[BOS]01=") == "The inputs of a pair may differ in length."
 
 
 def test_few_edges_are_made_and_many_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from shared.compiled_truth import known, labels, matters, partition, removed
+from shared.compiled_truth import edges_scored, kind_of_edge, known, labels, matters, partition, removed
 
 import interp
 from interp.programs.language import NEVER, Head, Linear, Program, Table
@@ -56,3 +56,11 @@ def test_removal() -> None:
     """With the mean of the sums of all rows, the answer is the same everywhere; 5 of 9 sums are even."""
     assert removed(MODEL, [], TOKENS) == removed(MODEL, ["head 0.1"], TOKENS) == 1.0
     assert abs(removed(MODEL, ["MLP 0"], TOKENS) - 5 / 9) < 1e-12
+
+
+def test_edges_through_mlps_are_scored_by_kind() -> None:
+    """The true edges of this model have the largest effects, and its decoys none; head -> head has no true edge."""
+    found = edges_scored(MODEL)
+    assert kind_of_edge("head 0.1", "MLP 0") == "head -> MLP"
+    assert found["largest"] == found["head -> MLP"] == found["embedding -> head"] == 1.0
+    assert "head -> head" not in found
