@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
+from numpy_forward import softmax
 
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.algorithmic import Induction
 from interp.families.algorithmic.constructions.induction import margin
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def numpy_logits(tensors: dict[str, torch.Tensor], tokens: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Every exact language model against a numpy forward of its parameters, one string at a time, and exhaustively."""
 
-import numpy as np
 import pytest
 import torch
 from cases import LANGUAGES
+from numpy_forward import forward
 
 from interp.architecture.formulas import position_formula
 from interp.constructions import Construct, construct
@@ -27,31 +27,9 @@ IDS = [f"{name}-{variant}-{'-'.join(sizes)}" for name, variant, sizes in CASES]
 
 def numpy_forward(made: Construct, tokens: list[int]) -> float:
     """The logit at [CLS] (position 0) of one string without padding, in float64."""
-    weights = {name: tensor.numpy() for name, tensor in made.weights.tensors.items()}
-    n, d = len(tokens), made.spec.d_model
-    i = torch.arange(n, dtype=torch.float64)[None]
-    x = weights["embed.W_E"][tokens]
-    x = x + position_formula(made.spec.positions)(i, torch.tensor([[float(n)]], dtype=torch.float64), d)[0].numpy()
-
-    def norm(x: np.ndarray, layer: int, name: str) -> np.ndarray:
-        centered = x - x.mean(1, keepdims=True)
-        scaled = centered / np.sqrt((centered**2).mean(1, keepdims=True) + made.spec.layers[layer].norm_eps)
-        return scaled * weights[f"blocks.{layer}.{name}.w"] + weights[f"blocks.{layer}.{name}.b"]
-
-    for layer, plan in enumerate(made.spec.layers):
-        at = f"blocks.{layer}."
-        mixed = x.copy()
-        for h in range(plan.n_heads):
-            scores = x @ weights[at + "attn.W_Q"][h] @ (x @ weights[at + "attn.W_K"][h]).T
-            pattern = np.exp(scores - scores.max(1, keepdims=True))
-            pattern /= pattern.sum(1, keepdims=True)
-            mixed += pattern @ x @ weights[at + "attn.W_V"][h] @ weights[at + "attn.W_O"][h]
-        x = norm(mixed, layer, "ln1") if plan.norm == "post" else mixed
-        if plan.mlp is not None:
-            hidden = np.maximum(0, x @ weights[at + "mlp.W_in"] + weights[at + "mlp.b_in"])
-            x = x + hidden @ weights[at + "mlp.W_out"] + weights[at + "mlp.b_out"]
-            x = norm(x, layer, "ln2") if plan.norm == "post" else x
-    return float((x[0] @ weights["unembed.W_U"])[0])
+    at, n = torch.arange(len(tokens), dtype=torch.float64)[None], torch.tensor([[float(len(tokens))]]).double()
+    codes = position_formula(made.spec.positions)(at, n, made.spec.d_model)[0]
+    return float(forward(made.spec, {**made.weights.tensors, "pos_embed.W_pos": codes}, tokens)[0][0, 0])
 
 
 @pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
