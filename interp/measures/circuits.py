@@ -20,10 +20,10 @@ from torch import Tensor
 from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.components import not_additive, readout_map
+from interp.measures.components import readout_map
 from interp.measures.results import Tabular
 from interp.measures.runs import Part, heads_of, mlps_of
-from interp.measures.subject import Model, Subject, post_norm
+from interp.measures.subject import Model, Subject, no_sum, post_norm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def no_table(subject: Subject, which: str) -> str | None:
     if getattr(cfg, "clip_qkv", None) is not None:
         return "queries, keys and values are clipped, so they are not linear maps of what heads read"
     if which == "OV":
-        return not_additive(subject)
+        return no_sum(subject.model)
     if getattr(cfg, "use_qk_norm", False) or (post_norm(subject.model) and not isinstance(subject.model, TaskModel)):
         return "queries and keys are normalized, so scores are not a bilinear function of two tokens"
     return None

@@ -171,7 +171,7 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
 
     subject = Subject.of(model)
     batch = reduced(subject, batch_of(subject, inputs))
-    if (reason := not_additive(subject)) is not None:
+    if (reason := no_sum(subject.model)) is not None:
         raise UnsupportedError(reason)
     hooks = subject.model.hook_dict
     streams = {"embedding": "hook_embed", "positions": "hook_pos_embed"}
@@ -217,11 +217,6 @@ def _written(
         return (value * toward).sum(-1)
     weight = subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
     return ((value[:, part.head] @ weight) * toward).sum(-1)
-
-
-def not_additive(subject: Subject) -> str | None:
-    """Return the reason why outputs are not a sum over parts, even with the final norm's scale fixed, or None."""
-    return no_sum(subject.model)
 
 
 def _positions_in_stream(subject: Subject) -> bool:

@@ -42,17 +42,6 @@ def learned_accuracy(outputs: HeadOutputs, group: Sequence[int], with_skip: bool
     return float((outputs.logits(group, with_skip).argmax(-1) == outputs.labels).double().mean())
 
 
-def roc_auc(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False) -> float:
-    """Return the largest ROC AUC over the answers, with each answer's logit as the score for it (section 5.1)."""
-    from sklearn.metrics import roc_auc_score
-
-    logits, labels = outputs.logits(group, with_skip).numpy(), outputs.labels.numpy()
-    answers = np.unique(labels)
-    if len(answers) < 2:
-        raise InterpError(f"ROC AUC needs two different answers; all {len(labels)} rows have answer {answers.tolist()}")
-    return max(float(roc_auc_score(labels == answer, logits[:, answer])) for answer in answers)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadMetrics(Tabular):
     """Metrics of groups of heads; columns heads, size, s_acc, l_acc, roc_auc, relative_gap, layer."""
@@ -176,21 +165,6 @@ def head_weights(model: Model, layer: int = -1) -> pd.DataFrame:
     difference = subject.model.blocks[layer].attn.W_O.detach().double() @ (unembed[:, first] - unembed[:, second])
     lengths = difference.norm(dim=-1)
     return pd.DataFrame({"head": range(len(lengths)), "weight": (lengths / lengths.sum()).numpy()})
-
-
-def end_accuracy(
-    model: Model,
-    groups: str | Iterable[Iterable[int]] = "singles",
-    *,
-    test: Batch | None = None,
-    with_skip: bool = False,
-) -> pd.DataFrame:
-    """Measure learned accuracy for the token after the answer, [EOS] (section 6.2); columns heads, size, l_acc."""
-    subject = Subject.of(model)
-    outputs = head_outputs(subject, subject.task.dataset("test") if test is None else test, read=1)
-    chosen = select_groups(groups, outputs.n_heads)
-    accuracies = [learned_accuracy(outputs, group, with_skip) for group in chosen]
-    return pd.DataFrame({"heads": chosen, "size": [len(group) for group in chosen], "l_acc": accuracies})
 
 
 def logit_distributions(

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from interp.architecture.reduced import counted_at, heads_from_counts
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.components import not_additive, readout_map
+from interp.measures.components import readout_map
 from interp.measures.runs import Reads, at_reads, reads_of
-from interp.measures.subject import Model, Subject, final_scale
+from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.measures.subsets import check_groups
 from interp.tasks import IGNORED, Batch, Task
 
@@ -70,7 +70,7 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     subject = Subject.of(model)
     if layer is not None:
         layer = check_layer(subject, layer)
-    if (reason := not_additive(subject)) is not None:
+    if (reason := no_sum(subject.model)) is not None:
         raise UnsupportedError(reason)
     if subject.decision.kind == "indicator":
         raise UnsupportedError(

@@ -365,12 +365,6 @@ class Subject:
             )
         return no_sum(self.model)
 
-    def no_sum(self) -> str | None:
-        """Return why outputs are not a sum over parts, without a norm before the readout, or None if they are."""
-        if final_scale(self.model):
-            return "a norm comes before the readout"
-        return no_sum(self.model)
-
     @torch.no_grad()
     def residual_before(self, batch: Batch, positions: Tensor, layer: int) -> Float[Tensor, "rows d_model"]:
         """Return the residual stream before a layer, at the given positions."""

@@ -8,13 +8,13 @@ import torch
 
 from interp.errors import InterpError
 from interp.measures.ablation import by_position, scores_without
-from interp.measures.components import direct_logit_attribution, not_additive
+from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
 from interp.measures.outputs import head_outputs
 from interp.measures.runs import at_reads, data, heads_of, parts_of, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.separation_path import SeparatorPath
-from interp.measures.subject import Model, Subject
+from interp.measures.subject import Model, Subject, no_sum
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def survey(
         }
     )
     effects: dict[str, float] = {}
-    if not_additive(subject) is None:
+    if no_sum(subject.model) is None:
         found = direct_logit_attribution(subject, looked).to_frame()
         effects = dict(zip(found["component"], found["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.measures.components import SHOWN, Attribution, direct_logit_attribution, not_additive
+from interp.measures.components import SHOWN, Attribution, direct_logit_attribution
+from interp.measures.subject import no_sum
 from interp.populations import NORMAL_95, Population
 from interp.report import Report
 from interp.sections.base import Study, section
@@ -49,9 +50,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
     return f"The part that adds most is {'; '.join(said)}."
 
 
-@section(
-    "components", title="What each part adds", order=200, block="where", needs=lambda study: not_additive(study.subject)
-)
+@section("components", title="What each part adds", order=200, block="where", needs=lambda study: no_sum(study.model))
 def make(study: Study, report: Report) -> None:
     """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)

@@ -117,7 +117,7 @@ def test_a_single_measure_refuses_bad_groups_too(model, batch) -> None:
     with pytest.raises(InterpError, match=r"\(1, 1\) repeats a head"):
         heads.learned_accuracy(outputs, (1, 1))
     with pytest.raises(InterpError, match="names head -1"):
-        heads.roc_auc(outputs, (-1,))
+        heads.learned_accuracy(outputs, (-1,))
 
 
 def test_too_many_groups_are_counted_and_timed_or_drawn(model) -> None:
@@ -193,7 +193,7 @@ def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> Non
 
 def test_end_accuracy_is_one_if_the_model_ends_its_sentences(model) -> None:
     test = model.task.sample(100, "test", seed=0)
-    assert heads.end_accuracy(model, [tuple(range(16))], test=test, with_skip=True)["l_acc"][0] == 1.0
+    assert heads.learned_accuracy(heads.head_outputs(model, test, read=1), range(16), with_skip=True) == 1.0
 
 
 def test_logit_distributions_hold_the_models_own_logits(model, batch) -> None:

@@ -174,15 +174,14 @@ def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -
 def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
     from standins import NAMES, standin
 
-    from interp.measures.components import not_additive
-    from interp.measures.subject import Subject
+    from interp.measures.subject import Subject, no_sum
 
     subject = standin(name) if name in NAMES else Subject.of(interp.load(name))
     task = subject.task
     train, test = (task.sample(n, task.splits[-1], seed=n) for n in ((90, 60) if name != "count01/paper" else (40, 30)))
     table = interp.reweight_attention(subject, None, None, train=train, test=test)
     assert table["accuracy"].to_list() == [subject.accuracy(test)] * len(table)
-    if not_additive(subject) is None and subject.decision.kind != "indicator":
+    if no_sum(subject.model) is None and subject.decision.kind != "indicator":
         metrics = interp.head_metrics(subject, train=train, test=test, layer=-1)
         assert table["s_acc"].to_list() == metrics["s_acc"].to_list()
 

@@ -10,7 +10,7 @@ from shared.count01_facts import PAPER, compare, facts
 import interp
 from interp.families.count01.measures.planes import head_planes
 from interp.measures.attention_ratios import token_ratios
-from interp.measures.heads import end_accuracy
+from interp.measures.heads import learned_accuracy
 from interp.measures.outputs import head_outputs
 from interp.measures.separation import fit_separator
 
@@ -41,8 +41,10 @@ def test_facts_are_counts_of_heads_and_pairs(model) -> None:
     ratios = token_ratios(model).loc[good]
     assert (found.w01_low, found.w01_high) == (ratios["w01"].min(), ratios["w01"].max())
     assert found.w02_above_10 == (ratios["w02"] > 10).mean()
+    ends = head_outputs(model, model.task.dataset("test"), read=1)
     for size, name in ((1, "singles"), (2, "pairs")):
-        assert found[f"eos_{name}"] == (end_accuracy(model, name)["l_acc"] == 1).mean(), size
+        groups = list(combinations(range(16), size))
+        assert found[f"eos_{name}"] == sum(learned_accuracy(ends, one) == 1 for one in groups) / len(groups), size
     whole = head_outputs(model, model.task.dataset("test"))
     right = whole.contributions.sum(1) + whole.bias + whole.skip
     assert found.accuracy == float((right.argmax(1) == whole.labels).double().mean())
