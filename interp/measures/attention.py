@@ -14,7 +14,7 @@ from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, as_batch, batch_of
-from interp.measures.results import Result
+from interp.measures.results import Result, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -57,10 +57,10 @@ class AttentionPatterns(Result):
         frames = []
         for row, words in enumerate(self.words):
             n = len(words)
-            axes = {"layer": range(layers), "head": range(heads), "query": range(n), "key": range(n)}
-            table = pd.MultiIndex.from_product(axes.values(), names=list(axes)).to_frame(index=False)
+            weights = self.weights[row, :, :, :n, :n]
+            table = tidy(weights, "weight", layer=range(layers), head=range(heads), query=range(n), key=range(n))
             table["query_token"], table["key_token"] = ([words[i] for i in table[name]] for name in ("query", "key"))
-            frames.append(table.assign(row=row, weight=self.weights[row, :, :, :n, :n].flatten().numpy()))
+            frames.append(table.assign(row=row))
         columns = ["row", "layer", "head", "query", "key", "query_token", "key_token", "weight"]
         return pd.concat(frames, ignore_index=True)[columns]
 
@@ -220,20 +220,10 @@ def _averaged(
                 of_queries = asked[rows[some], found.positions[some]]
                 total[layer, :n_here] += torch.einsum("ni,nhj->hij", of_queries, given)
     mean = total / number
-    frames = []
-    for part in heads:
-        grid = [(query, key) for query in range(kinds) for key in range(kinds)]
-        frames.append(
-            pd.DataFrame(
-                {
-                    "layer": part.layer,
-                    "head": part.head,
-                    "query": [names[q] for q, _ in grid],
-                    "key": [names[k] for _, k in grid],
-                    "value": mean[part.layer, part.head or 0].flatten().numpy(),
-                }
-            )
-        )
+    frames = [
+        tidy(mean[part.layer, part.head], "value", layer=[part.layer], head=[part.head], query=names, key=names)
+        for part in heads
+    ]
     table = pd.concat(frames, ignore_index=True)
     seen_at_all = table.groupby("query", sort=False)["value"].transform(lambda column: column.notna().any())
     return table[seen_at_all].reset_index(drop=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +20,7 @@ from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
-from interp.measures.results import Tabular
+from interp.measures.results import Tabular, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, no_sum, post_norm
 
@@ -100,17 +99,13 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
         q, k, v, o = factors(subject, part)
         scale = float(getattr(subject.model.blocks[part.layer].attn, "attn_scale", 1.0))
         table = (embedding @ q) @ (embedding @ k).T / scale if which == "QK" else (embedding @ v) @ o @ out
-        frames.append(
-            pd.DataFrame(
-                {
-                    "layer": part.layer,
-                    "head": part.head,
-                    columns[0]: [word for word in words for _ in others],
-                    columns[1]: others * len(words),
-                    "value": table.flatten().numpy(),
-                }
-            )
-        )
+        labels: dict[str, Sequence[Any]] = {
+            "layer": [part.layer],
+            "head": [part.head],
+            columns[0]: words,
+            columns[1]: others,
+        }
+        frames.append(tidy(table, "value", **labels))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -301,20 +296,12 @@ def circuit_tables(model: Model) -> TokenTables:
 def qk_circuit(model: Model) -> pd.DataFrame:
     """Return the attention score of every query token for every key token; columns head, query, key, score."""
     subject = Subject.of(model)
-    words = subject.task.vocabulary
-    return _tidy(circuit_tables(subject).scores[0].numpy(), words, ("query", "key", "score"), words)
+    scores, words = circuit_tables(subject).scores[0], subject.task.vocabulary
+    return tidy(scores, "score", head=range(len(scores)), query=words, key=words)
 
 
 def ov_circuit(model: Model) -> pd.DataFrame:
     """Return each head's effect on every logit if it attends only to one token; columns head, source, token, logit."""
     subject = Subject.of(model)
-    added = circuit_tables(subject).folded().values[0].numpy()
-    return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)
-
-
-def _tidy(table: np.ndarray, rows: Sequence[str], names: tuple[str, str, str], columns: Sequence[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    heads, first, second = (axis.ravel() for axis in np.indices(table.shape))
-    named = {names[0]: np.array(rows)[first], names[1]: np.array(columns)[second]}
-    return pd.DataFrame({"head": heads, **named, names[2]: table.ravel()})
+    added, task = circuit_tables(subject).folded().values[0], subject.task
+    return tidy(added, "logit", head=range(len(added)), source=task.vocabulary, token=task.answer_words)

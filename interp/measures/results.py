@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from interp.views import view
 
@@ -58,3 +61,11 @@ class Tabular(Result):
 
     def to_frame(self) -> pd.DataFrame:
         return self.table
+
+
+def tidy(values: Tensor, name: str, **axes: Sequence[Any]) -> pd.DataFrame:
+    """Return one row per value: a column for each axis of the tensor, with these labels, and the value's, `name`."""
+    import pandas as pd
+
+    index = pd.MultiIndex.from_product(axes.values(), names=list(axes))
+    return index.to_frame(index=False).assign(**{name: values.flatten().numpy()})
