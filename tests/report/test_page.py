@@ -11,6 +11,7 @@ import pytest
 
 from interp.errors import InterpError
 from interp.report import Report, figures, render
+from interp.report.page import Named
 
 HOSTILE = """</script><script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>{{7*7}}'"&"""
 
@@ -68,6 +69,13 @@ def test_every_id_is_given_once_and_every_link_leads_to_one(report):
     links = [attributes["href"] for tag, attributes in tags if tag == "a"]
     assert len(links) == 3 + 3 + 3  # contents; an anchor for each section, table and figure
     assert all(link[0] == "#" and link[1:] in ids for link in links)
+
+
+def test_an_unknown_name_is_told_from_those_that_are_known():
+    with pytest.raises(InterpError, match=r"unknown figure 'patchin'.*known: patching, heads.*did you mean 'patching'"):
+        Named("figure", {"patching": 1, "heads": 2})["patchin"]
+    with pytest.raises(InterpError, match=r"unknown figure 'patchin'.*known: none"):
+        Named("figure")["patchin"]
 
 
 def test_the_page_is_small_and_holds_plotly_once(report):
