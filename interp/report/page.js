@@ -301,6 +301,7 @@
 
   function cues() {
     for (const box of boxes) {
+      box.parentElement.classList.toggle("is-long", box.scrollWidth > box.clientWidth + 2);
       box.parentElement.classList.toggle("is-cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
     }
   }

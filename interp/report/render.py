@@ -158,12 +158,25 @@ def _blocks(
             here: set[str] = set()  # terms are explained once per section
             made.append(_section(head.title, rest, bool(name), taken, here, pictures))
             told |= here
+        _pair(made)
         yield {"title": title, "id": identifier, "lead": paragraphs, "sections": made, "level": level + bool(name)}
 
 
-FIRST_ROWS = 8
+def _pair(sections: list[dict[str, Any]]) -> None:
+    """Put neighbors that show only text side by side; alone beside a figure, one would leave a hole."""
+    left = None
+    for section in sections:
+        only_text = all(view["kind"] == "text" for view in section["views"])
+        if only_text and left is not None:
+            left["wide"] = section["wide"] = False
+            left = None
+        else:
+            left = section if only_text else None
+
+
+FIRST_ROWS = 6
 """Number of rows that are shown at first of a table that is not folded."""
-WIDE, TALL = 560, 480
+WIDE, TALL = 560, 360
 """A section with a live panel, code or a figure that needs WIDE pixels is as wide as the page. A figure that is both
 wide and taller than TALL pixels is folded."""
 
@@ -181,8 +194,8 @@ def _section(
     shown = [view for view in views if view not in folded]
     for table in kept if folds and kept == of["table"][:1] else ():
         table["rows"], table["rest"] = table["rows"][:FIRST_ROWS], table["rows"][FIRST_ROWS:] + table["rest"]
-    if of["figure"] and not shown:
-        shown = [{"kind": "text", "paragraphs": [annotated(of["figure"][0]["finding"], told)]}]
+    if of["figure"] and not shown:  # a figure without words is folded under its caption
+        shown = [{"kind": "text", "paragraphs": [of["figure"][0]["caption"]]}]
     return {
         "title": title,
         "id": identifier,
@@ -190,7 +203,6 @@ def _section(
         "figures": [view for view in folded if view["kind"] == "figure"],
         "tables": [view for view in folded if view["kind"] == "table"],
         "holds": ", ".join(counted(len(of[kind]), word) for kind, word in HELD.items() if of[kind]),
-        # A section that shows only text is low, so beside a figure it would leave a hole.
         "wide": all(view["kind"] == "text" for view in shown)
         or any(view["kind"] in ("live", "code") or view.get("width", 0) > WIDE for view in shown),
     }

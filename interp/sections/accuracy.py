@@ -246,7 +246,8 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     sure = says[~says["mixed"]]
     first = sure[sure["always"]]["difference"].min()
     last = sure[~sure["always"]]["difference"].max()
-    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked, it answers"
+    name = f"the number of '{one}' minus that of '{zero}'"
+    where = f"On all {errors['inputs'].sum():,} inputs that were checked, it answers"
     if pd.isna(first) or pd.isna(last):
         said = contrast[0 if pd.isna(last) else 1]
         return f"{where} '{said}' whatever the counts." if len(sure) == len(says) else ""

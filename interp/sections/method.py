@@ -18,19 +18,28 @@ def make(study: Study, report: Report) -> None:
     sampled = sum(not inputs.exact for inputs in study.populations.values())
     report.heading(
         "Inputs of each section",
-        (
-            f"{words.counted(sampled, 'section')} of {len(table)} used a data set or a seeded sample, so the "
-            "shares have 95% intervals; the others used all inputs. "
-            if sampled
-            else "All sections used all inputs, so there is no sampling error. "
-        )
-        + "Sections that are not in the table name their inputs themselves, or read weights alone.",
+        f"{sentence(sampled, len(table))} Sections that are not in the table name their inputs themselves, or read "
+        "weights alone.",
     )
     report.add_table(
         "inputs",
         table,
         "The inputs on which each section measured; interval: half the widest 95% interval of a share.",
         {"interval": ".3f"},
+    )
+
+
+def sentence(sampled: int, sections: int) -> str:
+    """Say how many sections measured on a sample, and what that means for their shares."""
+    if not sampled:
+        return "These sections used all inputs, so there is no sampling error."
+    if sampled == sections:
+        return "These sections used a data set or a seeded sample, so their shares have 95% intervals."
+    one = sampled == 1
+    return (
+        f"{words.counted(sampled, 'section')} of {sections} used a data set or a seeded sample, so "
+        f"{'its' if one else 'their'} shares have 95% intervals; the {'others' if sections - sampled > 1 else 'other'} "
+        "used all inputs."
     )
 
 

@@ -331,3 +331,23 @@ def test_blocks_in_order_with_tables_folded_below_figures(frames):
     assert proof.index('<tbody class="rest" hidden>') < proof.index(">19<")
     contents = text.split("<nav")[1].split("</nav>")[0]
     assert '<span class="holds">2 figures, 1 table</span>' in contents
+
+
+def test_sections_of_words_alone_share_a_row():
+    report = Report("t")
+    report.block = "where"
+    for title in ("One", "Two", "Three"):
+        report.heading(title, "Words.")
+    assert re.findall(r'<section class="card( wide)?"', report.html()) == ["", "", " wide"]
+
+
+def test_a_folded_figure_leaves_its_caption(frames):
+    report = Report("t")
+    report.block = "where"
+    report.heading("High and wide")
+    high = figures.heads_heatmap(frames["groups"], "s_acc")
+    high.update_layout(height=900, meta={"min_width": 900})
+    report.add_figure("high", high, "What it shows.")
+    assert (
+        report.html().split('id="section-high-and-wide"')[1].split("<details>")[0].count("<p>What it shows.</p>") == 1
+    )

@@ -36,6 +36,7 @@ from interp.sections.accuracy import (
     rule_sentence,
 )
 from interp.sections.heads import induction, lowest, most_needed, needed, readable
+from interp.sections.method import sentence as inputs_sentence
 from interp.sections.question import example_of
 from interp.sections.question import sentence as question
 from interp.tasks import Task
@@ -185,6 +186,24 @@ def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
 def test_rules(answers: dict[int, float], says: str) -> None:
     text = rule_sentence(errors_of(answers), ("0", "1", "2"), ("4", "5"))
     assert says in text if says else text == ""
+
+
+def test_a_rule_says_on_how_many_inputs() -> None:
+    said = rule_sentence(errors_of({-1: 0, 0: 0, 1: 1, 2: 1}), ("0", "1", "2"), ("4", "5"))
+    assert said.startswith("On all 40 inputs that were checked, it answers '4'")
+
+
+@pytest.mark.parametrize(
+    ("sampled", "says"),
+    [
+        (0, "These sections used all inputs"),
+        (1, "1 section of 3 used a data set or a seeded sample, so its shares have 95% intervals; the others used all"),
+        (2, "2 sections of 3 used a data set or a seeded sample, so their shares have 95% intervals; the other used"),
+        (3, "These sections used a data set or a seeded sample, so their shares have 95% intervals."),
+    ],
+)
+def test_sections_on_samples_are_counted(sampled: int, says: str) -> None:
+    assert inputs_sentence(sampled, 3).startswith(says)
 
 
 def test_errors_with_a_third_answer_show_no_rule() -> None:

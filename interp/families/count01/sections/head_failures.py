@@ -56,7 +56,7 @@ def make(study: Study, report: Report) -> None:
         "head_shares",
         draw.bars(
             drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head and category",
-            y_title=f"share of the attention of '{at}'", stacked=True,
+            y_title="share of attention", stacked=True,
             colors={f"to '{token}'": color for token, color in token_colors(study.task.counted, others).items()},
         ),
         f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; "

@@ -50,7 +50,8 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
         f"'{one}' against '{other}'. accuracy_without: accuracy of the model when the head is silenced.",
     )
-    report.say(sentence(facts), "where", ["best_head", "heads_s_acc"])
+    measured = f" Measured {study.once(shared.population, 'test').on}." if len(heads) > 1 else ""
+    report.say(sentence(facts) + measured, "where", ["best_head", "heads_s_acc"])
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
     if len(heads) == 1:
         return
@@ -165,13 +166,13 @@ def sentence(facts: Mapping[str, int | float]) -> str:
             "must do it."
         ]
     found.append(
-        f"{good} of {words.counted(heads, 'head')} {'is' if good == 1 else 'are'} successful (s-acc of at least .98), "
+        f"{good} of {words.counted(heads, 'head')} {'is' if good == 1 else 'are'} successful (s-acc of at least 0.98), "
         f"{facts['failed']} failed, {facts['mixed']} mixed."
     )
     if pairs:
         found.append(
             f"{facts['better pairs']} of {words.counted(pairs, 'pair')} separate better than their better member by "
             f"more than a point. Left alone with the readout, {facts['heads alone']} of {heads} heads and "
-            f"{facts['pairs alone']} of {pairs} pairs answer with l-acc above .8."
+            f"{facts['pairs alone']} of {pairs} pairs answer with l-acc above 0.8."
         )
     return " ".join(found)
