@@ -50,8 +50,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
         f"'{one}' against '{other}'. accuracy_without: accuracy of the model when the head is silenced.",
     )
-    measured = f" Measured {study.once(shared.population, 'test').on}." if len(heads) > 1 else ""
-    report.say(sentence(facts) + measured, "where", ["best_head", "heads_s_acc"])
+    report.say(sentence(facts), "where", ["best_head", "heads_s_acc"])
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
     if len(heads) == 1:
         return
