@@ -24,6 +24,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -95,12 +96,13 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
     """The test files of a module: its own, those of its room or family, and all others that import it."""
     *packages, stem = Path(file).with_suffix("").parts
     room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
-    named = f"{'.'.join(packages)}.{stem}", f"from {'.'.join(packages)} import"
+    named, package = f"{'.'.join(packages)}.{stem}", rf"{packages[0]}(\.\w+)*"
+    kinds = [node.name for node in ast.parse((root / file).read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+    beside = re.compile(rf"^from {package} import .*\b({'|'.join([stem, *kinds])})\b", re.MULTILINE)
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text("utf-8")
-        beside = any(line.startswith(named[1]) and stem in line for line in text.splitlines())
-        if path.parent == room or (len(packages) > 1 and room in path.parents) or named[0] in text or beside:
+        if path.parent == room or (len(packages) > 1 and room in path.parents) or named in text or beside.search(text):
             found.append(path)
     found.sort(key=lambda path: (path.name != f"test_{stem}.py", room not in path.parents, path))
     return tuple(str(path.relative_to(root)) for path in found)

@@ -31,6 +31,8 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     found = mutants.candidates(mutants.ROOT, "interp/errors.py")
     assert "tests/test_cli.py" in found
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
+    found = mutants.candidates(mutants.ROOT, "interp/families/languages/tasks/brackets.py")
+    assert "tests/families/algorithmic/tasks/test_numbers.py" in found  # it imports the class from the family
 
 
 def test_compiled_functions_are_asked_of_who_uses_them() -> None:

@@ -136,6 +136,8 @@ def test_strings_of_brackets_are_near_the_language() -> None:
     assert 0.15 < float(batch.labels.double().mean()) < 0.35
     hard = (features["even"] == 1) & ~batch.labels  # as many ( as ), and not balanced
     assert 0.05 < float(hard.double().mean()) < 0.3
+    balanced = {tuple(row) for row in batch.tokens[batch.labels].tolist()}
+    assert len(balanced) == 1 + 2 + 5 + 14  # each of up to eight brackets: Catalan's numbers
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -39,6 +39,15 @@ def test_hard_strings_hold_what_they_promise(length: int) -> None:
         assert any(len(p) > 2 and abs(P.numerator(w)) == 2 for w in wrong for p in [carry(w)])
 
 
+@pytest.mark.parametrize("length", [7, 12, 31])
+def test_hard_strings_err_in_one_run_of_carries(length: int) -> None:
+    """Beyond the single flips: the places that differ are neighbors, and the numerator is the least that is not 0."""
+    for word in map(tuple, P.hard_strings(length).tolist()):
+        if len(places := carry(word)) > 1:
+            assert places == tuple(range(places[0], places[-1] + 1))
+            assert abs(P.numerator(word)) == 2 ** (places[0] + 1)
+
+
 def carry(word: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(i for i in range(len(word) // 2) if word[i] != word[-1 - i])
 
