@@ -172,7 +172,8 @@ def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole
         drawn = sketch(reading, program)
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
-    return PartRole(role.part, role.status, does, brief, makes, role.kept, role.note)
+    every = None if reading.without is None else reading.without.share
+    return PartRole(role.part, role.status, does, brief, makes, reading.removed.get(part, every), role.kept, role.note)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

@@ -33,6 +33,7 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     reading.roles |= {part: Role(str(part), "not used") for part in unused}
     reading.put({part: reading.kinds.means(part) for part in unused})
     reading.matter = matter
+    reading.removed = {part: reading.stays(part, reading.kinds.means(part)) for part in matter}
     for part in matter:
         reading.check()
         (describe_head if part.head is not None else describe_mlp)(reading, part)

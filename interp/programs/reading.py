@@ -32,15 +32,13 @@ class Role:
 
     status: "explained", "kept" (it matters, and no description takes its place), "minor" (it matters, but for fewer
     answers than the program may get wrong) or "not used". kept: the share of the model's answers that stay with the
-    part as described, and earlier ones, too. alone: the share that stays with this part at its mean, and others as
-    they are.
+    part as described, and earlier ones, too.
     """
 
     part: str
     status: str
     variable: str = ""
     kept: float | None = None
-    alone: float | None = None
     note: str = ""
 
 
@@ -63,6 +61,8 @@ class Reading:
     """The parts that matter, in order of running."""
     without: Kept | None = None
     """What stays without all other parts."""
+    removed: dict[Part, float] = field(default_factory=dict)
+    """The share of answers that stays with a part that matters at its mean, too."""
     needed: dict[str, Tensor] = field(default_factory=dict)
     """The positions at which each part's output matters."""
 

@@ -52,8 +52,10 @@ def make(study: Study, report: Report) -> None:
             "What was found about each head and MLP. explained: its description takes its place in the running model. "
             "kept: it matters, and no description takes its place. minor: it matters, but for fewer answers than a "
             "description may change. not used: its mean over positions of the same kind (the read position, marks, "
-            "content) takes its place, together with all others not used. Column kept: the share of the model's "
-            "answers that stay with this description and those of earlier parts in place.",
+            "content) takes its place, together with all others not used. Column without: the share of the model's "
+            "answers that stay with the part itself at its mean, too. Column kept: the share that stays with this "
+            f"description and those of earlier parts in place. Both are measured {found.tested_on}.",
+            dict.fromkeys(("without", "kept"), ".6g"),
         )
 
 

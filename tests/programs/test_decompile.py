@@ -1,5 +1,7 @@
 """Programs that are read out of models: compiled ones, whose circuit is known, and the exact models of the zoo."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from interp.populations import everything
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.generate import Shape, random_program
-from interp.programs.language import NEVER, Head, Linear, Program
+from interp.programs.language import NEVER, Head, Linear, Program, Step, Table, applied
 from interp.programs.reading import Reading
 from interp.programs.running import Running
 
@@ -71,6 +73,29 @@ def test_a_previous_token_head_and_an_induction_head() -> None:
 def at(name: str, place: int, length: int, value: str = "token") -> Head:
     """What stands at one place."""
     return Head(name, "", "position", (tuple(0.0 if i == place else NEVER for i in range(length)),), value)
+
+
+def test_false_descriptions_of_parts_change_answers() -> None:
+    """In the running model: another place to attend to, another key variable, other weights of an MLP."""
+
+    def stays(found: Reading, step: Step) -> float:
+        (part,) = (part for part in found.matter if str(part) == step.name)
+        value = applied(step, found.made, found.seen) @ found.vectors[step.name].double()
+        return found.running.original.kept({part: value.float()}).share  # later parts run on it
+
+    found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
+    first, second = (step for step in found.steps if isinstance(step, Head) and step.part)
+    assert all(role.kept == 1.0 for part, role in found.roles.items() if part in found.matter)
+    assert stays(found, first) == stays(found, second) == 1.0
+    own = tuple(tuple(0.0 if i == j else NEVER for j in range(len(row))) for i, row in enumerate(first.scores))
+    assert max(stays(found, replace(first, scores=own)), stays(found, replace(second, key="token"))) < 0.9
+    assert max(found.removed.values()) < 0.9
+
+    found = decompiled(interp.build("programs/compiled"))
+    step = found.step("MLP 0")
+    assert isinstance(step, Table)
+    other = replace(step, entries=step.entries[1:] + step.entries[:1])
+    assert stays(found, step) == 1.0 > 0.9 > stays(found, other)
 
 
 def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:
