@@ -85,7 +85,6 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 
 COVERED = {
-    "tests/test_analyze.py": "sections/method",
     "tests/programs/test_decompile.py": "programs/heads programs/maps programs/quantize programs/relevance "
     "programs/read_mlps programs/readout",
     "tests/test_cli.py": "__main__",
