@@ -117,5 +117,6 @@ def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
+    whole = probes_of(fresh.task, (each.batch for each in found.probes if each.whole))
+    agreed = compare_with_fresh(model, fresh, whole, (each.batch for each in found.probes if not each.whole))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)

@@ -2,7 +2,8 @@
 
 A given model may have been changed, for example by replaced modules. The fresh model is made again from the spec, the
 parameters and the task's tables, so a certificate holds for it whatever was done to the given one. To show that both
-are the same, they are run on the same few hundred inputs, the probes, and must agree there in outputs and labels.
+are the same, they are run on the same few hundred inputs, the probes, and must agree there in outputs and labels (on
+long inputs, where a proof asks for few whole forward passes, in the answers).
 """
 
 from __future__ import annotations
@@ -80,15 +81,23 @@ def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 @torch.no_grad()
-def compare_with_fresh(model: TaskModel, fresh: TaskModel, batches: Iterable[Batch]) -> int:
+def compare_with_fresh(
+    model: TaskModel, fresh: TaskModel, batches: Iterable[Batch], answered: Iterable[Batch] = ()
+) -> int:
     """Run both models on some inputs; return the number of equal outputs.
 
-    Raises UnsupportedError if an output differs, or a label by the two models' tasks.
+    answered: more inputs, on which only the answers of predict() are compared. Raises UnsupportedError if an output or
+    answer differs, or a label by the two models' tasks.
     """
     agreed = 0
     for batch in batches:
         for start in range(0, len(batch), PROBED):
             agreed += _compare(model, fresh, batch[slice(start, start + PROBED)])
+    for batch in answered:
+        said, right = (one.predict(batch.tokens).long() for one in (model, fresh))
+        _refuse(model, fresh, batch, first_apart(said, right, 0.0))
+        _compare_labels(model, fresh, batch)
+        agreed += len(batch)
     return agreed
 
 
@@ -98,11 +107,21 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
     wanted, found = fresh(tokens, attention_mask=mask), model(tokens, attention_mask=mask)
     scale = float(wanted.nan_to_num(0, 0, 0).abs().max())
     near = STEPS * torch.finfo(wanted.dtype).eps * scale + torch.finfo(wanted.dtype).tiny
-    if (row := first_apart(found, wanted, near)) is not None:
+    _refuse(model, fresh, batch, first_apart(found, wanted, near))
+    _compare_labels(model, fresh, batch)
+    return int(wanted.shape[:-1].numel())
+
+
+def _refuse(model: TaskModel, fresh: TaskModel, batch: Batch, row: int | None) -> None:
+    """Raise UnsupportedError if there is a row on which the two models differ."""
+    if row is not None:
         raise UnsupportedError(
             f"{model.spec.id} cannot be certified: on {row_text(fresh.task, batch, row)} its outputs are not those "
             "that its spec and its parameters give in a fresh model"
         )
+
+
+def _compare_labels(model: TaskModel, fresh: TaskModel, batch: Batch) -> None:
     if fresh.task.labels_tokens:
         said, right = (task.batch(batch.tokens).labels.long() for task in (model.task, fresh.task))
         if (row := first_apart(said, right, 0.0)) is not None:
@@ -110,7 +129,6 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
                 f"{model.spec.id} cannot be certified: its task labels {row_text(fresh.task, batch, row)} differently "
                 "from the task that its class makes from its parameters and tables"
             )
-    return int(wanted.shape[:-1].numel())
 
 
 def first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
