@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,26 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text("utf-8")) for file in (ROOT / "tests").rglob("*.py")}
+
+
 def mirrors(file: Path) -> bool:
     """tests/training/test_data.py mirrors interp/training/data.py; tests/test_zoo.py interp/zoo.py, or a package."""
     module = ROOT / "interp" / file.relative_to(ROOT / "tests").parent / file.stem.removeprefix("test_")
     return module.with_suffix(".py").is_file() or module.is_dir()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "tests")))
-def test_a_file_mirrors_a_module_or_names_what_it_covers(file: Path) -> None:
-    first = file.read_text("utf-8").splitlines()[0]
-    assert mirrors(file) or (first.startswith('"""') and len(first) > 30)
+def test_a_file_mirrors_a_module_or_names_what_it_covers() -> None:
+    for file in FILES:
+        assert mirrors(file) or len(ast.get_docstring(trees()[file]) or "") > 26, file.relative_to(ROOT)
 
 
 def test_absolute_tolerances_are_absolute() -> None:
     """numpy adds a relative 1e-7 to an atol that is given alone: closeness.close does not."""
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in ast.walk(trees()[file]):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "assert_allclose":
                 named = {keyword.arg for keyword in node.keywords}
                 soft = "atol" in named and "rtol" not in named and file.stem != "test_closeness"
@@ -37,7 +42,7 @@ def test_absolute_tolerances_are_absolute() -> None:
 def test_no_verdict_depends_on_how_fast_the_machine_is() -> None:
     """Durations are measured in analyses/benchmarks; a deadline that only ends what hangs is named `end`."""
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in ast.walk(trees()[file]):
             if isinstance(node, ast.Assert):
                 text = ast.unparse(node)
                 clock = any(word in text for word in (".seconds <", "perf_counter()", "process_time()", "time.time()"))
@@ -77,7 +82,7 @@ LONGEST = 60
 
 def test_names_of_tests_are_short_sentences() -> None:
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in ast.walk(trees()[file]):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 assert len(node.name) <= LONGEST, (
                     f"{file.relative_to(ROOT)}: {node.name} has {len(node.name)} characters"
@@ -169,8 +174,8 @@ def packages_of(module: str) -> list[str]:
 def imported() -> set[str]:
     """Every module that some test imports, or names in a string such as a target of monkeypatch."""
     found: set[str] = set()
-    for file in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
