@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp._lens import HookedTransformer, config_fields
+from interp._lens import HookedTransformer
+from interp.architecture.stock import unread_field
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
 from interp.certificates.frozen import hooks_on
@@ -23,64 +24,8 @@ from interp.errors import UnsupportedError
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
-KNOWN_FIELDS = frozenset(
-    [
-        "act_fn",
-        "attention_dir",
-        "attn_only",
-        "attn_scale",
-        "d_head",
-        "d_mlp",
-        "d_model",
-        "d_vocab",
-        "d_vocab_out",
-        "device",
-        "dtype",
-        "eps",
-        "final_rms",
-        "gated_mlp",
-        "n_ctx",
-        "n_heads",
-        "n_key_value_heads",
-        "n_layers",
-        "n_params",
-        "normalization_type",
-        "positional_embedding_type",
-        "rotary_adjacent_pairs",
-        "rotary_base",
-        "rotary_dim",
-        "rotary_scaling_factor",
-        "use_attn_scale",
-        "use_qk_norm",
-        "uses_rms_norm",
-        "tie_word_embeddings",
-        "init_mode",
-        "init_weights",
-        "initializer_range",
-        "seed",
-        "use_attn_in",
-        "use_attn_result",
-        "use_hook_mlp_in",
-        "use_hook_tokens",
-        "use_split_qkv_input",
-        "ungroup_grouped_query_attention",
-        "tokenizer_name",
-        "model_name",
-        "tokenizer_prepends_bos",
-        "default_prepend_bos",
-        "checkpoint_index",
-        "checkpoint_label_type",
-        "checkpoint_value",
-        "from_checkpoint",
-        "train_seq_length",
-        "n_devices",
-        "trust_remote_code",
-        "layer_norm_folding",
-        "decoder_start_token_id",
-        "original_architecture",
-    ]
-)
-"""Fields of a stock config that are supported below, or that do not affect the output."""
+READ = ("uses_rms_norm", "final_rms", "rotary_scaling_factor", "original_architecture")
+"""Fields of a stock config that are supported below, besides those of `stock.READ`."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +114,8 @@ def _task_model_refusal(model: TaskModel) -> str | None:
 
 def _stock_refusal(model: HookedTransformer) -> str | None:
     cfg = model.cfg
-    for name, default in config_fields().items():
-        if name not in KNOWN_FIELDS and getattr(cfg, name, default) != default:
-            return f"its {name} = {getattr(cfg, name)!r} is not supported"
+    if (name := unread_field(cfg, also=READ)) is not None:
+        return f"its {name} = {getattr(cfg, name)!r} is not supported"
     if "olmo" in (cfg.original_architecture or "").lower():
         return f"the query-key norm of {cfg.original_architecture} spans all heads"
     if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
