@@ -6,8 +6,10 @@ A method is registered with the fields of a spec that it supports (see scope.py)
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,7 +76,7 @@ class Certificate:
     counterexample: str | None
     method: str
     domain: str
-    seconds: float
+    seconds: float = 0.0
     rounding: float | None = None
     n_errors: int | None = None
     n_answers: int | None = None
@@ -175,13 +177,25 @@ def register_method(
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {},
 ) -> Callable[..., Any]:
-    """Decorator: register a function from a model (and options) to a Certificate as a method."""
+    """Decorator: register a function from a model (and options) to a Certificate as a method, and measure its time."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists, stranger, names)
-        return run
+        other = None if stranger is None else (stranger[0], _timed(stranger[1]))
+        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, lists, other, names)
+        return _METHODS[name].run
 
     return add
+
+
+def _timed(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
+    """Fill in the seconds of the certificates that a function makes."""
+
+    @wraps(run)
+    def made(*args: Any, **options: Any) -> Certificate:
+        started = time.perf_counter()
+        return replace(run(*args, **options), seconds=time.perf_counter() - started)
+
+    return made
 
 
 def registered_methods() -> dict[str, Method]:

@@ -9,7 +9,6 @@ a model with close inputs is not certified.
 from __future__ import annotations
 
 import copy
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,7 +72,7 @@ def certify_subject(
     have input, position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a
     model with hooks, and too many inputs.
     """
-    started, task, model = time.perf_counter(), subject.task, subject.model
+    task, model = subject.task, subject.model
     if (reason := no_domain(task) or name_taken(task) or hooks_on(model) or autocast()) is not None:
         raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
     if batch_size < 1:
@@ -115,7 +114,6 @@ def certify_subject(
         counterexample=found.counterexample(subject),
         method="every input, as run",
         domain=f"every input of task {task.name}",
-        seconds=time.perf_counter() - started,
         rounding=CLOSE * slip,
         n_errors=found.wrong,
         n_answers=found.answers if found.answers != found.rows else None,

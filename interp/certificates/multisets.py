@@ -9,7 +9,6 @@ bound for any order of summation (count_rounding).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -92,8 +91,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     1000: input, orders, answer, right, margin. Raises InterpError if the task's multisets do not cover its inputs or
     determine its labels.
     """
-    started, task = time.perf_counter(), model.task
-    tables = model.token_tables()
+    task, tables = model.task, model.token_tables()
     bounds: dict[int, tuple[float, float]] = {}
     found = MultisetCounts()
     compared, drawn = labels_follow(task), Drawn(task)
@@ -134,7 +132,6 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         counterexample=_said(task, found) if status == "refuted" else None,
         method="every multiset of tokens, in count space, float64",
         domain=f"every input of task {task.name}",
-        seconds=time.perf_counter() - started,
         rounding=need,
         n_errors=found.wrong if not found.tied else None,
         notes=(said, *close_note(found.close, model.embed.W_E.dtype)),

@@ -13,7 +13,6 @@ all answers right. A counterexample is reported only after the model itself has 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -157,7 +156,7 @@ def certify_places(
     on the number with a wrong answer). Raises UnsupportedError if the method does not apply, and Mismatch if the model
     disagrees with the bounds.
     """
-    started, task = time.perf_counter(), subject.task
+    task = subject.task
     budget = Sets(seconds)
     if (reason := why_not(subject.model, task)) is not None:
         raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
@@ -187,7 +186,7 @@ def certify_places(
                     progress(done, total)
     for proof in proofs:
         proof.count_open()
-    found = replace(_conclude(subject, automata, proofs, total, false, started, budget.ended), on_trust=trust)
+    found = replace(_conclude(subject, automata, proofs, total, false, budget.ended), on_trust=trust)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None
     return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
 
@@ -518,7 +517,6 @@ def _conclude(
     proofs: Sequence[Proof],
     total: int,
     false: str | None,
-    started: float,
     ended: str,
 ) -> Certificate:
     task = subject.task
@@ -556,7 +554,6 @@ def _conclude(
         counterexample=false,
         method="every path of an automaton, by places and states, float64",
         domain=f"every input of task {_titled(task)}",
-        seconds=time.perf_counter() - started,
         rounding=nearest.error,
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,

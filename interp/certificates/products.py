@@ -14,7 +14,6 @@ below m. The margin of the worst tokens at m is the next, better m (Dinkelbach 1
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -255,7 +254,7 @@ def certify_products(
     certificate's table "answers" has one row per answer: inputs, right, wrong, and margin, a lower bound over these
     inputs. Raises InterpError for a negative limit, and UnsupportedError if the products are not the task's inputs.
     """
-    started, task = time.perf_counter(), model.task
+    task = model.task
     budget = Budget(seconds, SUMS_A_SECOND, SECONDS if seconds is None else seconds)
     products = declared(task)
     trust = check_products(task, products)
@@ -280,12 +279,12 @@ def certify_products(
             if progress is not None:
                 progress(done, task.n_inputs or done)
     nearest.sort(key=lambda near: near[0])
-    return replace(_conclude(model, tables.need, products, rows, nearest, started, budget), on_trust=trust)
+    return replace(_conclude(model, tables.need, products, rows, nearest, budget), on_trust=trust)
 
 
 def _conclude(
     model: TaskModel, need: float, products: list[Product], rows: list[tuple[int, int, int, int, float]],
-    nearest: list[Near], started: float, budget: Budget,
+    nearest: list[Near], budget: Budget,
 ) -> Certificate:  # fmt: skip
     task = model.task
     frame = pd.DataFrame(rows, columns=["answer", "inputs", "right", "wrong", "margin"]).astype({"right": object})
@@ -315,7 +314,6 @@ def _conclude(
         counterexample=false,
         method="every product of token sets, place by place, float64",
         domain=f"every input of task {task.name}",
-        seconds=time.perf_counter() - started,
         rounding=need,
         n_errors=wrong if right + wrong == total else None,
         notes=notes + share.notes,

@@ -11,7 +11,6 @@ errata on Behrens et al. (2024), section C.
 
 from __future__ import annotations
 
-import time
 from math import comb
 
 import numpy as np
@@ -67,7 +66,6 @@ def certify_histogram(
     within rounding; tied ones have margins too small to decide. Once an error is known, close ones count as right.
     Raises InterpError for negative numbers.
     """
-    started = time.perf_counter()
     check_size("samples", samples, least=0)
     check_size("seed", seed, least=0)
     check_seconds(seconds)
@@ -91,7 +89,7 @@ def certify_histogram(
     note = count_rest(tables, parts, need, slack, rest, progress)
     if found is None and not _is_right(parts):
         found = _refute(model, tables, parts, slack, [])
-    return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack, budget, note)
+    return _conclude(model, tables, parts, found, least, samples, generator, need, slack, budget, note)
 
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +188,7 @@ def _refute(
 
 def _conclude(
     model: TaskModel, tables: Tables, parts: list[OwnToken], found: Counterexample | None, least: float, samples: int,
-    generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray, budget: Budget,
+    generator: np.random.Generator, need: np.ndarray, slack: np.ndarray, budget: Budget,
     counted: str | None,
 ) -> Certificate:  # fmt: skip
     shape = declared(model.task)
@@ -225,7 +223,6 @@ def _conclude(
         counterexample=found.text if found else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
         domain=f"all {tables.T}^{tables.L} sequences, every position",
-        seconds=time.perf_counter() - started,
         notes=notes,
         on_trust=compare(model.task, [shape]),
         confidence=CONFIDENCE if sampled else None,

@@ -8,7 +8,6 @@ declaration as unchecked. With positions, every string is run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
 from math import factorial, prod
@@ -123,7 +122,6 @@ def certify_every_string(model: TaskModel, longest: int | None = None, progress:
     model is refuted only by a string that its own forward pass gets wrong. Raises InterpError for lengths whose strings
     cannot be listed.
     """
-    started = time.perf_counter()
     task: Any = model.task
     longest = _longest(model, task) if longest is None else check_size("longest", longest)
     rows, probes, counterexample = [], [], None
@@ -142,7 +140,7 @@ def certify_every_string(model: TaskModel, longest: int | None = None, progress:
             progress(length, longest)
     columns = ["length", "strings", "right", "wrong", "tied", "proved", "smallest_margin", "rounding", "status"]
     table = pd.DataFrame(rows, columns=columns)
-    return _conclude(model, table, counterexample, tuple(probes), started)
+    return _conclude(model, table, counterexample, tuple(probes))
 
 
 def _counterexample(model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]) -> str | None:
@@ -191,7 +189,7 @@ def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarra
 
 
 def _conclude(
-    model: TaskModel, table: pd.DataFrame, counterexample: str | None, probes: tuple[Probes, ...], started: float
+    model: TaskModel, table: pd.DataFrame, counterexample: str | None, probes: tuple[Probes, ...]
 ) -> Certificate:
     total, wrong, tied = (int(table[name].sum()) for name in ("strings", "wrong", "tied"))
     strata = [Stratum(*numbers) for numbers in table[["strings", "right", "wrong"]].astype(object).to_numpy().tolist()]
@@ -224,7 +222,6 @@ def _conclude(
         counterexample=counterexample,
         method=f"{how}, {dtype}",
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
-        seconds=time.perf_counter() - started,
         notes=(*notes, *share.notes),
         on_trust=unchecked(model.task, max(counted, default=0), compared),
         tables={"lengths": table},

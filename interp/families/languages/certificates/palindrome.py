@@ -15,7 +15,6 @@ at most 11/16 - 2 (3/4 - leak) for others.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -135,7 +134,7 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
     for models with other weights than the construction's.
     """
     check_size("longest", longest, least=0)
-    started, rows = time.perf_counter(), []
+    rows = []
     origin = model.spec.origin
     assert isinstance(origin, Construction)
     measure = _binary if origin.variant == "binary" else _mirror
@@ -149,7 +148,7 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     probes = tuple(_probes(model, table))
     strata = [Stratum(2**length, 2**length * (status == "certified")) for length, *_, status in rows]
-    return verdict(model, table, strata, None, f"proof of the {origin.variant} code, length by length", started, probes)
+    return verdict(model, table, strata, None, f"proof of the {origin.variant} code, length by length", probes)
 
 
 def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:

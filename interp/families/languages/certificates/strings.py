@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
@@ -170,7 +169,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     longest: default 64, or CHECKED without such a declaration. Raises InterpError if the method does not apply, if
     labels cannot be compared, or if they contradict the declaration.
     """
-    started, rows, wrong, probes, strata = time.perf_counter(), [], None, [], []
+    rows, wrong, probes, strata = [], None, [], []
     task: Any = model.task
     said, own = decided(task), model.embed.W_E.dtype
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
@@ -212,7 +211,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
-    found = verdict(model, table, strata, wrong, how, started, tuple(probes))
+    found = verdict(model, table, strata, wrong, how, tuple(probes))
     return replace(found, on_trust=unchecked(task, longest)) if said else replace(
         found, notes=(*found.notes, f"labels compared on every string up to {longest}")
     )  # fmt: skip
@@ -334,7 +333,7 @@ def _pairs(
 
 
 def verdict(
-    model: TaskModel, table: pd.DataFrame, strata: Sequence[Stratum], wrong: str | None, method: str, started: float,
+    model: TaskModel, table: pd.DataFrame, strata: Sequence[Stratum], wrong: str | None, method: str,
     probes: tuple[Probes, ...],
 ) -> Certificate:  # fmt: skip
     """Make a certificate from a table of lengths and a stratum for each; certified if every length is."""
@@ -355,7 +354,6 @@ def verdict(
         counterexample=wrong,
         method=f"{method}, {str(next(model.parameters()).dtype).removeprefix('torch.')}",
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
-        seconds=time.perf_counter() - started,
         rounding=float(worst["rounding"]),
         n_errors=None if any(one.open for one in strata) else sum(one.wrong for one in strata),
         notes=(
