@@ -92,7 +92,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     determine its labels.
     """
     task, tables = model.task, model.token_tables()
-    bounds: dict[int, tuple[float, float]] = {}
+    bounds: dict[tuple[int, int], tuple[float, float]] = {}
     found = MultisetCounts()
     compared, drawn = labels_follow(task), Drawn(task)
     lines: list[tuple[object, ...]] = []
@@ -195,16 +195,19 @@ def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float
 
 
 def _bounds(
-    model: TaskModel, rows: CountedRows, known: dict[int, tuple[float, float]], length: int
+    model: TaskModel, rows: CountedRows, known: dict[tuple[int, int], tuple[float, float]], length: int
 ) -> tuple[float, float]:
-    """Return bounds on the rounding of margins: in the model's format plus float64, and in float64 only."""
+    """Return bounds on the rounding of margins: in the model's format plus float64, and in float64 only.
+
+    known: the bounds so far, by query token and row length; a longer row rounds more.
+    """
     every = torch.arange(model.task.d_vocab)
     for query in rows.query.unique().tolist():
-        if query not in known:
+        if (query, length) not in known:
             own, here = (
                 logit_error(model, query, every, length, kind) for kind in (model.embed.W_E.dtype, torch.float64)
             )
-            known[query] = (own + here, here)
+            known[query, length] = (own + here, here)
     need, slack = zip(*known.values())
     return max(need), max(slack)
 

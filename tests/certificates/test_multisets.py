@@ -139,6 +139,15 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
         labels_follow(Rare(K=3, v=3))
 
 
+def test_longer_rows_of_a_later_batch_have_a_larger_bound() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
+    batch = model.task.of_numbers(torch.zeros(1, 3, dtype=torch.long))
+    _, rows = multisets._outputs(model, model.token_tables(), batch)
+    known: dict[tuple[int, int], tuple[float, float]] = {}
+    first = multisets._bounds(model, rows, known, 4)
+    assert all(after > before for before, after in zip(first, multisets._bounds(model, rows, known, 300)))
+
+
 def test_the_note_says_whose_word_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
     assert certify_multisets(model).on_trust == ()
