@@ -8,7 +8,6 @@ declaration as unchecked. With positions, every string is run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations_with_replacement
 from math import factorial, prod
 from typing import Any
@@ -24,14 +23,13 @@ from interp.budget import check_size
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.probes import Probes
-from interp.certificates.rounding import forward_with_bound
 from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.families.languages.certificates.strings import (
     CHECKED,
     DRAWN,
-    ROWS_AT_ONCE,
     all_labels,
+    bounded_margins,
     labelled,
     one_label_each,
     run_some,
@@ -127,7 +125,7 @@ def certify_every_string(model: TaskModel, longest: int | None = None, progress:
     rows, probes, counterexample = [], [], None
     for length in range(1, longest + 1):
         symbols, sizes = strings(model, length)
-        margin, bound, slack = (torch.cat(parts).numpy() for parts in zip(*_run(model, task, symbols)))
+        margin, bound, slack = (part.numpy() for part in bounded_margins(model, symbols))
         right, wrong, proved = margin > slack, margin < -slack, margin > bound
         found = _counterexample(model, task, symbols[torch.from_numpy(wrong)])
         counterexample = counterexample or found
@@ -159,24 +157,10 @@ def _longest(model: TaskModel, task: Any) -> int:
     return max(fits, default=1)
 
 
-def _run(
-    model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Return margins, with bounds on rounding in the model's number format and in float64; overflow counts as wrong."""
-    length, own = symbols.shape[1], model.embed.W_E.dtype
-    for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
-        batch = labelled(task, part)
-        value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
-        bound = slack if own == torch.float64 else forward_with_bound(model, batch.tokens)[1]
-        margin = torch.where(batch.labels, value[:, 0], -value[:, 0]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        bound, slack = (torch.where(b.isnan(), torch.inf, b)[:, 0] for b in (bound, slack))
-        yield margin, bound, slack
-
-
 def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "strings"], Float[np.ndarray, "strings"]]:
     """Return margins of the strings that are run at a length, and the number of strings that each represents."""
     symbols, sizes = strings(model, length)
-    return torch.cat([margin for margin, _, _ in _run(model, model.task, symbols)]).numpy(), sizes
+    return bounded_margins(model, symbols)[0].numpy(), sizes
 
 
 def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:

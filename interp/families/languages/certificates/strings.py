@@ -25,7 +25,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
@@ -171,7 +171,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     """
     rows, wrong, probes, strata = [], None, [], []
     task: Any = model.task
-    said, own = decided(task), model.embed.W_E.dtype
+    said = decided(task)
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
     if longest > most(LONGEST):
         raise InterpError(f"longest = {quoted(longest)} is beyond {most(LONGEST):,}; INTERP_MAX_GB raises this limit")
@@ -183,27 +183,16 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     for length in range(1, longest + 1):
         seen = seen_positions(model, length)
         symbols = classes(model, length, seen)
-        batch = labelled(task, symbols)
         _labels_follow(model, task, seen, said)
-        margins, bounds, slacks = [], [], []
-        step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
-        for start in range(0, len(batch), step):
-            part = batch[slice(start, start + step)]
-            value, bound = forward_with_bound(model, part.tokens)
-            margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
-            bounds.append(bound[:, 0])
-            here = bound if own == torch.float64 else forward_with_bound(model, part.tokens, dtype=torch.float64)[1]
-            slacks.append(here[:, 0])
-        margin, bound = torch.cat(margins), torch.cat(bounds)
-        margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64
+        margin, bound, slack = bounded_margins(model, symbols)
         if wrong is None and bool((margin < -bound).any()):
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
         sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
         status = "certified" if sure else "refuted" if false else "undecided"
-        least = float((margin - torch.cat(slacks)).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
+        least = float((margin - slack).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
         rows.append((length, len(symbols), least, float(bound.max()), status))
         sizes = class_sizes(model, length, seen)
-        decided_ = (margin > torch.cat(slacks), margin < -torch.cat(slacks))
+        decided_ = (margin > slack, margin < -slack)
         strata.append(Stratum(2**length, *(sum(sizes[i] for i in mask.nonzero()[:, 0].tolist()) for mask in decided_)))
         if length <= PROBED or length == longest:
             probes.append(_probes(model, task, symbols, seen, margin, bound))
@@ -230,13 +219,28 @@ def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
     for length in [n for n, one in enumerate(strata, 1) if one.open][-LENGTHS:]:
         generator = torch.Generator().manual_seed(length)
         symbols = torch.randint(len(task.alphabet), (SAMPLED, length), generator=generator)
-        for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
-            batch = labelled(task, part)
-            value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
-            margin = torch.where(batch.labels, value[:, 0], -value[:, 0])
-            strata[length - 1].drawn_right += int((margin > slack[:, 0]).sum())
-            strata[length - 1].drawn_open += int((~(margin.abs() > slack[:, 0])).sum())
+        margin, _, slack = bounded_margins(model, symbols)
+        strata[length - 1].drawn_right = int((margin > slack).sum())
+        strata[length - 1].drawn_open = int((~(margin.abs() > slack)).sum())
         strata[length - 1].drawn = SAMPLED
+
+
+def bounded_margins(
+    model: TaskModel, symbols: Int[Tensor, "strings length"]
+) -> tuple[Float[Tensor, "strings"], Float[Tensor, "strings"], Float[Tensor, "strings"]]:
+    """Return margins in float64, with bounds on rounding in the model's number format and in float64.
+
+    Overflow counts as wrong.
+    """
+    own, found = model.embed.W_E.dtype, []
+    for part in symbols.split(max(1, ROWS_AT_ONCE // (symbols.shape[1] + 2) ** 2)):
+        batch = labelled(model.task, part)
+        value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
+        bound = slack if own == torch.float64 else forward_with_bound(model, batch.tokens)[1]
+        margin = torch.where(batch.labels, value[:, 0], -value[:, 0]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        found.append((margin, *(torch.where(b.isnan(), torch.inf, b)[:, 0] for b in (bound, slack))))
+    margins, bounds, slacks = map(torch.cat, zip(*found))
+    return margins, bounds, slacks
 
 
 def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:

@@ -99,7 +99,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
     seen = torch.stack([margin.abs(), torch.full((2,), least / 4), torch.full((2,), least / 8)])
     for bound, proved in ((least / 4, 2), (2 * float(seen[0].max()), 0)):
         seen[1] = bound
-        monkeypatch.setattr(strings_enumerated, "_run", lambda *_: iter([tuple(seen)]))
+        monkeypatch.setattr(strings_enumerated, "bounded_margins", lambda *_: tuple(seen))
         row = strings_enumerated.certify_every_string(model, longest=1).tables["lengths"].iloc[0]
         assert (row["right"], row["proved"]) == (2, proved)
         assert row["smallest_margin"] == pytest.approx(least * 7 / 8)
