@@ -27,7 +27,7 @@ NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
 TABLE_LENGTH = 48
 """Largest length for which the tables of other formulas are written."""
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new", "silu": "silu"}
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
 def describe(model: HookedTransformer) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
         "eps": layer.norm_eps,
         "key_heads": layer.key_value_heads or layer.n_heads,
         "query_key_eps": layer.norm_eps if layer.query_key_norm else None,
-        "mlp": layer.mlp and ACTIVATIONS[layer.mlp.activation],
+        "mlp": layer.mlp and layer.mlp.activation,
         "gated": layer.mlp is not None and layer.mlp.gated,
         "parallel": False,
     }
@@ -147,7 +147,7 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
         "eps": cfg.eps,
         "key_heads": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
         "query_key_eps": cfg.eps if getattr(cfg, "use_qk_norm", False) else None,
-        "mlp": None if cfg.attn_only else ACTIVATIONS[cfg.act_fn],
+        "mlp": None if cfg.attn_only else cfg.act_fn,
         "gated": not cfg.attn_only and bool(getattr(cfg, "gated_mlp", False)),
         "parallel": not cfg.attn_only and bool(getattr(cfg, "parallel_attn_mlp", False)),
     }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from interp.architecture.task_model import TaskModel
+from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.certificates.probes import row_text
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch, Task
@@ -26,7 +26,6 @@ PROBED = 256
 STEPS = 64.0
 """Largest difference between two runs of one model, in units in the last place of the largest output."""
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
-OWN = ("_forward_hooks", "_forward_pre_hooks")
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -55,11 +54,8 @@ def hooks_on(model: nn.Module) -> str | None:
     """Return a sentence about the first hook of a model, or on a global hook, or None."""
     if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
         return "a global forward hook of torch is registered, and a certificate is about the model without hooks"
-    for name, module in model.named_modules():
-        if any(getattr(module, hooks) for hooks in OWN):
-            return (
-                f"there is a hook at {name or 'the model itself'}, and a certificate covers only models without hooks"
-            )
+    if names := standing_hooks(model):
+        return f"there is a hook at {names[0]}, and a certificate covers only models without hooks"
     return None
 
 
