@@ -11,10 +11,11 @@ import torch
 from small_adders import adder, compare, exact, truth
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
+from interp._lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places
 from interp.certificates.places import TAKEN_APART, Proof, certify_places
+from interp.certificates.places_model import refusal
 from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
@@ -340,6 +341,23 @@ def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
     model.cfg.attn_scores_soft_cap = 30.0
     with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0 is not supported"):
         certified(model, task)
+
+
+SWITCHES = {
+    "use_local_attn", "parallel_attn_mlp", "use_logn_attn", "use_dynamic_ntk_rope", "use_NTK_by_parts_rope",
+    "use_yarn_rope", "scale_attn_by_inverse_layer_idx", "post_embedding_ln", "use_normalization_before_and_after",
+    "use_attention_sinks", "num_experts", "clip_qkv",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("switch", sorted(SWITCHES & {*config_fields()}))
+def test_a_switch_that_the_tables_do_not_read_is_refused(switch: str) -> None:
+    """The settings of such a variant (its window, its factors) are taken, since they do nothing without the switch."""
+    model = exact(Addition(digits=2))
+    model.cfg.window_size = 3
+    assert refusal(model) is None
+    setattr(model.cfg, switch, 4)
+    assert str(refusal(model)).startswith(f"its {switch} = ")
 
 
 def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
