@@ -1,8 +1,14 @@
 """The six exact histogram models under their registered names: histogram/lin-exact, ..., histogram/bos-softmax-exact.
 
-The weights and proofs are in `histogram_exact` and the files that it names; this file adds the tasks and specs. The
-arguments T, L, d_model, p and variant are described there; zero_class = True gives L + 1 output classes, as in the
-authors' code. All functions raise InterpError for sizes at which a variant does not work.
+Each docstring lists the variants and names the file that contains the mechanism and the proof; this file chooses the
+variant and adds task and spec. Sections such as A.3.1 are of the paper on the histogram task, Behrens et al. (2024).
+
+Common arguments: T tokens; sequences of length L (at least 1; L > T is allowed); d_model and the number p of hidden
+neurons (default: the smallest that the variant allows; larger sizes are padded with zeros); zero_class: L + 1 output
+classes, as in the authors' code, where class c means count c (default: L classes, where class c means count c + 1). All
+tensors are float64. Tokens are 0..T-1, and the last embedding of a bos model is BOS. variant = "auto" selects the
+orthogonal construction if d_model is left out or at least T, else the variant described in each docstring. All
+functions raise InterpError for sizes at which a variant does not work.
 """
 
 from __future__ import annotations
@@ -11,11 +17,27 @@ from typing import Literal
 
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.registry import Construct, register_construction
-from interp.families.histogram.constructions import exact
-from interp.families.histogram.constructions.exact import VARIANTS
+from interp.errors import InterpError
+from interp.families.histogram.constructions import bos_softmax as attention_on_bos
+from interp.families.histogram.constructions import counting_direction, dot_inventory, linear
+from interp.families.histogram.constructions.parts import check_variant
 from interp.families.histogram.tasks import Histogram
+from interp.families.histogram.theory.frames import simplex_dimension
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.spec import Construction, Layer, ModelSpec, Training
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "lin": ("uniform", "diagonal", "simplex", "frame"),
+    "lin-softmax": ("uniform", "diagonal", "simplex", "frame"),
+    "dot": ("orthogonal", "simplex", "counter-frame", "frame"),
+    "dot-softmax": ("orthogonal", "frame"),
+    "bos": ("bos-sum", "bos-zero", "simplex", "counter-frame", "frame"),
+    "bos-softmax": (
+        "orthogonal", "binary", "circle", "quarter-circle",
+        "binary-printed", "circle-printed", "quarter-circle-printed",
+    ),
+}  # fmt: skip
+"""Variants of each model; the first is the default."""
 
 
 def _variants(model: MixingKind) -> tuple[str, ...]:
@@ -29,9 +51,11 @@ def lin(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: fixed mixing without softmax, one hidden neuron per token (p >= T).
 
-    Variants, `a` and `seed`: see histogram_exact.lin_exact.
+    Variants: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is
+    uniform for d_model >= T (and by default), else simplex if d_model is large enough for it, else frame. `a` applies
+    to uniform only, `seed` to frame only. See `linear.py`.
     """
-    weights = exact.lin_exact(T, L, d_model, p, variant, L + zero_class, a=a, seed=seed)
+    weights = _linear("lin", T, L, d_model, p, variant, L + zero_class, a, seed)
     return _construct("lin", T, L, zero_class, weights, a=a, seed=seed)
 
 
@@ -42,9 +66,10 @@ def lin_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: softmax of a fixed matrix, one hidden neuron per token (p >= T).
 
-    Variants and `seed`: see histogram_exact.lin_softmax_exact.
+    Variants: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is as for `lin`.
+    `seed` applies to frame only. See `linear.py`.
     """
-    weights = exact.lin_softmax_exact(T, L, d_model, p, variant, L + zero_class, seed=seed)
+    weights = _linear("lin-softmax", T, L, d_model, p, variant, L + zero_class, None, seed)
     return _construct("lin-softmax", T, L, zero_class, weights, seed=seed)
 
 
@@ -55,9 +80,13 @@ def dot(
 ) -> Construct:  # fmt: skip
     """Counts by raw scores: along one direction that all tokens share (p >= 1), or by an inventory (`frame`, p >= T).
 
-    Variants, `alpha` and `seed`: see histogram_exact.dot_exact.
+    Variants: `orthogonal` (A.2.1, p >= 1), `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1), `counter-frame`
+    (B.2.2, p >= 1) and `frame` (B.2.3, p >= T; d_model = 8 at T = 32, L = 10). auto is orthogonal for d_model >= T (and
+    by default), else simplex if d_model is large enough for it, else frame if p >= T, else counter-frame. `alpha`
+    applies to simplex and counter-frame (with d_model >= T, giving it selects simplex), `seed` to counter-frame and
+    frame. See `counting_direction.py` and, for frame, `dot_inventory.py`.
     """
-    weights = exact.dot_exact(T, L, d_model, p, variant, L + zero_class, alpha=alpha, seed=seed)
+    weights = _scores("dot", T, L, d_model, p, variant, L + zero_class, alpha, seed)
     return _construct("dot", T, L, zero_class, weights, alpha=alpha, seed=seed)
 
 
@@ -68,9 +97,18 @@ def dot_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: attention on the own token, one hidden neuron per token (p >= T).
 
-    Variants, `kappa` and `seed`: see histogram_exact.dot_softmax_exact.
+    Variants: `orthogonal` (A.3.3) and `frame` (at T = 32, L = 10 from d_model = 6, with a usable margin from 7). auto
+    is orthogonal for d_model >= T (and by default) unless kappa is given, else frame. `kappa` and `seed` apply to
+    frame only. See `dot_inventory.py`.
     """
-    weights = exact.dot_softmax_exact(T, L, d_model, p, variant, L + zero_class, kappa=kappa, seed=seed)
+    if variant == "auto":
+        variant = "orthogonal" if (d_model is None or d_model >= T) and kappa is None else "frame"
+    check_variant("dot-softmax", variant, VARIANTS["dot-softmax"])
+    if variant == "orthogonal":
+        _unused("dot-softmax", variant, kappa=kappa, seed=seed)
+        weights = dot_inventory.softmax_orthogonal(T, L, d_model, p, L + zero_class)
+    else:
+        weights = dot_inventory.softmax_frame(T, L, d_model, p, L + zero_class, kappa, seed or 0)
     return _construct("dot-softmax", T, L, zero_class, weights, kappa=kappa, seed=seed)
 
 
@@ -81,9 +119,12 @@ def bos(
 ) -> Construct:  # fmt: skip
     """Counts by raw scores with [BOS]: along one direction (p >= 1), or by an inventory (`frame`, p >= T).
 
-    Variants, `alpha` and `seed`: see histogram_exact.bos_exact.
+    Variants: `bos-sum` (A.2.3, p >= 1), where the BOS embedding is the sum of the token embeddings; `bos-zero` (A.2.3,
+    p >= 1), which is the orthogonal variant of dot with a BOS embedding of 0; and `simplex`, `counter-frame` and
+    `frame`, also as in dot with a BOS embedding of 0. auto is bos-sum for d_model >= T (and by default), otherwise as
+    for dot. See the files named in `dot`.
     """
-    weights = exact.bos_exact(T, L, d_model, p, variant, L + zero_class, alpha=alpha, seed=seed)
+    weights = _scores("bos", T, L, d_model, p, variant, L + zero_class, alpha, seed)
     return _construct("bos", T, L, zero_class, weights, alpha=alpha, seed=seed)
 
 
@@ -94,10 +135,77 @@ def bos_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by the attention on [BOS], which falls as the own token repeats (p >= 1).
 
-    Variants, `kappa` and `alpha`: see histogram_exact.bos_softmax_exact.
+    Variants: `orthogonal` (A.2.2), `binary` (B.3.1, d_model >= ceil(log2(T+1)) + 1), and `circle` and `quarter-circle`
+    (d_model >= 3). The last three are codes: fixed vectors of few dimensions for the tokens. Their `-printed`
+    forms follow the paper and use one more dimension, a separate coordinate for the counter. auto is orthogonal for
+    d_model >= T (and by default), else binary if it fits, else circle. `kappa` and `alpha` apply to the codes only;
+    giving either selects binary instead of orthogonal. See `bos_softmax.py`.
     """
-    weights = exact.bos_softmax_exact(T, L, d_model, p, variant, L + zero_class, kappa=kappa, alpha=alpha)
+    if variant == "auto":
+        if d_model is None or d_model >= T:
+            variant = "orthogonal" if kappa is None and alpha is None else "binary"
+        else:
+            variant = "binary" if d_model >= T.bit_length() + 1 else "circle"
+    check_variant("bos-softmax", variant, VARIANTS["bos-softmax"])
+    if variant == "orthogonal":
+        _unused("bos-softmax", variant, kappa=kappa, alpha=alpha)
+        weights = attention_on_bos.orthogonal(T, L, d_model, p, L + zero_class)
+    else:
+        weights = attention_on_bos.code(variant, T, L, d_model, p, L + zero_class, kappa, alpha)
     return _construct("bos-softmax", T, L, zero_class, weights, kappa=kappa, alpha=alpha)
+
+
+def _linear(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int,
+    a: float | None, seed: int | None,
+) -> ConstructedWeights:  # fmt: skip
+    if variant == "auto":
+        if d_model is None or d_model >= T:
+            variant = "uniform"
+        else:
+            variant = "simplex" if d_model >= simplex_dimension(T, L) else "frame"
+    check_variant(model, variant, VARIANTS[model])
+    if variant == "frame":
+        _unused(model, variant, a=a)
+        return linear.frame(model, T, L, d_model, p, n_out, seed or 0)
+    _unused(model, variant, seed=seed)
+    if variant == "uniform":
+        return linear.uniform(model, T, L, d_model, p, n_out, a)
+    _unused(model, variant, a=a)
+    return (linear.diagonal if variant == "diagonal" else linear.simplex)(model, T, L, d_model, p, n_out)
+
+
+def _scores(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int,
+    alpha: float | None, seed: int | None,
+) -> ConstructedWeights:  # fmt: skip
+    if variant == "auto":
+        if d_model is None or d_model >= T:
+            variant = VARIANTS[model][0] if alpha is None else "simplex"
+        elif d_model > simplex_dimension(T, L):
+            variant = "simplex"
+        else:
+            variant = "frame" if p is not None and p >= T else "counter-frame"
+    check_variant(model, variant, VARIANTS[model])
+    coordinate = 1.0 if alpha is None else alpha
+    if variant == "counter-frame":
+        return counting_direction.counter_frame(model, T, L, d_model, p, n_out, coordinate, seed or 0)
+    if variant == "frame":
+        _unused(model, variant, alpha=alpha)
+        return dot_inventory.frame(model, T, L, d_model, p, n_out, seed or 0)
+    _unused(model, variant, seed=seed)
+    if variant == "simplex":
+        return counting_direction.simplex(model, T, L, d_model, p, n_out, coordinate)
+    _unused(model, variant, alpha=alpha)
+    if variant == "bos-sum":
+        return counting_direction.bos_sum(T, L, d_model, p, n_out)
+    return counting_direction.orthogonal(model, T, L, d_model, p, n_out)
+
+
+def _unused(model: str, variant: str, **scales: float | None) -> None:
+    for name, value in scales.items():
+        if value is not None:
+            raise InterpError(f"variant {variant!r} of histogram/{model}-exact does not take {name}; got {value}")
 
 
 def _construct(

@@ -15,8 +15,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.certify import _thresholds
 from interp.families.histogram.certificates.tables import tables_of
-from interp.families.histogram.constructions.exact import VARIANTS
-from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 
 KINDS: tuple[MixingKind, ...] = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")

@@ -10,8 +10,7 @@ import interp
 from interp.constructions import construct, registered_constructions
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
-from interp.families.histogram.constructions.exact import VARIANTS
-from interp.families.histogram.constructions.models import histogram_spec
+from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.spec import Training
 
 ROOT = Path(__file__).parents[4]

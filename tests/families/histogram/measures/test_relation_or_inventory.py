@@ -5,7 +5,7 @@ import torch
 
 import interp
 from interp.errors import InterpError
-from interp.families.histogram.constructions.exact import VARIANTS
+from interp.families.histogram.constructions.models import VARIANTS
 from interp.families.histogram.measures.counting import CountingModel, flat_sample
 from interp.families.histogram.measures.relation_or_inventory import (
     balanced_accuracy,

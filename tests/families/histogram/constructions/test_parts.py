@@ -4,30 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-CASES = [
-    ("lin", "uniform"), ("lin", "diagonal"), ("lin", "simplex"), ("lin", "frame"),
-    ("lin-softmax", "uniform"), ("lin-softmax", "diagonal"), ("lin-softmax", "simplex"), ("lin-softmax", "frame"),
-    ("dot", "orthogonal"), ("dot", "simplex"), ("dot", "counter-frame"), ("dot", "frame"),
-    ("bos", "bos-sum"), ("bos", "bos-zero"), ("bos", "simplex"), ("bos", "counter-frame"), ("bos", "frame"),
-    ("dot-softmax", "orthogonal"), ("dot-softmax", "frame"),
-    ("bos-softmax", "orthogonal"), ("bos-softmax", "binary"), ("bos-softmax", "circle"),
-    ("bos-softmax", "quarter-circle"), ("bos-softmax", "binary-printed"), ("bos-softmax", "circle-printed"),
-    ("bos-softmax", "quarter-circle-printed"),
-]  # fmt: skip
+from interp.constructions import construct
+from interp.families.histogram.constructions.models import VARIANTS
+
+CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
 
 
 def build(model, **arguments):
-    from interp.families.histogram.constructions import exact as histogram_exact
-
-    return getattr(histogram_exact, model.replace("-", "_") + "_exact")(**arguments)
-
-
-def test_the_cases_are_all_variants():
-    from interp.families.histogram.constructions.exact import VARIANTS
-
-    assert [(model, variant) for model, variants in VARIANTS.items() for variant in variants] == sorted(
-        CASES, key=lambda case: list(VARIANTS).index(case[0])
-    )
+    return construct(f"histogram/{model}-exact", **arguments).weights
 
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
@@ -69,7 +53,7 @@ def test_wider_models_and_the_published_classes(reference, model, variant):
     """Zero-filled width and neurons, and L + 1 classes, leave every decision and the margin as they are."""
     T, L = 4, 3
     small = build(model, T=T, L=L, variant=variant)
-    wide = build(model, T=T, L=L, variant=variant, d_model=T + 3, p=T + 2, n_out=L + 1)
+    wide = build(model, T=T, L=L, variant=variant, d_model=T + 3, p=T + 2, zero_class=True)
     assert wide.tensors["embed.W_E"].shape == (T + model.startswith("bos"), T + 3)
     assert wide.tensors["unembed.W_in"].shape == (T + 3, T + 2)
     assert wide.tensors["unembed.W_out"].shape == (T + 2, L + 1)
@@ -121,11 +105,10 @@ def variant_of(model, variant):
         ("lin", {"a": 0.2}, r"0 < a <= 1/\(L - 1\) = 0.111111"),
         ("lin", {"a": 0.1, "variant": "diagonal"}, "does not take a"),
         ("lin", {"T": 1}, "T >= 2 tokens"),
-        ("dot", {"L": 0}, "length L >= 1"),
+        ("dot", {"L": 0}, "L = 0 must be at least 1"),
         ("dot", {"p": 0}, "needs one hidden neuron, got p=0"),
         ("dot", {"d_model": 29, "variant": "simplex"}, r"d_model >= 30 .*one shared coordinate"),
         ("dot", {"alpha": -1.0}, "alpha, the coordinate that all tokens share, must be positive"),
-        ("dot", {"n_out": 12}, r"n_out must be 10 .* or 11"),
         ("bos", {"variant": "zero"}, "did you mean 'bos-zero'"),
         ("bos-softmax", {"variant": "binary", "d_model": 6}, "d_model >= 7"),
         ("bos-softmax", {"variant": "binary", "kappa": 20.8}, r"must exceed kappa\* = 20.8124 \(eq. 92\), got 20.8"),
