@@ -19,7 +19,7 @@ from interp.measures.heads import category
 from interp.measures.inputs import Inputs, as_batch
 from interp.measures.outputs import check_layer
 from interp.measures.results import Tabular
-from interp.measures.runs import data
+from interp.measures.runs import activations, data, pieces
 from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation
 from interp.tasks import Batch
@@ -123,20 +123,19 @@ def _log_weights(
     number = torch.zeros(len(ids), dtype=torch.float64)
     low = torch.full((n_heads, len(ids)), torch.inf, dtype=torch.float64)
     high, largest = -low, torch.zeros(n_heads, dtype=torch.float64)
-    for rows in subject.chunks(batch):
-        piece = subject.trimmed(batch[rows])
-        _, cache = subject.run_with_cache(piece, names_filter=names)
+    for _, piece in pieces(subject, batch, 2 * n_heads * batch.tokens.shape[1]):
+        _, seen = activations(subject, piece, names)
         position = find_positions(subject.task, piece.tokens, at)
-        pattern, scores = (cache[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
+        pattern, scores = (seen[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
         kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
         total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
         number += kinds.sum((1, 2))
         # Each row's scores may have another offset, so compare them relative to the first token's mean score.
-        seen = scores.isfinite() & kinds[:, :, None]
-        first = seen[0].sum(-1) > 0
-        mean = torch.where(seen[0], scores, 0.0).sum(-1) / seen[0].sum(-1).clamp_min(1)
+        known = scores.isfinite() & kinds[:, :, None]
+        first = known[0].sum(-1) > 0
+        mean = torch.where(known[0], scores, 0.0).sum(-1) / known[0].sum(-1).clamp_min(1)
         relative = scores - mean[..., None]
-        usable = seen & first[None, :, :, None]
+        usable = known & first[None, :, :, None]
         low = low.minimum(torch.where(usable, relative, torch.inf).amin((1, 3)).T)
         high = high.maximum(torch.where(usable, relative, -torch.inf).amax((1, 3)).T)
         largest = largest.maximum(torch.where(scores.isfinite(), scores.abs(), 0.0).amax((0, 2)))

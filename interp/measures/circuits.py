@@ -20,6 +20,7 @@ from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
+from interp.measures.embeddings import token_vectors
 from interp.measures.results import Tabular, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, no_sum, post_norm
@@ -65,12 +66,6 @@ def no_table(subject: Subject, which: str) -> str | None:
     return None
 
 
-def _embedding(subject: Subject) -> Float[Tensor, "tokens d_model"]:
-    """Return the rows of W_E in the task's order of tokens."""
-    table = subject.model.embed.W_E.detach().double().cpu()
-    return table if subject.token_ids is None else table[subject.token_ids.cpu()]
-
-
 def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.DataFrame:
     """Return the QK or OV circuit of every head as a table over tokens.
 
@@ -84,7 +79,7 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     subject = Subject.of(model)
     if (reason := no_circuits(subject) or no_table(subject, which)) is not None:
         raise UnsupportedError(reason)
-    embedding = _embedding(subject)
+    embedding = token_vectors(subject)
     if len(embedding) > max_tokens:
         raise UnsupportedError(f"a table of {len(embedding)} x {len(embedding)} tokens per head is too large to show")
     words, columns = list(subject.task.vocabulary), ("query", "key")

@@ -116,8 +116,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     p = subject.task.n_out
     k = torch.arange(1, p // 2 + 1)
     wave, total, number = torch.zeros(len(k), dtype=torch.complex128), 0.0, 0
-    for rows in subject.chunks(batch):
-        piece = batch[rows]
+    for _, piece in pieces(subject, batch):
         where = reads_of(subject, piece)
         outputs = subject.logits(piece).double().cpu()[:, :p]
         found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]

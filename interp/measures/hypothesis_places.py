@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, of_type, one_of, quoted
-from interp.measures.runs import Neuron, Part, check_neuron, heads_of, mlps_of, stream_hook
+from interp.measures.runs import Edit, Neuron, Part, check_neuron, heads_of, mlps_of, stream_hook
 from interp.measures.subject import Subject
 
 At = Callable[[Int[Tensor, "units length"], Int[Tensor, "units"]], Int[Tensor, "units"]]
@@ -93,23 +93,10 @@ class Place:
         """Return the place's value in an activation of its hook."""
         return activation if isinstance(self.what, int) else self.what.get(activation)
 
-    def put(self, activation: Tensor, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"] | None) -> Tensor:
-        """Return the activation with this place set to a value at one position per row, or at all if `at` is None."""
-        changed = activation.clone()
-        mine = self.get(changed)
-        value = value.to(mine)
-        if at is None:
-            mine[:] = self._moved(mine, value[:, : mine.shape[1]])
-        else:
-            rows = torch.arange(len(mine), device=mine.device)
-            mine[rows, at] = self._moved(mine[rows, at], value)
-        return changed
-
-    def _moved(self, own: Tensor, value: Tensor) -> Tensor:
-        if self.basis is None:
-            return value
-        basis = self.basis.to(own)
-        return own + (value - own) @ basis @ basis.T
+    def edit(self, subject: Subject, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"]) -> Edit:
+        """Return the edit that sets this place to a value, at one position per row or at all positions."""
+        what = self.hook(subject) if isinstance(self.what, int) else self.what
+        return Edit(what, value, None if self.each else at, basis=self.basis)
 
     def at(self, tokens: Int[Tensor, "units length"], lengths: Int[Tensor, "units"], read_at: Tensor) -> Tensor:
         """Return the place's position in each row; -1 if the row is too short."""

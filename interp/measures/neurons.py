@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.ablation import scores_without
-from interp.measures.runs import Neuron, activations, has_mlp, neuron_layers, pieces, reads_of
+from interp.measures.runs import Neuron, at_reads, has_mlp, neuron_layers, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -80,11 +80,8 @@ def _statistics(subject: Subject, batch: Batch, layer: int | None) -> tuple[Tens
 
 def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tensor, "reads neurons"]:
     """Return the activations of all neurons of a layer (None: the readout) at the reads, in float64."""
-    name, found = Neuron(layer, 0).hook, []
-    for _, piece in pieces(subject, batch, 2 * (subject.model.cfg.d_mlp or 0)):
-        _, seen = activations(subject, piece, [name])
-        found.append(reads_of(subject, piece).pick(seen[name]).double().cpu())
-    return torch.cat(found)
+    name = Neuron(layer, 0).hook
+    return at_reads(subject, batch, [name])[name]
 
 
 def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:

@@ -170,15 +170,15 @@ def decompose(
     positions: Tensor,
     labels: Tensor,
     z: Float[Tensor, "rows heads d_head"],
-    layer: int = -1,
 ) -> HeadOutputs:
-    """Split the logits at the answer into one contribution per head, the readout's bias, and the rest."""
+    """Split the logits at the answer, in count space, into contributions of heads, the readout's bias, and the rest."""
     subject = Subject.of(model)
-    if (reason := subject.no_decomposition(layer)) is not None:
+    if (reason := subject.no_decomposition()) is not None:
         raise UnsupportedError(reason)
-    part = subject.model.blocks[layer].attn
+    part = subject.model.blocks[0].attn
     unembed = subject.columns(subject.model.unembed.W_U.detach().double())
     bias = subject.columns(subject.model.unembed.b_U.detach().double())
     contributions = torch.einsum("bhk,hkd,dt->bht", z, part.W_O.detach().double(), unembed)
-    rest = subject.residual_before(batch, positions, layer) + part.b_O.detach().double()
+    asked = batch.tokens[torch.arange(len(batch)), positions]
+    rest = subject.model.embed.W_E.detach().double().cpu()[asked] + part.b_O.detach().double()
     return HeadOutputs(z, contributions, bias, rest @ unembed, labels)

@@ -182,10 +182,6 @@ class Part:
         """Return the part's value in an activation of its hook: (rows, length, d)."""
         return activation if self.head is None else activation[:, :, self.head]
 
-    def put(self, activation: Tensor, value: Tensor | float) -> None:
-        """Set the part's value in an activation of its hook, in place."""
-        self.get(activation)[:] = value
-
     def __str__(self) -> str:
         return f"MLP {self.layer}" if self.head is None else f"head {self.layer}.{self.head}"
 
@@ -218,13 +214,15 @@ class Edit:
 
     place: a part, a neuron, or the name of a hook point. value: a number or tensor that broadcasts to the place's value
     (rows, length, d). at: a mask (rows, length) of the positions to edit, or one position per row, with values (rows,
-    d); default: all positions. add: whether to add the value instead.
+    d); default: all positions. add: whether to add the value instead. basis: a matrix (d, k) with orthonormal columns,
+    if only the part of the value in their span is replaced.
     """
 
     place: Part | Neuron | str
     value: Tensor | float
     at: Bool[Tensor, "rows length"] | Int[Tensor, "rows"] | None = None
     add: bool = False
+    basis: Float[Tensor, "d k"] | None = None
 
     @property
     def hook(self) -> str:
@@ -237,10 +235,16 @@ class Edit:
         at = slice(None) if self.at is None else self.at.to(mine.device)
         if isinstance(at, Tensor) and at.ndim == 1:
             rows = torch.arange(len(mine), device=mine.device)
-            mine[rows, at] = mine[rows, at] + value if self.add else value
+            mine[rows, at] = self._new(mine[rows, at], value)
             return
-        value = mine + value if self.add else value
+        value = self._new(mine, value)
         mine[:] = torch.where(at[..., None], value, mine) if isinstance(at, Tensor) else value
+
+    def _new(self, own: Tensor, value: Any) -> Any:
+        if self.basis is not None:
+            basis = self.basis.to(own)
+            return own + (value - own) @ basis @ basis.T
+        return own + value if self.add else value
 
 
 def hooks_of(edits: Iterable[Edit]) -> list[Hook]:

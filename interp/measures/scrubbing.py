@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp.measures.hypothesis import Hypothesis, Units, Value, Values, Variable
 from interp.measures.hypothesis_places import Place
-from interp.measures.runs import Hook, activations, forward, pieces
+from interp.measures.runs import activations, forward, hooks_of, pieces
 from interp.measures.subject import Subject, budget
 
 Patch = tuple[Place, Tensor]
@@ -165,7 +165,7 @@ class Scrubber:
         names = [place.hook(subject) for place in read]
         for here, _ in pieces(subject, units.batch[rest], subject.model.cfg.d_model * (1 + len(patches))):
             batch = units.batch[rest[here]]
-            hooks = [put(subject, place, value[here], at[place][here]) for place, value in patches]
+            hooks = hooks_of(place.edit(subject, value[here], at[place][here]) for place, value in patches)
             rows = torch.arange(len(batch))
             if not read:
                 out = forward(subject, batch, hooks)
@@ -244,13 +244,3 @@ class _Tuples:
         for row, number in zip(rows.tolist(), numbers.tolist()):
             found.setdefault(tuple(row[:-1]), {})[row[-1]] = number
         return cls([list(key) for key in found], list(found.values()))
-
-
-def put(subject: Subject, place: Place, value: Tensor, at: Int[Tensor, "rows"]) -> Hook:
-    """Return a hook that sets a place to a value, at one position of each row or at all positions."""
-
-    def hook(activation: Tensor, hook: object) -> Tensor:
-        where = None if place.each else at.to(activation.device)
-        return place.put(activation, value.to(activation.device), where)
-
-    return place.hook(subject), hook

@@ -365,20 +365,6 @@ class Subject:
             )
         return no_sum(self.model)
 
-    @torch.no_grad()
-    def residual_before(self, batch: Batch, positions: Tensor, layer: int) -> Float[Tensor, "rows d_model"]:
-        """Return the residual stream before a layer, at the given positions."""
-        rows = torch.arange(len(batch))
-        if isinstance(self.model, TaskModel) and self.model.cfg.n_layers == 1 and self.model.spec.positions == "none":
-            return self.model.embed.W_E.detach().double().cpu()[batch.tokens[rows, positions]]
-        name = f"blocks.{layer % self.model.cfg.n_layers}.hook_resid_pre"
-        found = []
-        for here in self.chunks(batch):
-            part = self.trimmed(batch[here])
-            _, cache = self.run_with_cache(part, names_filter=name)
-            found.append(cache[name][torch.arange(len(part)), positions[here]])
-        return torch.cat(found).double().cpu()
-
 
 def check_finite(subject: Subject) -> None:
     """Raise InterpError for weights that are not finite."""

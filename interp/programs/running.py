@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.architecture.answers import decide
 from interp.architecture.blocks import PostNormBlock
-from interp.measures.runs import Part, Reads, heads_of, mlps_of, reads_of
+from interp.measures.runs import Edit, Part, Reads, heads_of, hooks_of, mlps_of, reads_of
 from interp.measures.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
 
@@ -84,16 +84,7 @@ class Running:
 
     def _put(self, edits: Edits, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
         """The hooks that replace parts."""
-
-        def put(part: Part) -> Any:
-            def hook(activation: Tensor, hook: Any) -> Tensor:
-                activation = activation.clone()
-                part.put(activation, edits[part][here].to(activation))
-                return activation
-
-            return hook
-
-        return [(part.hook, put(part)) for part in edits]
+        return [*hooks_of(Edit(part, value[here]) for part, value in edits.items())]
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pandas as pd
-import torch
-
+from interp.measures.results import tidy
+from interp.measures.runs import activations
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs
@@ -41,20 +40,14 @@ def make(study: Study, report: Report) -> None:
         width = batch.tokens.shape[1]  # linear mixing has weights for one length
     tokens = batch.tokens[:, :width]
     short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
-    with torch.no_grad():
-        _, cache = study.subject.run_with_cache(short, names_filter=lambda name: name.endswith("hook_pattern"))
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.cfg.n_layers)]
+    _, seen = activations(study.subject, short, names)
     words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0])]
     report.heading("Attention on one input")
-    for layer in range(study.model.cfg.n_layers):
-        pattern = cache["pattern", layer][0].double()
-        frame = pd.DataFrame(
-            [
-                {"head": f"{layer}.{head}", "query": words[q], "key": words[k], "value": float(pattern[head, q, k])}
-                for head in range(pattern.shape[0])
-                for q in range(len(words))
-                for k in range(len(words))
-            ]
-        )
+    for layer, name in enumerate(names):
+        pattern = seen[name][0].double().cpu()
+        heads = [f"{layer}.{head}" for head in range(len(pattern))]
+        frame = tidy(pattern, "value", head=heads, query=words, key=words)
         report.add_figure(
             f"attention_layer_{layer}",
             inputs(draw.circuit(frame, color_title="attention weight"), "tokens", token_ids(tokens[0].tolist())),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from interp.architecture.task_model import TaskModel
@@ -24,6 +23,7 @@ from interp.families.memorization.theory.kl import entropy, entropy_rows, kl_row
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.spectrum import subspace_angles
 from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.runs import at_reads
 from interp.measures.subject import Model, Subject
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 from interp.words import share
@@ -218,8 +218,8 @@ def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> Attent
     task, cfg = table_of(subject), subject.model.cfg
     outputs = context_outputs(subject) if outputs is None else outputs
     z = outputs.z.flatten(1).numpy()
-    last = torch.full((len(z),), task.order - 1)
-    embedded = subject.residual_before(task.all_contexts(), last, -1).numpy()
+    name = f"blocks.{cfg.n_layers - 1}.hook_resid_pre"
+    embedded = at_reads(subject, task.all_contexts(), [name])[name].numpy()
     values = np.linalg.svd(z, compute_uv=False)
     rounding = float(np.finfo(str(subject.model.W_E.dtype).removeprefix("torch.")).eps) * max(z.shape)
     full = cfg.d_head == cfg.d_model
