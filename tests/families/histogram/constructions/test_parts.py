@@ -106,7 +106,7 @@ def variant_of(model, variant):
         ("lin", {"a": 0.1, "variant": "diagonal"}, "does not take a"),
         ("lin", {"T": 1}, "T >= 2 tokens"),
         ("dot", {"L": 0}, "L = 0 must be at least 1"),
-        ("dot", {"p": 0}, "needs one hidden neuron, got p=0"),
+        ("dot", {"p": 0}, "p = 0 must be at least 1"),
         ("dot", {"d_model": 29, "variant": "simplex"}, r"d_model >= 30 .*one shared coordinate"),
         ("dot", {"alpha": -1.0}, "alpha, the coordinate that all tokens share, must be positive"),
         ("bos", {"variant": "zero"}, "did you mean 'bos-zero'"),
