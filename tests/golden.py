@@ -174,7 +174,7 @@ def explanation(name: str, model: interp.TaskModel) -> Any:
     found = shipped(Subject.of(model))
     if found is None or found.program is None:
         return None if found is None else {"reason": found.reason}
-    names = ("sentence", "source", "agreement", "constants", "joint", "recovered")
+    names = ("sentence", "source", "agreement", "constants", "without", "joint")
     return {name: getattr(found, name) for name in names} | {"parts": found.to_frame()}
 
 

@@ -43,6 +43,18 @@ def test_every_case_is_stored_and_nothing_else() -> None:
     assert set(golden.stored("evidence")) == {path.name for path in (golden.FOLDER / "evidence").iterdir()}
 
 
+def test_stored_failures_are_refusals_with_a_reason() -> None:
+    """A mistake in the code that makes a case would be stored as its result."""
+    failed = {
+        case: one["error"]
+        for case in CASES
+        for one in golden.stored(case).values()
+        if isinstance(one, dict) and "error" in one
+    }
+    assert failed
+    assert {case: error for case, error in failed.items() if not error.startswith("UnsupportedError: ")} == {}
+
+
 def test_a_changed_number_count_or_word_is_noticed() -> None:
     old = golden.stored("memorization/lookup")["certificate"]
     new = copy.deepcopy(old)
