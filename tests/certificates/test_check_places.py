@@ -7,6 +7,7 @@ import gzip
 import importlib
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,18 @@ def test_activations_are_enclosed() -> None:
                 off = (curve(inside) - line).abs().max().item()
                 assert off <= rest / forms.UNIT + 1e-14
                 assert rest / forms.UNIT <= 0.6 * half**2 + 1e-3 or rest / forms.UNIT <= half + 0.2
+
+
+def test_coordinates_up_to_2_are_inverted_exactly() -> None:
+    given = [[0.0, 2.0, 0.5], [-2.0, 0.25, 0.0], [1.0, 0.0, 0.125]]
+    flat = [x.hex() for row in given for x in row]
+    forward, columns = places.coordinates(flat, 3)
+    assert forward == [[int(x * 2**192) for x in row] for row in given]
+    for row in range(3):
+        for i, column in enumerate(columns):
+            assert sum(x * y for x, y in zip(map(Fraction, given[row]), column)) == (row == i)
+    for wrong, said in (((2 + 2**-50).hex(), "of size 2 at most"), ((2.0**-200).hex(), "too fine")):
+        with pytest.raises(check.Fault, match=said):
+            places.coordinates([*flat[:8], wrong], 3)
+    with pytest.raises(check.Fault, match="do not tell values apart"):
+        places.coordinates([*flat[:3], *flat[:3], *flat[6:]], 3)
