@@ -7,7 +7,6 @@ the bound is too weak; single inputs are decided by their logits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ import torch
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.check.counts import Zone as CheckedZone
-from interp.certificates.check.counts import sentence
+from interp.certificates.check import counts as check
 from interp.certificates.check.model import Model
 from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, stated
@@ -26,12 +24,8 @@ from interp.tasks.counted import CountedShape, shape_of
 MOST_PARTS = 200_000
 
 
-@dataclass(frozen=True)
-class Zone:
+class Zone(check.Zone):
     """The inputs with low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0); bounds are integers and attained."""
-
-    low: tuple[int, int, int, int]
-    high: tuple[int, int, int, int]
 
     @classmethod
     def of(cls, low: list[int], high: list[int]) -> Zone:
@@ -46,14 +40,6 @@ class Zone:
         first, second = list(self.high), list(self.low)
         first[axis], second[axis] = at, at + 1
         return Zone.of(list(self.low), first), Zone.of(second, list(self.high))
-
-    def corners(self) -> np.ndarray:
-        """Return rows (1, n0, n1, n2)."""
-        (a, c, e, p), (b, d, g, q) = self.low, self.high
-        points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
-        points |= {(y - z, y) for y in (c, d) for z in (p, q)}
-        inside = [(x, y) for x, y in points if a <= x <= b and c <= y <= d and p <= y - x <= q]
-        return np.array([(1, x, y, z) for x, y in sorted(inside) for z in sorted({e, g})], dtype=float)
 
 
 class Quotients:
@@ -90,7 +76,7 @@ class Quotients:
         The better of two bounds: each head's quotient separately, smallest at a corner; and the sum of affine parts
         around the middle minus a remainder. See check/counts.py.
         """
-        corners = zone.corners()
+        corners = np.array(sorted(zone.corners()), dtype=float)
         bottom = corners @ self.weights  # (corners, heads)
         top = np.einsum("ci,iho->cho", corners, self.terms)
         top = top[..., [right]] - top
@@ -136,13 +122,13 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
             stack += reversed(zone.halves(*cut))
             continue
         bounds.append(bound)
-        for z, n in _inputs(zone) if rival is not None else ():
+        for z, n in zone.inputs() if rival is not None else ():
             wrong[z] = wrong.get(z, 0) + n
     errors = [[z, wrong[z]] for z in sorted(wrong)]
     marks = [token for token, n in enumerate(shape.marks.tolist()) for _ in range(n)]
     domain = {"box": [[a, b], [c, d], [e, g]], "counted": list(shape.counted), "marks": marks, "read": shape.query,
               "answers": list(shape.answers), "errors": errors}  # fmt: skip
-    said = sentence(task.name, domain, CheckedZone(root.low, root.high))
+    said = check.sentence(task.name, domain, root)
 
     def rounding(checked: Model) -> int:
         rows = [checked.words[token] for token in (*shape.counted, *marks)]
@@ -176,10 +162,3 @@ def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
     if not found:
         raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too close to each other for evidence")
     return max(found, key=lambda item: item[0])[1]
-
-
-def _inputs(zone: Zone) -> list[tuple[int, int]]:
-    """Return each difference n1 - n0 with its number of inputs."""
-    (a, c, e, p), (b, d, g, q) = zone.low, zone.high
-    pairs = [(z, min(b, d - z) - max(a, c - z) + 1) for z in range(p, q + 1)]
-    return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]
