@@ -117,7 +117,7 @@ COVERED = {
         "families/algorithmic/constructions/addition "
         "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
     ),
-    "tests/families/histogram/constructions/test_exact.py": (
+    "tests/families/histogram/constructions/test_models.py": (
         "constructions/base families/histogram/constructions/bos_softmax "
         "families/histogram/constructions/counting_direction "
         "families/histogram/constructions/dot_inventory "

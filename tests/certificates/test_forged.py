@@ -559,3 +559,12 @@ def test_the_last_line_stands_for_itself(minimal, tmp_path, capsys, monkeypatch)
         assert lines[-1].endswith(f"of SHA-256 {the_model(evidence).sha256}")
     assert "in a number format: nothing is claimed, and rounding is not bounded" in lines[0]
     assert not any("below 0" in line for line in lines)
+
+
+def test_a_task_has_a_name_and_four_fields_at_most():
+    task = {"name": "lookup", "parameters": {}, "data_seed": 1, "table_sha256": "0" * 64}
+    for given, said in ((task, "the model is called"), ({"name": "one"}, "the model is called"),
+                        ({**task, "more": 1}, "must name a task"), ({"data_seed": 1}, "must name a task")):  # fmt: skip
+        spec = {"task": given, "d_model": 2, "layers": [{"d_head": 2}]}
+        with pytest.raises(check.Fault, match=said):
+            check.weights.Weights(spec, {}, "another name", "", None)
