@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError
-from interp.families.memorization.constructions.theorem1 import first_good, solve
+from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
 from interp.families.memorization.theory.capacity import memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
 from interp.families.memorization.theory.table import as_table
@@ -116,17 +115,9 @@ def capacity_weights(
             f"{margin:.2g} and not by {promised:.2g}, lost to rounding at condition numbers {drawn.condition:.0e} and "
             f"{condition:.0e}; another draw_seed, or more heads, are needed"
         )
-    tensors = {
-        "embed.W_E": drawn.W_E,
-        "blocks.0.attn.W_pos": drawn.W_pos,
-        "blocks.0.attn.W_Q": drawn.W_Q,
-        "blocks.0.attn.W_K": drawn.W_K,
-        "blocks.0.attn.W_V": drawn.W_V,
-        "blocks.0.attn.W_O": W_O,
-        "unembed.W_U": W_U,
-    }
+    heads = {"W_Q": drawn.W_Q, "W_K": drawn.W_K, "W_V": drawn.W_V, "W_O": W_O}
     return ConstructedWeights(
-        tensors={name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
+        tensors=layer_tensors(drawn.W_E, drawn.W_pos, W_U, **heads),
         directions={},
         claim=f"right on {n} of the {checked.n_contexts} contexts, the likeliest; the others are left to luck",
         margin=margin,

@@ -24,10 +24,12 @@ from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import (
     CONDITION_LIMIT,
-    LOGIT_TOLERANCE,
     Keys,
     first_good,
+    layer_tensors,
     refuse_condition,
+    refuse_error,
+    smallest_lead,
     solve,
     target_map,
 )
@@ -86,25 +88,13 @@ def corollary2_weights(
         mixed = attention_matrix(_sequences(windows, end, n), keys.W_E, keys.W_pos, keys.W_QK) @ W_OV.reshape(-1, d)
         logits = (keys.W_E[windows[:, -1]] + mixed) @ wide_U
         errors.append(float(np.abs(logits - target).max()))
-    if max(errors) > LOGIT_TOLERANCE * max(1.0, float(np.abs(target).max())):
-        raise InterpError(
-            f"the attention matrix has condition number {keys.condition:.1e} after {keys.draws} draws of keys, so the "
-            f"logits miss the target by {max(errors):.1e}; give more heads (spare), a larger lead, or another seed"
-        )
-    tensors = {
-        "embed.W_E": keys.W_E,
-        "blocks.0.attn.W_pos": keys.W_pos,
-        "blocks.0.attn.W_Q": keys.W_QK,
-        "blocks.0.attn.W_O": W_OV,
-        "unembed.W_U": wide_U,
-    }
-    ordered = np.sort(logits, axis=1)
+    refuse_error(max(errors), target, keys, "give more heads (spare), a larger lead, or another seed")
     return ConstructedWeights(
-        tensors={name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
+        tensors=layer_tensors(keys.W_E, keys.W_pos, wide_U, W_Q=keys.W_QK, W_O=W_OV),
         directions={"position": torch.from_numpy(keys.W_pos.copy())},
         claim=f"at positions {k} to {length} of every sequence, the logits are those of the given map of the last {k} "
         "tokens",
-        margin=float((ordered[:, -1] - ordered[:, -2]).min()),
+        margin=smallest_lead(logits),
         notes=("Dana 2024, Corollary 2, repaired as in erratum 9: as printed it is not established",),
         numbers={
             "n_heads": float(heads),

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError
@@ -182,6 +183,28 @@ def refuse_condition(condition: float, draws: int, remedy: str) -> None:
         )
 
 
+def refuse_error(error: float, target: np.ndarray, keys: Keys, remedy: str) -> None:
+    """Raise InterpError if an exact construction's logits miss the target."""
+    if error > LOGIT_TOLERANCE * max(1.0, float(np.abs(target).max())):
+        raise InterpError(
+            f"the attention matrix has condition number {keys.condition:.1e} after {keys.draws} draws of keys, so the "
+            f"logits miss the target by {error:.1e}; {remedy}"
+        )
+
+
+def layer_tensors(W_E: np.ndarray, W_pos: np.ndarray, W_U: np.ndarray, **heads: np.ndarray) -> dict[str, Tensor]:
+    """Return the weights of one attention layer by the model's names; heads: W_Q, W_O and so on."""
+    attention = {f"blocks.0.attn.{name}": value for name, value in {"W_pos": W_pos, **heads}.items()}
+    weights = {"embed.W_E": W_E, **attention, "unembed.W_U": W_U}
+    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in weights.items()}
+
+
+def smallest_lead(logits: Float[np.ndarray, "contexts outputs"]) -> float:
+    """Return the smallest difference between a context's two largest logits."""
+    ordered = np.sort(logits, axis=1)
+    return float((ordered[:, -1] - ordered[:, -2]).min())
+
+
 def solve(
     matrix: Float[np.ndarray, "contexts features"], goal: Float[np.ndarray, "contexts d"]
 ) -> Float[np.ndarray, "features d"]:
@@ -253,11 +276,8 @@ def _assemble(
     embedded = keys.matrix @ W_OV
     logits = (keys.W_E[last] + embedded) @ W_U
     error = float(np.abs(logits - target).max())
-    if epsilon == 0 and error > LOGIT_TOLERANCE * max(1.0, float(np.abs(target).max())):
-        raise InterpError(
-            f"the attention matrix has condition number {keys.condition:.1e} after {keys.draws} draws of keys, so the "
-            f"logits miss the target by {error:.1e}; give more heads (spare), a larger d, or another seed"
-        )
+    if epsilon == 0:
+        refuse_error(error, target, keys, "give more heads (spare), a larger d, or another seed")
     scale = float(np.linalg.norm(goal))
     numbers = {
         "n_heads": float(len(keys.W_QK)),
@@ -269,23 +289,15 @@ def _assemble(
         "draws": float(keys.draws),
         "float32_logit_error": _float32_error(keys, W_OV, W_U, last, target, np.array(table.contexts)),
     }
-    tensors = {
-        "embed.W_E": keys.W_E,
-        "blocks.0.attn.W_pos": keys.W_pos,
-        "blocks.0.attn.W_Q": keys.W_QK,
-        "blocks.0.attn.W_O": W_OV.reshape(-1, d, d),
-        "unembed.W_U": W_U,
-    }
     if epsilon == 0:
         claim = f"the logits after each of the {table.n_contexts} contexts are those of the given rank-{d} map"
     else:
         claim = f"with heads for {covered} of {table.n_contexts} contexts, near the given rank-{d} map in divergence"
-    ordered = np.sort(logits, axis=1)
     return ConstructedWeights(
-        tensors={name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
+        tensors=layer_tensors(keys.W_E, keys.W_pos, W_U, W_Q=keys.W_QK, W_O=W_OV.reshape(-1, d, d)),
         directions={},
         claim=claim,
-        margin=float((ordered[:, -1] - ordered[:, -2]).min()),
+        margin=smallest_lead(logits),
         notes=(
             "Dana 2024, Theorem 1, with the number of heads of erratum 5 and the solution of erratum 7",
             "k = 1: the embedding is the answer and the one head is idle (erratum 4)"
