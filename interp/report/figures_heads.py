@@ -83,7 +83,7 @@ def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
 def ratio_title(ratio: str, tokens: Sequence[str]) -> str:
     """Return the title of an axis of w01 or w02."""
     place = RATIOS[ratio]
-    return f"w<sub>0{place}</sub>: attention to '{plain(tokens[0])}' over attention to '{plain(tokens[place])}'"
+    return f"w<sub>0{place}</sub>: attention to '{plain(tokens[0])}' over '{plain(tokens[place])}'"
 
 
 def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:

@@ -83,7 +83,8 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
             "the same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
-    report.say(needed(table, whole, chance, population), "where", ["heads_ablated"])
+    # One part, or a model no better than a guess: then what the section says is all there is to say.
+    report.say(needed(table, whole, chance, population) or " ".join(said[:2]), "where", ["heads_ablated"])
     report.add_fact("most_needed_part", most_needed(table, whole, chance, population))
     report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
 

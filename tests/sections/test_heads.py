@@ -29,3 +29,12 @@ def test_every_part_has_its_row(name) -> None:
 @pytest.mark.parametrize(("entropy", "says"), [(0.5, "as shares)"), (float("nan"), "Without a softmax")])
 def test_what_a_head_gives_is_called_a_share_where_it_is_one(entropy, says) -> None:
     assert says in looking(pd.DataFrame({"entropy": [entropy, float("nan")]}))
+
+
+@pytest.mark.parametrize("name", ["histogram/dot-exact", "algorithmic/max-of-k-exact"])
+def test_a_model_of_one_part_has_a_paragraph_on_it(name: str) -> None:
+    _, report = one_section(name, "heads")
+    (said,) = (one.text for one in report.said if one.about == "where")
+    assert said.startswith("Measured on ")
+    assert "The only part is head 0.0." in said
+    assert report.html().split('id="block-where"')[1].count("The only part is head 0.0.") == 1

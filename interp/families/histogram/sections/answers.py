@@ -51,7 +51,7 @@ def counting_answers(study: Study, report: Report) -> None:
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
         "Accuracy by count.",
     )
-    report.say(answers_sentence(by_count.set_index("count")["accuracy"]), "what", ["confusion"])
+    report.say(answers_sentence(by_count.set_index("count")["accuracy"], len(predicted[1])), "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
         "accuracy_by_distinct",
@@ -70,19 +70,22 @@ def drawn(T: int, L: int, sampler: str) -> str:
     return text
 
 
-def answers_sentence(accuracy: pd.Series) -> str:
-    """Return a sentence on the counts that are answered correctly, from the accuracy by count; "" if all are."""
+def answers_sentence(accuracy: pd.Series, n: int) -> str:
+    """Return a sentence on the counts that are answered correctly, from the accuracy by count in a sample of n
+    sequences; "" if all are.
+    """
+    sample = f"In a sample of {words.counted(n, 'sequence')}"
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
     low, high = float(accuracy.min()), float(accuracy.max())
     if low == high:
-        return f"In a sample, its accuracy is the same for every count ({words.share(low, 3)})."
+        return f"{sample}, its accuracy is the same for every count ({words.share(low, 3)})."
     least = f"least accurate for {which(accuracy, low)} ({words.share(low, 3)})"
     if perfect.empty:
         most = f"most accurate for {which(accuracy, high)} ({words.share(high, 3)})"
-        return f"In a sample, it is {most} and {least}."
-    return f"In a sample, it is always right for {which(accuracy, 1.0)} and {least}."
+        return f"{sample}, it is {most} and {least}."
+    return f"{sample}, it is always right for {which(accuracy, 1.0)} and {least}."
 
 
 def which(accuracy: pd.Series, value: float) -> str:
