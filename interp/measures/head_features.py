@@ -21,9 +21,9 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.measures.counted import reduced
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Edit, Part, activations, at_reads, heads_of, reads_of
+from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
-from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, InterchangePairs, answered_pairs, fit_probe, pairs_of
+from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, answered_pairs, fit_probe, pairs_of
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
         else:
             values[name] = value.long()
     heads, batch = heads_of(subject), reduced(subject, batch)
-    seen = at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
+    where, seen = reads_of(subject, batch), at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
     slow = f"Interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
     pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed) if few else slow for name in values}
@@ -91,7 +91,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "pairs": 0,
             }
             if not isinstance(found, str) and already is not None:
-                good = answered_pairs(subject, batch, found, _swap(subject, batch, head, found))
+                good = answered_pairs(subject, batch, found, _swap(head, x[found.source], where.positions[found.base]))
                 row |= {"interchange": float((good & ~already).double().mean()), "pairs": len(found.base)}
             rows.append(row)
     table = pd.DataFrame(rows)
@@ -115,14 +115,6 @@ def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float
     return 1 - within / (n - k) / (total / (n - 1))
 
 
-def _swap(subject: Subject, batch: Batch, head: Part, pairs: InterchangePairs) -> Callable[[slice], list[Edit]]:
-    """Return a function from slices of pairs to edits that replace the head's output at bases by that at sources."""
-    where = reads_of(subject, batch)
-
-    def swap(here: slice) -> list[Edit]:
-        source = pairs.source[here]
-        _, seen = activations(subject, subject.trimmed(batch[where.rows[source]]), [head.hook])
-        value = head.get(seen[head.hook])[torch.arange(len(source)), where.positions[source]]
-        return [Edit(head, value, where.positions[pairs.base[here]])]
-
-    return swap
+def _swap(head: Part, value: Float[Tensor, "pairs d"], at: Int[Tensor, "pairs"]) -> Callable[[slice], list[Edit]]:
+    """Return a function from slices of pairs to edits that give a head the value of the source, at a position."""
+    return lambda here: [Edit(head, value[here], at[here])]

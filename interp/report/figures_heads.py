@@ -146,15 +146,12 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
 
-def intervention_curve(
-    frame: pd.DataFrame, x: str = "w01", per_head: bool = False, tokens: Sequence[str] = ("0", "1", "2")
-) -> go.Figure:
+def intervention_curve(frame: pd.DataFrame, x: str = "w01", tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
     """Draw the separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
 
     Args:
         frame: one row per head and ratio: `head`, `ratio`, `s_acc`.
         x: the varied ratio, "w01" or "w02".
-        per_head: adds a thin line for each head.
         tokens: the three counted tokens.
 
     Raises:
@@ -171,16 +168,6 @@ def intervention_curve(
     drawn.add_trace(go.Scatter(x=ratios, y=compact(mean - spread), showlegend=False, **edge))
     band = go.Scatter(x=ratios, y=compact(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)
     drawn.add_trace(band.update(fill="tonexty", fillcolor=theme.fade(theme.BLUE, 0.2)))
-    if per_head:
-        for head, part in frame.sort_values("ratio").groupby("head"):
-            thin = go.Scatter(x=compact(part["ratio"]), y=compact(part["s_acc"]), mode="lines", name="single heads")
-            thin.update(line={"width": 0.8, "color": theme.fade(theme.GREY, 0.7)}, legendgroup="heads")
-            thin.update(
-                showlegend=bool(head == frame["head"].min()),
-                hovertemplate=f"head {head_name(head)}: %{{y:.4f}}<extra></extra>",
-                meta={"head": head_name(head)},
-            )
-            drawn.add_trace(thin)
     mean_line = go.Scatter(x=ratios, y=compact(mean), mode="lines", name="mean of the heads")
     return drawn.add_trace(mean_line.update(line={"width": 2.5, "color": theme.BLUE}))
 

@@ -139,7 +139,7 @@ def make_report(frames: dict[str, pd.DataFrame]) -> Report:
     report.heading("Attention")
     report.add_figure("attention_ratios", figures.attention_ratios(heads), "Each dot is a head. Figure 5 of the paper.")
     for x in ("w01", "w02"):
-        curve = figures.intervention_curve(frames["curve"], x, per_head=x == "w01")
+        curve = figures.intervention_curve(frames["curve"], x)
         report.add_figure(
             f"curve_{x}", curve, f"Separation accuracy when {x} is set by hand. Figures 8 and 9 of the paper."
         )

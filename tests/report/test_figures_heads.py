@@ -68,6 +68,5 @@ def test_band_is_one_standard_deviation_around_the_mean():
     np.testing.assert_allclose(mean.y, [1.0, 0.6], rtol=1e-6)
     np.testing.assert_allclose(low.y, [1.0, 0.5], rtol=1e-6)
     np.testing.assert_allclose(high.y, [1.0, 0.7], rtol=1e-6)
-    assert len(intervention_curve(frame, per_head=True).data) == 5
     with pytest.raises(InterpError, match="unknown attention ratio 'w03'; known: w01, w02"):
         intervention_curve(frame, "w03")
