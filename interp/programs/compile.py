@@ -99,6 +99,8 @@ def compiled(
     program = placed(task.program)
     if others := [step.name for step in program.steps if isinstance(step, Sums | Normed)]:
         raise InterpError(f"{others[0]} holds numbers: only programs of heads, tables and largest sums compile")
+    if others := [step.name for step in program.steps if isinstance(step, Head) and step.total]:
+        raise InterpError(f"{others[0]} has no softmax: only heads whose attention sums to one compile")
     generator = torch.Generator().manual_seed(draw_seed)
     whole = with_decoys(program, decoys, generator)
     found = Observed(task, whole)

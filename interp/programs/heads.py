@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.programs.language import NEVER
+from interp.programs.language import NEVER, weights_of
 from interp.programs.maps import Codes
 
 FITTED = 100_000
@@ -42,16 +42,29 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The queries of a head: where they are, their scores, and the logarithm of how often each key counts."""
+    """The queries of a head: where they are, their scores, and the logarithm of how often each key counts.
+
+    total: the scores are the attention, without softmax.
+    """
 
     rows: Int[Tensor, "queries"]
     positions: Int[Tensor, "queries"]
     scores: Float[Tensor, "queries keys"]
     counts: Float[Tensor, "queries keys"]
+    total: bool = False
 
     @property
     def pattern(self) -> Float[Tensor, "queries keys"]:
-        return (self.scores + self.counts).softmax(-1).nan_to_num(0.0)
+        return self.attention(self.scores)
+
+    def attention(self, scores: Float[Tensor, "queries keys"]) -> Float[Tensor, "queries keys"]:
+        """The attention that these scores give."""
+        return weights_of(scores, self.counts, self.total)
+
+    def distance(self, scores: Float[Tensor, "queries keys"]) -> float:
+        """How far the attention of other scores is from the head's: half the absolute difference, as a share of all."""
+        pattern = self.pattern
+        return float((self.attention(scores) - pattern).abs().sum() / pattern.abs().sum().clamp(min=1e-30)) / 2
 
     def some(self) -> Queries:
         """As many as can be fitted, spread evenly."""
@@ -59,26 +72,25 @@ class Queries:
         if len(self.rows) <= most:
             return self
         at = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(0))[:most].sort().values
-        return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at])
+        return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at], self.total)
 
 
 def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:
     """Fit a table of scores for each pair of a query's and a key's variable; the empty name is a constant."""
-    pattern = asked.pattern
     there = asked.counts > -torch.inf
     scores = torch.where(there, asked.scores, 0.0)
     one = (torch.zeros(int(asked.rows.max()) + 1, asked.scores.shape[1], dtype=torch.long), 1)
     for query, (query_code, n_query) in {"": one, **queries}.items():
         q = query_code[asked.rows, asked.positions]
         for key, (key_code, n_key) in {"": one, **keys}.items():
-            if not key and query:
+            if not key and query and not asked.total:
                 continue  # scores that depend on the query alone are even attention, which "" and "" say
             k = key_code[asked.rows]
             cell = q[:, None] * n_key + k
             distance, table = min(
                 (
-                    (_distance(one[cell], pattern, asked.counts), one)
-                    for one in _fitted(cell, scores, there, n_query * n_key)
+                    (asked.distance(one[cell]), one)
+                    for one in _fitted(cell, scores, there, n_query * n_key)[: 1 if asked.total else 2]
                 ),
                 key=lambda pair: pair[0],
             )
@@ -88,13 +100,9 @@ def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:
             yield Pattern(query, key, table.reshape(shape), seen.reshape(shape), distance)
 
 
-def _distance(scores: Tensor, pattern: Tensor, counts: Tensor) -> float:
-    given = (scores + counts).softmax(-1).nan_to_num(0.0)
-    return float((given - pattern).abs().sum(-1).mean()) / 2
-
-
 def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The mean score of each cell, and the same up to a constant for each query (fitted in turn)."""
+    """The mean score of each cell, and the same up to a constant for each query (fitted in turn), which a softmax does
+    not see."""
     flat, weight = cell.flatten(), there.float()
     mass = torch.zeros(n).index_add_(0, flat, weight.flatten()).clamp(min=1e-30)
 
@@ -121,6 +129,16 @@ def ordered(pattern: Pattern) -> bool:
     scores = pattern.scores
     spread = scores.masked_fill(~others, -torch.inf).amax(1) - scores.masked_fill(~others, torch.inf).amin(1)
     return bool((spread > ALIKE).any())
+
+
+def alike(scores: Float[Tensor, "queries keys"], seen: Tensor, n: int, total: bool) -> Float[Tensor, "queries keys"]:
+    """The same scores with all pairs but n at their median; a constant for each query is free before a softmax."""
+    shift = 0.0 if total else scores.masked_fill(~seen, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(0.0)
+    scores = torch.where(seen, scores - shift, 0.0)
+    middle = scores[seen].median()
+    far = torch.where(seen, (scores - middle).abs(), -1.0).flatten()
+    kept = torch.zeros(len(far), dtype=torch.bool).index_fill_(0, far.argsort(descending=True)[:n], True)
+    return torch.where(kept.reshape(scores.shape), scores, middle)
 
 
 def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:

@@ -5,7 +5,8 @@ A *variable* has, at each position of a row, a weight for each of its values. Us
 and what is normed hold any numbers.
 
     token, position            given
-    Head(query, key, value)    select and mix: the share of attention on each value of a variable
+    Head(query, key, value)    select and mix: the share of attention on each value of a variable; of attention without
+                               softmax, the total of its weights
     Table(of)                  map: one value for each combination of values of a few variables
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
@@ -21,6 +22,7 @@ program can be stored, compared and compiled.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -47,7 +49,8 @@ class Head:
     """Select and mix: softmax of a score for each pair of values, then the share of attention on each value.
 
     scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
-    value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3".
+    value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3". total: scores are
+    weights as they are, without softmax.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Head:
     scores: Matrix
     value: str
     part: str = ""
+    total: bool = False
 
     @property
     def of(self) -> tuple[str, ...]:
@@ -65,13 +69,16 @@ class Head:
     @property
     def hard(self) -> bool:
         """Whether each key is either selected or not."""
-        return all(score in (0.0, NEVER) for row in self.scores for score in row)
+        return not self.total and all(score in (0.0, NEVER) for row in self.scores for score in row)
 
     @property
     def constants(self) -> int:
-        """Number of selected pairs if the head is hard, otherwise of scores."""
+        """Number of selected pairs if the head is hard, otherwise of scores; one that most pairs have counts once."""
         flat = [score for row in self.scores for score in row]
-        return sum(score == 0.0 for score in flat) if self.hard else len(flat)
+        if self.hard:
+            return sum(score == 0.0 for score in flat)
+        most = max(Counter(flat).values())
+        return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
 
 @dataclass(frozen=True)
@@ -309,6 +316,9 @@ class Program:
         names = {kind: name for name, kind in KINDS.items()}
         data = {**asdict(self), "schema": SCHEMA}
         data["steps"] = [{"kind": names[type(step)], **asdict(step)} for step in self.steps]
+        for step in data["steps"]:
+            if not step.get("total", True):
+                del step["total"]  # the default
         return json.dumps(data)
 
     @classmethod
@@ -364,11 +374,17 @@ def normed(step: Normed, made: Features) -> Float[Tensor, "rows length values"]:
 
 
 def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
-    """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention)."""
+    """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention), or the
+    scores themselves."""
     ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
     query, key = (made[name] if name else ones for name in (step.query, step.key))
     scores = query @ torch.tensor(step.scores, dtype=query.dtype) @ key.transpose(1, 2)
-    return (scores + seen).softmax(-1).nan_to_num(0.0)
+    return weights_of(scores, seen, step.total)
+
+
+def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
+    """The attention that scores give to keys; seen: see `visible`."""
+    return scores * seen.exp() if total else (scores + seen).softmax(-1).nan_to_num(0.0)
 
 
 def mapped(step: Table | Linear | Sums, made: Features) -> Float[Tensor, "rows length values"]:

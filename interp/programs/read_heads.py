@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.heads import Pattern, Queries, hardened, ordered, patterns, soft, values_by, values_of_shares
+from interp.programs.heads import (
+    Pattern,
+    Queries,
+    alike,
+    hardened,
+    ordered,
+    patterns,
+    soft,
+    values_by,
+    values_of_shares,
+)  # fmt: skip
 from interp.programs.language import Head, Linear, applied
 from interp.programs.quantize import Quantized
 from interp.programs.read_sums import describe_by_sums
@@ -24,16 +34,16 @@ SELECTED = 0.01
 
 
 def describe_head(reading: Reading, part: Part) -> None:
-    running, enough = reading.running, reading.enough()
+    enough = reading.enough()
     found = reading.quantized(part)
     name = str(part)
     if found.size == 1:
         reading.minor(part, found)
         return
-    asked = queries(reading, part, found.needed) if softmax(running.blocks[part.layer]) else None
-    one = None if asked is None else selected(reading, part, found, asked, enough)
+    asked = queries(reading, part, found.needed)
+    one = selected(reading, part, found, asked, enough)
     if one is None:
-        if asked is None or not describe_by_sums(reading, part, found):
+        if asked.total or not describe_by_sums(reading, part, found):
             reading.keep(part, found, "its attention and values are no table over variables found so far")
         return
     step, shares, mean, value = one
@@ -48,14 +58,12 @@ def describe_head(reading: Reading, part: Part) -> None:
         add_level(reading, part, found, mean, enough)
 
 
-def queries(reading: Reading, part: Part, where: Tensor) -> Queries | None:
-    scores = reading.running.scores(part)
-    if scores is None:
-        return None
-    rows, positions, scores_ = scores
+def queries(reading: Reading, part: Part, where: Tensor) -> Queries:
+    rows, positions, scores = reading.running.scores(part)
     there = where[rows, positions]
     rows, positions = rows[there], positions[there]
-    return Queries(rows, positions, scores_[there], reading.seen[rows, positions].float())
+    total = not softmax(reading.running.blocks[part.layer])
+    return Queries(rows, positions, scores[there], reading.seen[rows, positions].float(), total)
 
 
 def selected(
@@ -68,23 +76,27 @@ def selected(
         return None
     pattern, everywhere = everywhere_alike(reading, part, asked, pattern)
     hard = hardened(pattern)
-    graded = soft(pattern)
+    graded = given(pattern, asked)
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
     query, key = codes_[pattern.query][0], codes_[pattern.key][0]
 
     def weights(scores: Tensor, asked: Queries = asked) -> Tensor:
-        table = scores[query[asked.rows, asked.positions][:, None], key[asked.rows]]
-        return (table + asked.counts).softmax(-1).nan_to_num(0.0)
+        return asked.attention(scores[query[asked.rows, asked.positions][:, None], key[asked.rows]])
 
     def far(scores: Tensor) -> float:
         return float((weights(scores) - asked.pattern).abs().sum(-1).mean()) / 2
 
+    def good(scores: Tensor) -> bool:
+        return reading.stays(part, with_attention(reading, found, asked, weights(scores), v)) >= enough
+
     scores = graded
     # An exact pattern also says which key comes next where the selected ones are missing.
     selects = not reading.strict or (far(hard) <= SELECTED and not (far(graded) < EXACT / 10 and ordered(pattern)))
-    if selects and reading.stays(part, with_attention(reading, found, asked, weights(hard), v)) >= enough:
+    if selects and not asked.total and good(hard):
         scores = hard
-    received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere))
+    elif pattern.query and pattern.key:
+        scores = fewest_exceptions(pattern, graded, asked.total, good)
+    received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
     known = reading.codes(part=part)
@@ -101,7 +113,7 @@ def selected(
     near = nearby([left for _, left, _, _ in tried] or [1.0])
     for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
         if left <= near:
-            step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part))
+            step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part), asked.total)
             shares = applied(step, reading.made, reading.seen)
             value = (shares @ mean.double()).float()
             if reading.stays(part, reading.spread(found, value)) >= enough:
@@ -109,11 +121,27 @@ def selected(
     return None
 
 
+def given(pattern: Pattern, asked: Queries) -> Tensor:
+    """The scores of a pattern; without softmax, no attention where no pair was seen."""
+    return pattern.scores.masked_fill(~pattern.seen, 0.0) if asked.total else soft(pattern)
+
+
+def fewest_exceptions(pattern: Pattern, graded: Tensor, total: bool, good: Callable[[Tensor], bool]) -> Tensor:
+    """The scores with as many pairs alike as will do, at least half of them; else as they are."""
+    low, high = 0, pattern.scores.numel() // 2
+    if not good(alike(pattern.scores, pattern.seen, high, total)):
+        return graded
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(alike(pattern.scores, pattern.seen, middle, total)) else (middle + 1, high)
+    return alike(pattern.scores, pattern.seen, high, total)
+
+
 def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:
     """A pattern fitted at all positions, if it is exact there, too: it then says what the head does where that does not
     matter. Else the pattern as it is."""
     every = queries(reading, part, reading.running.mask)
-    if every is None or len(every.rows) == len(asked.rows) or pattern.distance >= EXACT / 10:
+    if len(every.rows) == len(asked.rows) or pattern.distance >= EXACT / 10:
         return pattern, asked
     codes = reading.codes(part=part)
     names = ({name: codes[name]} if name else {} for name in (pattern.query, pattern.key))
@@ -145,8 +173,8 @@ def first_fitting(
     limit = nearby([one.distance for one in fitted])
     near = [one for one in fitted if one.distance <= limit]
     for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
-        table = soft(one)[codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]]
-        weights = (table + asked.counts).softmax(-1).nan_to_num(0.0)
+        cell = codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
+        weights = asked.attention(given(one, asked)[cell])
         if reading.stays(part, with_attention(reading, found, asked, weights, v)) >= enough:
             return one
     return None

@@ -119,13 +119,11 @@ class Running:
             return hook
 
         names = []
-        for layer, block in enumerate(self.blocks):
+        for layer in range(len(self.blocks)):
             names += [
-                f"blocks.{layer}.{name}" for name in ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "hook_attn_out")
+                f"blocks.{layer}.{name}"
+                for name in ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_attn_scores", "hook_attn_out")
             ]
-            names += (
-                [f"blocks.{layer}.attn.hook_attn_scores"] if softmax(block) else [f"blocks.{layer}.attn.hook_pattern"]
-            )
         names += [part.hook for part in self.parts if part.head is None]
         names += ["hook_embed", "hook_pos_embed"]
         names = [name for name in names if name in self.subject.model.hook_dict]
@@ -150,11 +148,9 @@ class Running:
         heads = len(self.blocks[part.layer].attn.W_O)
         return v[:, :, (part.head or 0) * v.shape[2] // heads].float()
 
-    def scores(self, part: Part) -> tuple[Tensor, Tensor, Float[Tensor, "queries keys"]] | None:
-        """Rows, positions and scores of a head's queries; None without softmax. In the last layer, the reads' alone."""
+    def scores(self, part: Part) -> tuple[Tensor, Tensor, Float[Tensor, "queries keys"]]:
+        """Rows, positions and scores of a head's queries. In the last layer, the reads' alone."""
         name = f"blocks.{part.layer}.attn.hook_attn_scores"
-        if name not in self._seen:
-            return None
         if part.layer == len(self.blocks) - 1:
             return self.reads.rows, self.reads.positions, self._seen[name][:, part.head].float()
         rows, positions = self.mask.nonzero(as_tuple=True)

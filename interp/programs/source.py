@@ -81,7 +81,20 @@ def divided(norm, *variables):
 '''
 
 
-TAKEN = ("answer", "divided", "largest", "look_up", "mix", "most", "ramps", "select", "sums", "tokens")
+WEIGH = '''
+
+
+def weigh(query, key, scores, tokens):
+    """The weight of each position for each position that sees it: the scores themselves."""
+    rows = []
+    for i, q in enumerate(query):
+        seen = [k for k in range(len(tokens)) if tokens[k] != PAD and (k <= i or not CAUSAL)]
+        rows.append({k: sum(a * b * scores[x, y] for x, a in q.items() for y, b in key[k].items()) for k in seen})
+    return rows
+'''
+"""Added where a head has no softmax."""
+
+TAKEN = ("answer", "divided", "largest", "look_up", "mix", "most", "ramps", "select", "sums", "tokens", "weigh")
 """Names that variables must not have."""
 
 
@@ -106,9 +119,10 @@ def source(program: Program) -> str:
         "def answer(tokens):", '    """The answer to a row of tokens."""', "    token = [{t: 1.0} for t in tokens]",
         "    position = [{i: 1.0} for i in range(len(tokens))]", *body, given, end,
     ]  # fmt: skip
+    header = HEADER + WEIGH * any(isinstance(step, Head) and step.total for step in program.steps)
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
     return (
-        "\n\n".join([HEADER.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
+        "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
         + "\n"
     )
 
@@ -183,7 +197,8 @@ def _call(program: Program, step: Step, names: dict[str, str]) -> str:
     upper = names[step.name].upper()
     if isinstance(step, Head):
         query, key = (names[one] if one else "[{None: 1.0}] * len(tokens)" for one in (step.query, step.key))
-        return f"mix(select({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
+        how = "weigh" if step.total else "select"
+        return f"mix({how}({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
     if isinstance(step, Table):
         return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
     if isinstance(step, Normed):

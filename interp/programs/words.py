@@ -50,7 +50,9 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     brief: without the weights of a soft head.
     """
     if isinstance(step, Head):
-        return f"attends {where(program, step, brief)} and reads {said(program, step.value)}"
+        does = f"adds up {said(program, step.value)}," if step.total else "attends"
+        reads = "" if step.total else f" and reads {said(program, step.value)}"
+        return f"{does} {where(program, step, brief)}{reads}"
     of = _of(program, step.of)
     if isinstance(step, Normed):
         return f"divides {of} by their norm"
@@ -69,6 +71,10 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _products(program, key, _sums(program, step.query))
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
+    if step.total:
+        by = [f"their {_own(program, step.key)}"] if step.key else []
+        by += [f"its own {_own(program, step.query)}"] if step.query else []
+        return f"with weights by {words.joined(by)}" if by else "with one weight"
     if not step.query and not step.key:
         return "evenly to all positions that it sees"
     if step.hard:
@@ -230,6 +236,6 @@ def parts_words(parts: Sequence[str]) -> str:
 
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
-    for one in ("attends", "reads", "looks up", "makes", "compares"):
-        phrase = phrase.replace(one, one.replace("looks", "look") if one == "looks up" else one[:-1])
+    for one in ("attends", "reads", "looks up", "makes", "compares", "adds up"):
+        phrase = phrase.replace(one, one.replace("s ", " ") if " " in one else one[:-1])
     return phrase

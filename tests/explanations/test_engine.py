@@ -10,6 +10,8 @@ import torch
 import interp
 from interp.explanations import Explanation
 from interp.explanations.engine import MOST_SUMS, lists
+from interp.measures.runs import reads_of
+from interp.measures.subject import Subject
 from interp.populations import everything, sample
 from interp.programs.generate import random_program
 from interp.programs.language import Linear, Program, Sums
@@ -28,18 +30,19 @@ def test_the_program_of_the_parts() -> None:
 
 
 def test_a_rule_is_no_mechanism() -> None:
-    """Without a softmax, the head has no description; the rule for the answers is said to be no more."""
-    model = interp.build("histogram/dot-exact", T=6, L=5)
+    """Where no part has a description, the rule for the answers is said to be no more."""
+    model = interp.load("algorithmic/addition")
     found = interp.explain(model)
     assert found.level == "answers only"
     assert found.program is None
     assert found.rule is not None
-    assert found.sentence.startswith("The answer is how often the current token occurs.")
+    assert found.sentence.startswith("The answer is the next digit of the sum of the two numbers")
     assert found.sentence.endswith("How the model computes it is not explained.")
     batch = model.task.sample(20, seed=4)
-    for row, answers in zip(batch.tokens.tolist(), model.predict(batch.tokens).tolist()):
-        tokens = [model.task.vocabulary[t] for t in row]
-        assert [found.answer(tokens, at) for at in range(len(tokens))] == [str(a) for a in answers]
+    reads = reads_of(Subject.of(model), batch)
+    answers = model.predict(batch.tokens)[reads.rows, reads.positions].tolist()
+    for row, at, answer in zip(reads.rows.tolist(), reads.positions.tolist(), answers):
+        assert found.answer([model.task.vocabulary[t] for t in batch.tokens[row].tolist()], at) == str(answer)
 
 
 def test_a_listing_is_no_explanation() -> None:

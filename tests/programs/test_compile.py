@@ -1,5 +1,6 @@
 """Compiled programs give the answers, the variables and the logits of the programs that they were made of."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -118,5 +119,9 @@ def test_refusals() -> None:
     for program, said in ((three, "largest share of shares"), (Program(("a", "b"), 2, True, (), tie), "rounding")):
         with pytest.raises(InterpError, match=said):
             interp.compile(program)
+    total = replace(EVENLY, total=True)
+    answer = Linear("answer", (total.name,), (((1.0, 0.0), (0.0, 1.0), (0.0, 1.0)),), (0.0, 0.1), ("x", "y"))
+    with pytest.raises(InterpError, match="has no softmax"):
+        interp.compile(Program(("a", "b", "c"), 3, True, (total,), answer))
     with pytest.raises(InterpError, match="not a program"):
         ProgramTask(program="{}")

@@ -144,3 +144,17 @@ def test_the_heads_of_count01_that_do_nothing() -> None:
     program = program_of(found)
     assert program is not None
     assert alone(found, program).both > 0.99
+
+
+def test_a_head_without_softmax_and_a_readout_of_neurons() -> None:
+    """Equal tokens have another weight than others, and the neuron of the readout reads the total."""
+    model = interp.build("histogram/dot-exact")
+    found = interp.explain(model)
+    assert found.level == "explained"
+    assert found.program is not None
+    (head, *sums) = found.program.steps
+    assert isinstance(head, Head)
+    assert (head.total, head.query, head.key, head.constants) == (True, "token", "token", 33)
+    assert [len(step.values) for step in sums] == [1, 1]
+    batch = model.task.sample(50, seed=4)
+    assert found.program.classes(batch.tokens).tolist() == (model.predict(batch.tokens) - 1).tolist()

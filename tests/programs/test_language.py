@@ -65,3 +65,22 @@ def test_refusals() -> None:
         REPEATS(["a"] * 5)
     with pytest.raises(InterpError, match="not a token"):
         REPEATS(["c"])
+
+
+def test_a_head_without_softmax_adds_up_its_weights() -> None:
+    """Weights by the query's and the key's token, over the positions that are seen; kept in files."""
+    head = Head("h", "token", "token", ((2.0, 0.5), (0.0, -1.0)), "token", total=True)
+    answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 3, True, (head,), answer)
+    made = program.run(torch.tensor([[0, 1, 0]]))["h"]
+    assert made[0].tolist() == [[2.0, 0.0], [0.0, -1.0], [4.0, 0.5]]
+    assert Program.from_json(program.to_json()) == program
+    assert '"total"' not in Program.from_json(program.to_json().replace(', "total": true', "")).to_json()
+
+
+def test_a_score_that_most_pairs_have_counts_once() -> None:
+    def constants(*rows: tuple[float, ...]) -> int:
+        return Head("h", "token", "token", rows, "token").constants
+
+    assert constants((1.0, 0.5, 0.5), (0.5, 1.0, 0.5)) == 3
+    assert constants((1.0, 0.5), (0.5, 1.0)) == 4

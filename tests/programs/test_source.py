@@ -64,6 +64,19 @@ def test_words() -> None:
     assert parts_words(["head 0.3", "head 0.12", "MLP 1"]) == "heads 0.3 and 0.12 and MLP 1"
 
 
+def test_weights_without_softmax_in_python_and_in_words() -> None:
+    head = Head("h", "token", "token", ((2.0, 0.5), (-3.0, 1.0)), "token", "head 0.0", total=True)
+    answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.3), ("a", "b"))
+    program = Program(("a", "b"), 3, True, (head,), answer, read="all")
+    function = run(program)
+    rows = list(product("ab", repeat=3))
+    assert [function(row) for row in rows] == [program(row) for row in rows]
+    assert len({tuple(program(row)) for row in rows}) > 2
+    assert step_words(program, head) == "adds up the token, with weights by their token and its own token"
+    alike = replace(head, query="", key="", scores=((1.0,),))
+    assert step_words(program, alike) == "adds up the token, with one weight"
+
+
 def test_numbers_in_python_and_in_words() -> None:
     """Sums, ramps and normed variables: the Python gives the program's answers, also where a head reads positions."""
     steps = (
