@@ -131,14 +131,12 @@ def ordered(pattern: Pattern) -> bool:
     return bool((spread > ALIKE).any())
 
 
-def alike(scores: Float[Tensor, "queries keys"], seen: Tensor, n: int, total: bool) -> Float[Tensor, "queries keys"]:
-    """The same scores with all pairs but n at their median; a constant for each query is free before a softmax."""
-    shift = 0.0 if total else scores.masked_fill(~seen, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(0.0)
-    scores = torch.where(seen, scores - shift, 0.0)
-    middle = scores[seen].median()
-    far = torch.where(seen, (scores - middle).abs(), -1.0).flatten()
+def alike(weights: Float[Tensor, "queries keys"], seen: Tensor, n: int) -> Float[Tensor, "queries keys"]:
+    """The same weights with all pairs but n at their median."""
+    middle = weights[seen].median()
+    far = torch.where(seen, (weights - middle).abs(), -1.0).flatten()
     kept = torch.zeros(len(far), dtype=torch.bool).index_fill_(0, far.argsort(descending=True)[:n], True)
-    return torch.where(kept.reshape(scores.shape), scores, middle)
+    return torch.where(kept.reshape(weights.shape), weights, middle)
 
 
 def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:

@@ -94,8 +94,8 @@ def selected(
     selects = not reading.strict or (far(hard) <= SELECTED and not (far(graded) < EXACT / 10 and ordered(pattern)))
     if selects and not asked.total and good(hard):
         scores = hard
-    elif pattern.query and pattern.key:
-        scores = fewest_exceptions(pattern, graded, asked.total, good)
+    elif asked.total and pattern.query and pattern.key:
+        scores = fewest_exceptions(pattern, graded, good)
     received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
@@ -126,15 +126,15 @@ def given(pattern: Pattern, asked: Queries) -> Tensor:
     return pattern.scores.masked_fill(~pattern.seen, 0.0) if asked.total else soft(pattern)
 
 
-def fewest_exceptions(pattern: Pattern, graded: Tensor, total: bool, good: Callable[[Tensor], bool]) -> Tensor:
-    """The scores with as many pairs alike as will do, at least half of them; else as they are."""
-    low, high = 0, pattern.scores.numel() // 2
-    if not good(alike(pattern.scores, pattern.seen, high, total)):
-        return graded
+def fewest_exceptions(pattern: Pattern, weights: Tensor, good: Callable[[Tensor], bool]) -> Tensor:
+    """The weights with as many pairs alike as will do, at least half of them; else as they are."""
+    low, high = 0, weights.numel() // 2
+    if not good(alike(weights, pattern.seen, high)):
+        return weights
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if good(alike(pattern.scores, pattern.seen, middle, total)) else (middle + 1, high)
-    return alike(pattern.scores, pattern.seen, high, total)
+        low, high = (low, middle) if good(alike(weights, pattern.seen, middle)) else (middle + 1, high)
+    return alike(weights, pattern.seen, high)
 
 
 def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:

@@ -78,9 +78,9 @@ def test_a_head_without_softmax_adds_up_its_weights() -> None:
     assert '"total"' not in Program.from_json(program.to_json().replace(', "total": true', "")).to_json()
 
 
-def test_a_score_that_most_pairs_have_counts_once() -> None:
+def test_a_weight_that_most_pairs_have_counts_once() -> None:
     def constants(*rows: tuple[float, ...]) -> int:
-        return Head("h", "token", "token", rows, "token").constants
+        return Head("h", "token", "token", rows, "token", total=True).constants
 
     assert constants((1.0, 0.5, 0.5), (0.5, 1.0, 0.5)) == 3
     assert constants((1.0, 0.5), (0.5, 1.0)) == 4
