@@ -202,14 +202,15 @@ class Reading:
             for name, one in self.sources(part.layer).items()
             if name in ("token", "position") or self.before(name, part)
         }
-        unseen = [] if "position" in added else ["position"]  # a model may add positions to scores
+        unseen = [] if "position" in added else ["position"]  # a model may add positions to scores, not to values
         found: list[list[str] | None] = []
-        for weights in (attn.W_Q, attn.W_K, attn.W_V):
+        for side, weights in (("query", attn.W_Q), ("key", attn.W_K), ("value", attn.W_V)):
             spread = {
                 name: float((one @ weights[part.head].detach().float().cpu()).std(0).norm())
                 for name, one in added.items()
             }
-            found.append([*unseen, *(name for name, one in spread.items() if one >= READ * max(spread.values()))])
+            read = [name for name, one in spread.items() if one >= READ * max(spread.values())]
+            found.append(read if side == "value" else [*unseen, *read])
         return tuple(found)
 
     def allowed(self, name: str, sources: Sequence[str] | None) -> bool:

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from interp.measures.subject import no_sum
 from interp.programs import maps
-from interp.programs.language import Head, Linear, Step, Sums, Table, applied, linear
-from interp.programs.read_sums import LEAST, LOST, fewest
+from interp.programs.language import Head, Linear, Step, Table, linear
 from interp.programs.reading import Reading, matrix
-from interp.programs.running import Kept
 from interp.programs.words import same_word
 
 ANSWER = 0.998
@@ -47,8 +45,6 @@ def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
                 return Linear("answer", (name,), (same,), (0.0,) * len(words), words), []
     if (direct := model_sum(reading, sources, mask, words)) is not None:
         return direct
-    if (ramps := model_ramps(reading, sources, mask, words)) is not None:
-        return ramps
     for one in maps.tables(target, known, most=3, enough=ANSWER):
         if reading.whole(one.of, sources):
             return looked_up(one, words)
@@ -99,24 +95,7 @@ def model_sum(
         stream = running.stream({}, None, reads=True).double()
         scale = ((stream @ centered).square().mean(1) + norm.eps).sqrt()
         logits = logits * scale[:, None]
-    vectors = written_by(reading, sources)
-    if vectors is None:
-        return None
-    weights = {name: running.subject.columns(out @ unembed)[:, : reading.task.n_out] for name, out in vectors.items()}
-    total = sum(reading.made[name][mask] @ one for name, one in weights.items())
-    bias = (logits - total).mean(0)
-    if kind == "sigmoid":
-        weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
-        bias = torch.cat([torch.zeros(1).double(), bias])
-    step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
-    given = linear(step, reading.made)[mask].argmax(1)
-    return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None
-
-
-def written_by(reading: Reading, sources: Sequence[str]) -> dict[str, Tensor] | None:
-    """What each value of the sources' variables adds to the stream, (values, d_model); None if one is not described."""
-    running, model = reading.running, reading.running.subject.model
-    found = {}
+    weights: dict[str, Tensor] = {}
     for name in sources:
         if name == "token":
             ids = torch.arange(len(reading.task.vocabulary))
@@ -131,54 +110,12 @@ def written_by(reading: Reading, sources: Sequence[str]) -> dict[str, Tensor] | 
                 out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
         else:
             return None
-        found[name] = out
-    return found
-
-
-def model_ramps(
-    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...]
-) -> tuple[Linear, list[Step]] | None:
-    """The logits of a readout with one layer of ReLU neurons: a few sums, and as few ramps of these as will do."""
-    running, model = reading.running, reading.running.subject.model
-    unembed = model.unembed
-    if sources is None or not hasattr(unembed, "W_in") or running.subject.decision.kind != "argmax":
-        return None
-    if not sources or hasattr(model, "ln_final") or (vectors := written_by(reading, sources)) is None:
-        return None
-    w_in, b_in, w_out, b_out = (
-        getattr(unembed, name).detach().double().cpu() for name in ("W_in", "b_in", "W_out", "b_out")
-    )
-    known = {name: reading.made[name][mask][None] for name in {"token": None, **vectors}}  # one row of all reads
-    stream = torch.stack([known[name][0] @ one for name, one in vectors.items()]).sum(0)
-    b_in = b_in + (running.stream({}, None, reads=True).double().cpu() - stream).mean(0) @ w_in
-    before, size = stream @ w_in, w_out.norm(dim=1).clamp(min=1e-12)
-    axes = torch.linalg.svd((before - before.mean(0)) * size, full_matrices=False).Vh.T
-    whole = b_out + (before + b_in).relu().mean(0) @ w_out
-
-    def made(n: int, neurons: Sequence[int]) -> tuple[Linear, list[Step]]:
-        """The projection on n axes; neurons that are left out are at their means."""
-        at = sorted(neurons)
-        to, back = w_in * size @ axes[:, :n], (axes[:, :n].T / size)[:, at]
-        bias = (b_in + before.mean(0) - before.mean(0) * size @ axes[:, :n] @ axes[:, :n].T / size)[at]
-        sums = Sums("read out", tuple(vectors), tuple(matrix(one @ to) for one in vectors.values()), (0.0,) * n)
-        ramps = Sums("ramps read out", ("read out",), (matrix(back),), tuple(bias.tolist()), ramps=True)
-        numbers = (stream @ to @ back + bias).relu()
-        end = running.subject.columns((whole - numbers.mean(0) @ w_out[at])[None])[0, : reading.task.n_out]
-        out = running.subject.columns(w_out[at])[:, : reading.task.n_out]
-        return Linear("answer", (ramps.name,), (matrix(out),), tuple(end.tolist()), words), [sums, ramps]
-
-    def good(n: int, neurons: Sequence[int]) -> bool:
-        reading.check()
-        answer, steps = made(n, neurons)
-        given = dict(known)
-        for step in steps:
-            given[step.name] = applied(step, given, reading.seen)
-        kept = Kept.of(linear(answer, given)[0].argmax(1), running.answers)
-        return kept.share >= 1 - LOST and kept.least >= LEAST
-
-    neurons, most = list(range(len(b_in))), axes.shape[1]
-    if not good(most, neurons):
-        return None
-    n = next(n for n in range(1, most + 1) if n == most or good(n, neurons))
-    order = (before.std(0) * size).argsort().tolist()
-    return made(n, fewest(order, lambda some: bool(some) and good(n, some)))
+        weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
+    total = sum(reading.made[name][mask] @ one for name, one in weights.items())
+    bias = (logits - total).mean(0)
+    if kind == "sigmoid":
+        weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
+        bias = torch.cat([torch.zeros(1).double(), bias])
+    step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
+    given = linear(step, reading.made)[mask].argmax(1)
+    return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None

@@ -146,15 +146,22 @@ def test_the_heads_of_count01_that_do_nothing() -> None:
     assert alone(found, program).both > 0.99
 
 
-def test_a_head_without_softmax_and_a_readout_of_neurons() -> None:
-    """Equal tokens have another weight than others, and the neuron of the readout reads the total."""
+def test_a_head_without_softmax() -> None:
+    """Equal tokens have another weight than others; the answer is the level of the total, not a position."""
     model = interp.build("histogram/dot-exact")
     found = interp.explain(model)
     assert found.level == "explained"
     assert found.program is not None
-    (head, *sums) = found.program.steps
+    head, level = found.program.steps
     assert isinstance(head, Head)
-    assert (head.total, head.query, head.key, head.constants) == (True, "token", "token", 33)
-    assert [len(step.values) for step in sums] == [1, 1]
+    assert (head.total, head.query, head.key, head.value, head.constants) == (True, "token", "token", "token", 33)
+    assert level.of == (head.name,)
     batch = model.task.sample(50, seed=4)
     assert found.program.classes(batch.tokens).tolist() == (model.predict(batch.tokens) - 1).tolist()
+
+
+def test_a_head_reads_no_positions_that_its_values_lack() -> None:
+    """[BOS] is always the first token, but this model has no positions: its head reads the token."""
+    found = interp.explain(interp.build("histogram/bos-exact"))
+    assert found.program is not None
+    assert [step.value for step in found.program.steps if isinstance(step, Head)] == ["token"]
