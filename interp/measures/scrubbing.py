@@ -134,11 +134,12 @@ class Scrubber:
         return list(dict.fromkeys(placed)), list(dict.fromkeys(free))
 
     def rest(self, names: tuple[str, ...]) -> Groups:
-        """Group units by the named variables, and by length and read position if places cover all positions."""
+        """Group units by the named variables, and by length and read position if these or places have all positions."""
         if names not in self._rest:
             columns: list[Value] = [self.values.known[name] for name in names]
+            each = self.each or any(one.ndim == 2 for one in columns)  # their value at the read position must agree
             columns = [one if one.ndim == 2 else one[:, None] for one in columns]
-            if self.each:
+            if each:
                 columns += [self.units.batch.lengths[:, None], self.units.read_at[:, None]]
             columns = columns or [torch.zeros(len(self.units), 1, dtype=torch.long)]
             self._rest[names] = Groups(torch.cat(columns, 1))

@@ -265,12 +265,13 @@ class Program:
         """Return each variable's weights at each position, in float64; `given` variables are not computed.
 
         counts: how often each position counts (default: 1, and 0 for padding); a row may hold equal tokens once.
-        Raises InterpError for rows that are longer than `length`.
+        Raises InterpError for rows longer than `length` if a step reads positions.
         """
-        if tokens.shape[1] > self.length:
+        made = {"token": codes(tokens, len(self.vocabulary)), **(given or {})}
+        if tokens.shape[1] <= self.length:
+            made["position"] = codes(torch.arange(tokens.shape[1]).expand_as(tokens), self.length)
+        elif any("position" in step.of for step in (*self.steps, self.answer)):
             raise InterpError(f"rows have {tokens.shape[1]} tokens; this program is for at most {self.length}")
-        place = torch.arange(tokens.shape[1]).expand_as(tokens)
-        made = {"token": codes(tokens, len(self.vocabulary)), "position": codes(place, self.length), **(given or {})}
         seen = visible(self.weights(tokens) if counts is None else counts, self.causal)
         for step in self.steps:
             if step.name not in made:

@@ -200,7 +200,7 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, written
         same = matrix(torch.eye(left.shape[1]))
         attend = Head(str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part))
         z = made_by(reading, [*steps.values(), *every["V"], attend])
-        axes = torch.linalg.eigh(low.T @ (z[where["Q"]] - z[where["Q"]].mean(0)).T.cov(correction=0) @ low)[1]
+        axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]
         steps |= {step.name: step for step in fitted["V"].sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)}
         numbers = made_by(reading, [*steps.values(), attend])
@@ -226,12 +226,17 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, written
 
 def products_of(q: Float[Tensor, "queries d"], k: Float[Tensor, "keys d"], n: int) -> tuple[Tensor, Tensor]:
     """Maps (d, n) of queries and keys whose products are nearest to the scores, up to a constant of each query."""
-    form = (k - k.mean(0)).T.cov(correction=0)
-    values, axes = torch.linalg.eigh(form)
+    values, axes = torch.linalg.eigh(covariance(k))
     root = values.clamp(min=1e-9 * float(values.max()) + 1e-30).sqrt()
     half = axes * root @ axes.T
     top = torch.linalg.eigh(half @ (q.T @ q / len(q)) @ half)[1][:, -n:]
     return half @ top, axes / root @ axes.T @ top
+
+
+def covariance(points: Float[Tensor, "points d"]) -> Float[Tensor, "d d"]:
+    """Also of one dimension, for which torch.cov gives a number and no matrix."""
+    centered = points - points.mean(0)
+    return centered.T @ centered / len(points)
 
 
 # ---------------------------------------------------------------- MLPs

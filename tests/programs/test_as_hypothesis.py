@@ -6,7 +6,7 @@ import pytest
 
 import interp
 from interp.programs.as_hypothesis import as_hypothesis
-from interp.programs.language import NEVER, Head, Linear, Program
+from interp.programs.language import NEVER, Head, Linear, Program, Table
 
 BEFORE = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))
 SAME = tuple(tuple(0.0 if k == q else NEVER for k in range(3)) for q in range(3))
@@ -31,3 +31,13 @@ def test_a_head_is_computed_from_the_heads_that_it_reads() -> None:
     assert result.scrubbed.accuracy == pytest.approx(1.0)
     assert result.interchange["reason"].tolist() == ["", ""]
     assert result.interchange["changed"].tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_a_map_of_the_token_holds_at_every_read_position() -> None:
+    """A row is read at several positions: what the map is computed from is the token at its own."""
+    first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
+    same = Table("same", ("token", "first"), (1, 0, 0, 1), ("no", "yes"), "MLP 0")
+    answer = Linear("answer", ("same",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("no", "yes"))
+    program = Program(("a", "b"), 3, True, (first, same), answer, read="all")
+    result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
+    assert result.scrubbed.accuracy == 1.0

@@ -58,6 +58,14 @@ def test_files() -> None:
     assert REPEATS.constants == 3 + 4 + 6  # three pairs of positions, three equal pairs and a default, the readout
 
 
+def test_a_program_that_reads_no_positions_runs_on_any_length() -> None:
+    """One that is read from rows that hold equal tokens once is about longer rows, too."""
+    ever = Linear("answer", ("all",), (((1.0, 0.0), (0.0, 1.0), (0.0, 0.0)),), (0.0, 0.0), ("a", "b"))
+    any_length = Program(WORDS, 2, True, (Head("all", "", "", ((0.0,),), "token"),), ever)
+    tokens = torch.tensor([[0, 1, 1, 1, 1]])
+    assert torch.allclose(any_length.run(tokens)["all"][0, -1], torch.tensor([0.2, 0.8, 0.0], dtype=torch.float64))
+
+
 def test_refusals() -> None:
     with pytest.raises(InterpError, match="no earlier step makes"):
         Program(WORDS, 4, True, (), YES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interp.programs.language import applied
-from interp.programs.read_sums import Input, fewest, products_of
+from interp.programs.read_sums import Input, covariance, fewest, products_of
 
 
 def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
@@ -21,6 +21,15 @@ def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
     left, right = products_of(q, k, 1)
     off = (q @ left) @ (k @ right).T - q @ k.T
     assert float((off - off.mean(1, keepdim=True)).abs().max()) > 0.1
+
+
+def test_heads_of_one_dimension_have_products_too() -> None:
+    draw = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(n, 1, generator=draw, dtype=torch.float64) for n in (30, 40))
+    left, right = products_of(q, k, 1)
+    off = (q @ left) @ (k @ right).T - q @ k.T
+    assert float((off - off.mean(1, keepdim=True)).abs().max()) < 1e-6
+    assert covariance(k).shape == (1, 1)
 
 
 @pytest.mark.parametrize("norm", ["none", "layer norm, written"])
