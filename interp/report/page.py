@@ -244,6 +244,8 @@ class Report:
         frame = frame.copy()
         # Format now, so that a bad format raises here.
         shown = for_a_page(frame)
+        dropped = set(frame.columns) - set(shown.columns)
+        formats = {name: form for name, form in (formats or {}).items() if name not in dropped}
         self.items.append(TableItem(key, str(caption), shown, cells(shown.head(MOST_ROWS), formats), max_rows))
         self.tables[key] = frame
 
