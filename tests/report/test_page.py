@@ -155,7 +155,8 @@ def test_a_table_is_the_one_that_was_added():
 def test_a_column_left_off_the_page_may_have_a_format():
     report = Report("title")
     report.add_table("parts", pd.DataFrame({"part": ["a", "b"], "kept": [None, None]}), "Parts", {"kept": ".2f"})
-    assert "kept" in report.tables["parts"] and "kept" not in report.html().split("<table")[1].split("</thead")[0]
+    assert "kept" in report.tables["parts"]
+    assert "kept" not in report.html().split("<table")[1].split("</thead")[0]
     with pytest.raises(InterpError, match="unknown column"):
         report.add_table("more", pd.DataFrame({"part": ["a"]}), "More", {"share": ".2f"})
 
