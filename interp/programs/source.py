@@ -11,7 +11,7 @@ from interp.programs.words import step_words
 HEADER = '''\
 from math import exp
 
-# A variable is a list with a table {value: weight} for each position; the weights sum to one.
+# A variable is a list with a table {value: weight} for each position.
 
 
 def select(query, key, scores, tokens):
