@@ -18,6 +18,7 @@ import functools
 import gc
 import inspect
 import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,7 @@ def alternating(checked: Callable[..., Any], plain: Callable[..., Any]) -> Calla
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     calls.clear()
+    random.seed(0)  # beartype looks at one random item of a tuple or list: the same in every run
 
 
 if only := os.environ.get("INTERP_CHECKED"):

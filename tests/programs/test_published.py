@@ -22,7 +22,7 @@ def itself(values: Values) -> tuple[Matrix, ...]:
 def limits(name: str, of: str, weights: list[float], limits: list[float], values: Values) -> Linear:
     """The number of limits that a sum of weights is above."""
     rows = tuple(tuple(level * weight for level in range(len(values))) for weight in weights)
-    bias = tuple(-sum(limits[:level]) for level in range(len(values)))
+    bias = tuple(-sum(limits[:level], 0.0) for level in range(len(values)))
     return Linear(name, (of,), (rows,), bias, values)
 
 
