@@ -98,7 +98,8 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
     room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
     named, package = f"{'.'.join(packages)}.{stem}", rf"{packages[0]}(\.\w+)*"
     kinds = [node.name for node in ast.parse((root / file).read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
-    beside = re.compile(rf"^from {package} import .*\b({'|'.join([stem, *kinds])})\b", re.MULTILINE)
+    names = rf"\b({'|'.join([stem, *kinds])})\b"
+    beside = re.compile(rf"^from {package} import (.*|\([^)]*){names}", re.MULTILINE)
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text("utf-8")

@@ -35,6 +35,17 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     assert "tests/families/algorithmic/tasks/test_numbers.py" in found  # it imports the class from the family
 
 
+@pytest.mark.parametrize("text", [
+    "import interp.toy.double", "from interp.toy import double", "from interp.toy import (\n    half,\n    double,\n)",
+])  # fmt: skip
+def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) -> None:
+    files = {"interp/toy/double.py": "", "tests/test_a.py": text, "tests/test_b.py": "from interp.toy import half"}
+    for name, said in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(said)
+    assert mutants.candidates(tmp_path, "interp/toy/double.py") == ("tests/test_a.py",)
+
+
 def test_compiled_functions_are_asked_of_who_uses_them() -> None:
     used = mutants.users(mutants.ROOT, "interp/training/compiled/products.py")
     kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
