@@ -147,7 +147,7 @@ def explained(empty: Explanation, reading: Reading, population: Population, shar
 
 def lists(program: Program, population: Population, parameters: int) -> str:
     """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither."""
-    if population.exact and program.constants > population.n:
+    if population.exact and program.constants >= population.n:
         return f"has {program.constants:,} constants for {population.n:,} inputs"
     if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
         return f"has {program.constants:,} constants; the model has {parameters:,} parameters"

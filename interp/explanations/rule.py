@@ -22,6 +22,8 @@ from interp.explanations.quantities import HELPERS, Quantity
 from interp.explanations.setting import Setting, View
 
 FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
+LISTED = 12
+"""Most entries of a table that is no mere look-up table."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Rule:
     def constants(self) -> int:
         """Number of constants in the rule: numbers, tokens and table entries."""
         return self.rule.constants
+
+    @property
+    def listing(self) -> bool:
+        """Whether the rule is a table of many entries, and so no algorithm."""
+        return self.rule.form == "table" and len(self.rule.data["entries"]) > LISTED
 
     def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
         """Return the output indices at reads, computed with tensors: the same answers as the function, but faster."""

@@ -112,7 +112,7 @@ class Linear:
 
     @property
     def constants(self) -> int:
-        return sum(len(row) for matrix in self.weights for row in matrix) + len(self.bias)
+        return nonzero(*self.weights, (self.bias,))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Sums:
 
     @property
     def constants(self) -> int:
-        return sum(len(row) for matrix in self.weights for row in matrix) + len(self.bias)
+        return nonzero(*self.weights, (self.bias,))
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ class Normed:
     @property
     def constants(self) -> int:
         return len(self.norm) * (len(self.norm) + 1) // 2
+
+
+def nonzero(*matrices: Matrix) -> int:
+    """Number of weights that are not zero; so a value that picks an answer counts once."""
+    return sum(weight != 0.0 for matrix in matrices for row in matrix for weight in row)
 
 
 Step: TypeAlias = Head | Table | Linear | Sums | Normed
@@ -203,7 +208,7 @@ class Program:
 
     @property
     def constants(self) -> int:
-        """Numbers of the program: table entries, selected pairs, scores and weights."""
+        """Numbers of the program: table entries, selected pairs, scores, and weights that are not zero."""
         return sum(step.constants for step in (*self.steps, self.answer))
 
     def step(self, name: str) -> Step:

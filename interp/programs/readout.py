@@ -31,14 +31,16 @@ def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
     sources = None if sources is None else [name for name in sources if name not in minor]
     readable = [n for n in reading.made if n not in reading.given and reading.allowed(n, sources)
                 and not (n == "position" and running.counts is not None)]  # fmt: skip
-    known = {n: c for n, c in reading.codes(mask).items() if n in readable}
+    codes = reading.codes(mask)
+    known = {n: c for n, c in codes.items() if n in readable}
+    different = None if sources is None else without_copies(sources, codes)
 
     plain = {n: c for n, c in known.items() if not n.endswith(" level")}
     for one in maps.tables(target, plain, most=2, enough=ANSWER):
-        if reading.whole(one.of, sources) and (len(one.of) == 1 or one.cells <= 16):
+        if reading.whole(one.of, different) and (len(one.of) == 1 or one.cells <= 16):
             return looked_up(one, words)
     for name in readable:  # the value that has the largest share
-        if name not in known and vocabulary(reading, name) and reading.whole((name,), sources):
+        if name not in known and vocabulary(reading, name) and reading.whole((name,), different):
             same = same_word(tuple(reading.task.vocabulary), words)
             given = (reading.made[name][mask] @ torch.tensor(same, dtype=torch.float64)).argmax(1)
             if float((given == target).double().mean()) >= ANSWER:
@@ -46,7 +48,7 @@ def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
     if (direct := model_sum(reading, sources, mask, words)) is not None:
         return direct
     for one in maps.tables(target, known, most=3, enough=ANSWER):
-        if reading.whole(one.of, sources):
+        if reading.whole(one.of, different):
             return looked_up(one, words)
     features = {n: reading.made[n][mask] for n in readable}
     if sources is not None:  # one variable for each source: its level, where it has one
@@ -59,6 +61,15 @@ def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
         if fit.share >= 0.9:
             return Linear("answer", fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), words), []
     return None
+
+
+def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
+    """The sources but for those that have the value of an earlier one at each position, and so say no more."""
+    found: list[str] = []
+    for name in sources:
+        if not any(name in codes and one in codes and codes[name][0].equal(codes[one][0]) for one in found):
+            found.append(name)
+    return found
 
 
 def vocabulary(reading: Reading, name: str) -> bool:

@@ -236,6 +236,7 @@ def parts_words(parts: Sequence[str]) -> str:
 
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
+    phrase = phrase.replace("that it sees", "that they see")
     for one in ("attends", "reads", "looks up", "makes", "compares", "adds up"):
         phrase = phrase.replace(one, one.replace("s ", " ") if " " in one else one[:-1])
     return phrase

@@ -46,17 +46,26 @@ def test_a_rule_is_no_mechanism() -> None:
 
 
 def test_a_listing_is_no_explanation() -> None:
-    """A program may have as many constants as there are inputs, and, where it holds sums, a share of the parameters."""
+    """A program has fewer constants than there are inputs, and, where it holds sums, a share of the parameters."""
     eye = ((1.0, 0.0), (0.0, 1.0))
-    answer = Linear("answer", ("sums",), (eye,), (0.0, 0.0), ("a", "b"))
-    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), (eye,), (0.0, 0.0)),), answer)
-    assert program.constants == 12
+    three = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    answer = Linear("answer", ("sums",), ((*eye, (0.0, 0.0)),), (0.0, 1.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), (three,), (0.0, 0.0, 0.0)),), answer)
+    assert program.constants == 9
     task = interp.build("algorithmic/max-of-k-exact", K=2, v=3).task
     nine, drawn = everything(task), sample(task, 50)
-    assert lists(program, nine, 10_000) == f"has 12 constants for {nine.n} inputs"
-    assert lists(program, drawn, 12 * MOST_SUMS) == ""
-    assert lists(program, drawn, 12 * MOST_SUMS - 1) == "has 12 constants; the model has 47 parameters"
-    assert lists(replace(program, steps=(), answer=replace(answer, of=("token",))), drawn, 1) == ""
+    assert lists(program, nine, 10_000) == f"has 9 constants for {nine.n} inputs"
+    assert lists(program, drawn, 9 * MOST_SUMS) == ""
+    assert lists(program, drawn, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
+    assert lists(replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,))), drawn, 1) == ""
+
+
+def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
+    """The heads read the token that is there, so the readout needs one table of it."""
+    found = interp.explain("memorization/bigram")
+    assert found.level == "in part"
+    assert found.listing == "has 100 constants for 100 inputs"
+    assert found.sentence.startswith("A look-up table, no algorithm. 2 parts hold the table together")
 
 
 def test_sums_without_names_are_said_to_be_a_smaller_network() -> None:

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.sentences import how, summary
+from interp.explanations.formulas import Formula
+from interp.explanations.quantities import Quantity
+from interp.explanations.rule import LISTED, Rule
+from interp.explanations.sentences import TABLE, how, summary
+from interp.explanations.setting import Setting
 from interp.programs.language import Linear, Program
 
 READS = "attends to the first position and reads the token"
@@ -62,3 +66,21 @@ def test_agreement() -> None:
     )
     sampled = Agreement(100_000, 1, 0.99999, 0.9, 0.9999, 0.999999, "on a sample")
     assert str(sampled) == "0.99999 of the model's answers on a sample (95% interval 0.9999 to 0.999999)"
+
+
+def test_a_long_table_is_said_to_be_no_algorithm() -> None:
+    setting = Setting(tuple("abcdefghijklmnop"), (), True, ("x", "y"))
+    first = (Quantity(setting, "place", (0, "seen")),)
+    agreement = Agreement(16, 0, 1.0, 1.0, 1.0, 1.0, "on all 16 inputs")
+    kept = tuple(PartRole(f"head 0.{head}", "kept", without=0.3 + head / 10) for head in range(2))
+
+    def said(n: int, without: float = 0.0) -> str:
+        rule = Rule(Formula(setting, "table", first, {"entries": [[at, 1] for at in range(n)], "default": 0}))
+        parts = (*kept, PartRole("MLP 0", "kept", without=without))
+        return summary(Explanation("a", "b", 9, "answers only", parts=parts, rule=rule, agreement=agreement))
+
+    held = "3 parts hold the table together: with any one of them at its mean, at most 0.4000 of the answers stay."
+    assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
+    assert held in said(LISTED + 1)
+    assert "hold" not in said(LISTED + 1, without=1.0)
+    assert said(LISTED).startswith("The answer is looked up")

@@ -55,7 +55,7 @@ def test_files() -> None:
     for text, said in ((json.dumps(data), "entries below 2"), ("{}", "not a program"), ("[1", "not a program")):
         with pytest.raises(InterpError, match=said):
             Program.from_json(text)
-    assert REPEATS.constants == 3 + 4 + 6  # three pairs of positions, three equal pairs and a default, the readout
+    assert REPEATS.constants == 3 + 4 + 2  # three pairs of positions, three equal pairs and a default, two answers
 
 
 def test_a_program_that_reads_no_positions_runs_on_any_length() -> None:
