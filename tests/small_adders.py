@@ -15,6 +15,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
+from interp.certificates.converted import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
@@ -273,7 +274,7 @@ def one_case(seed: int) -> tuple[str, str, int, int]:
         economize(model, economies)
         model = model if kind == "random" else trained(model, task, 25, seed, economies)
     subject = Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
-    found = certify_places(subject, seconds=1)
+    found = certify_places(convert(subject), seconds=1)
     true = truth(subject)
     compare(subject, found, true)
     return kind, found.status, len(true.margins), int(true.wrong.any(1).sum())

@@ -33,7 +33,6 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.tables import tables_of
 from interp.families.histogram.certificates.walk import Walk, multisets_around
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.measures.subject import Subject
 
 KINDS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 
@@ -82,7 +81,7 @@ def adder(digits: int, size: float) -> dict[str, object]:
         for parameter in model.parameters():
             parameter.add_(size * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     start = time.process_time()
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     middle = time.process_time()
     task, wrong, wrong_pairs = Addition(digits=digits), torch.zeros(digits + 1, dtype=torch.long), 0
     with torch.no_grad():

@@ -144,9 +144,9 @@ class Method:
 
     other_task(task): the reason why it does not apply to a task, or None. why_not(model): the same for a model.
     run(model, **options): make the certificate. stranger: why_not and run for external models (Subjects), if supported.
-    takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. lists:
-    whether it evaluates inputs one by one; methods that bound many inputs at once are tried first. names: for a task,
-    the names that an option accepts.
+    takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. order:
+    methods of a lower order are tried first (0: those that need few evaluations). names: for a task, the names that an
+    option accepts.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Method:
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
     takes: Takes | None
-    lists: bool = False
+    order: int = 0
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {}
 
@@ -173,7 +173,7 @@ def register_method(
     other_task: Callable[[Task], str | None],
     refusal: Callable[[TaskModel], str | None],
     takes: Takes | None,
-    lists: bool = False,
+    order: int = 0,
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {},
 ) -> Callable[..., Any]:
@@ -181,7 +181,7 @@ def register_method(
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
         other = None if stranger is None else (stranger[0], _timed(stranger[1]))
-        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, lists, other, names)
+        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, order, other, names)
         return _METHODS[name].run
 
     return add
@@ -199,17 +199,8 @@ def _timed(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
 
 
 def registered_methods() -> dict[str, Method]:
-    """Return all methods by name, in the order in which they are tried.
-
-    First methods that bound many inputs at once, then those that list inputs, then those that run the model on every
-    input. Within each group, methods for task models only come first.
-    """
-
-    def order(item: tuple[str, Method]) -> tuple[bool, bool, bool, str]:
-        name, method = item
-        return method.takes is None, method.lists, method.stranger is not None, name
-
-    return dict(sorted(_METHODS.items(), key=order))
+    """Return all methods by name, in the order in which they are tried; last those that run the model on all inputs."""
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].takes is None, item[1].order, item[0])))
 
 
 def share_right(n: int, wrong: int, tied: int) -> float | tuple[float, float]:

@@ -59,7 +59,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     try:
         made = convert(subject)
         method = method_for(made)
-        if method.takes is not None and method.stranger is None:
+        if method.takes is not None:
             return Plan(method, partial(certify_converted, subject, made, partial(_proof, method)))
         proof = f"{method.name} takes it as it is"
     except InterpError as error:

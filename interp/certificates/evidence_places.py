@@ -18,7 +18,6 @@ from interp.certificates.evidence import Finding, checked, register_evidence, st
 from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.places import Proof, ReadProof
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.subject import Subject
 from interp.tasks.automata import declared
 
 
@@ -41,7 +40,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     (paths,) = declared(model.task)
     if tuple(rows.order) != tuple(paths.order) or set(rows.reads) != set(paths.reads):
         raise UnsupportedError(f"the checker reads rows of task {name} in another order")
-    proof = Proof.of(Subject.of(model), paths)
+    proof = Proof.of(model, paths)
     parts = [[read.at, read.order, _coordinates(read)] for read in proof.reads]
     margin = float.fromhex(stated(certificate.worst_margin / 2))
     return Finding("places", {}, parts, margin, sentence(name, rows.claim), _reals)

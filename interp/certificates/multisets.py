@@ -81,7 +81,7 @@ class MultisetCounts:
     nearest: tuple[Batch, Tensor] | None = None
 
 
-@register_method("every multiset", other_task, refusal, TAKES, lists=True)
+@register_method("every multiset", other_task, refusal, TAKES, order=1)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
     """Certify every input by evaluating each multiset of tokens once for all of its orders.

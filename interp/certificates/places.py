@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp._lens import HookedTransformer
-from interp.architecture.answers import NOT_NAMED, Decision, correct, decide, find_positions, word_of
+from interp.architecture.answers import Decision, correct, find_positions, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, Status, noted, register_method
@@ -41,7 +40,6 @@ from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.tasks.automata import Paths, declared, undeclared
-from interp.tasks.registry import name_taken
 from interp.tasks.structure import compare
 from interp.threads import one_thread
 
@@ -70,8 +68,6 @@ TRIED, NEAREST = 64, 4
 """Number of cells with the smallest margins that are kept in total, and per batch. The model itself is run on one input
 of each."""
 
-TAKEN_APART = "the config and the parameters; the model itself was run on the probes only"
-
 
 @dataclass
 class ReadTally(Stratum):
@@ -96,18 +92,6 @@ class ReadTally(Stratum):
         return self.worst if self.finished or not self.open else -np.inf
 
 
-def why_not(model: HookedTransformer, task: Task) -> str | None:
-    """Return the reason why this model cannot be certified by places, or None."""
-    return undeclared(task) or refusal(model)
-
-
-def _few(task: Task) -> str | None:
-    """Return the reason why a task is too small for this method, or None."""
-    if (task.n_inputs or 0) < FEWEST:
-        return f"{task.n_inputs or 0:,} inputs are run one by one"
-    return None
-
-
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction", "readout_at", "n_out"),
     **anything("max_length", "final_norm", "tied_embeddings", "rotary_base", "rotary_dim", "rotary_pairs"),
@@ -121,31 +105,32 @@ TAKES = {
 """The accepted values of a spec's fields, almost all; `refusal` checks the model's modules."""
 
 
-def _task_model_refusal(model: TaskModel) -> str | None:
-    if (reason := why_not(model, model.task) or _few(model.task)) is not None:
+def why_not(model: TaskModel) -> str | None:
+    """Return the reason why this model cannot be certified by places, or None."""
+    if (reason := undeclared(model.task) or refusal(model)) is not None:
         return reason
     try:
         for paths in declared(model.task):
             if paths.length > (model.spec.max_length or paths.length):
                 return f"it has {model.spec.max_length} positions, and rows of the task {paths.length} tokens"
-            _as_read(Subject.of(model), paths)
+            _as_read(model, paths)
+            reason = reason or sees_its_answers(Subject.of(model), model.task.batch(paths.draw(1)))
     except UnsupportedError as error:
         return str(error)
-    return None
+    return reason
 
 
-def _subject_refusal(subject: Subject) -> str | None:
-    reason = why_not(subject.model, subject.task) or _few(subject.task)
-    n_ctx = subject.model.cfg.n_ctx
-    if reason is None and max(paths.length for paths in declared(subject.task)) > n_ctx:
-        return f"rows of task {subject.task.name} are longer than the model's n_ctx = {n_ctx}"
-    return name_taken(subject.task) if reason is None else reason
+def _or_few(model: TaskModel) -> str | None:
+    """Return the reason of `why_not`, or that all inputs can be run."""
+    n = model.task.n_inputs or 0
+    return why_not(model) or (f"{n:,} inputs are run one by one" if n < FEWEST else None)
 
 
+@register_method("every path of an automaton, by places and states", undeclared, _or_few, TAKES, order=2)
 @torch.no_grad()
 @one_thread()
 def certify_places(
-    subject: Subject, seconds: float | int | None = None, progress: Progress | None = None
+    model: TaskModel, seconds: float | int | None = None, progress: Progress | None = None
 ) -> Certificate:
     """Certify a one-layer model on every input of a task that declares an automaton.
 
@@ -156,21 +141,17 @@ def certify_places(
     on the number with a wrong answer). Raises UnsupportedError if the method does not apply, and Mismatch if the model
     disagrees with the bounds.
     """
-    task = subject.task
     budget = Sets(seconds)
-    if (reason := why_not(subject.model, task)) is not None:
-        raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
+    if (reason := why_not(model)) is not None:
+        raise UnsupportedError(f"{model.spec.id} cannot be certified by places: {reason}")
     proofs: list[Proof] = []
     probes: list[Probes] = []
-    trust = compare(task, declared(task))
-    automata = [_as_read(subject, paths) for paths in declared(task)]
-    for paths in automata:
-        if (reason := sees_its_answers(subject, task.batch(paths.draw(1)))) is not None:
-            raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
+    trust = compare(model.task, declared(model.task))
+    automata = [_as_read(model, paths) for paths in declared(model.task)]
     total = sum(paths.n_inputs * len(paths.reads) for paths in automata)
     done, false = 0, None
     for paths in automata:
-        proof = Proof.of(subject, paths)
+        proof = Proof.of(model, paths)
         probes.append(proof.compare())
         proofs.append(proof)
         false = proof.sample(DRAWN, seed=2) or false
@@ -186,23 +167,21 @@ def certify_places(
                     progress(done, total)
     for proof in proofs:
         proof.count_open()
-    found = replace(_conclude(subject, automata, proofs, total, false, budget.ended), on_trust=trust)
-    own = isinstance(subject.model, TaskModel) and subject.token_ids is None
-    return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
+    return replace(_conclude(automata, proofs, total, false, budget.ended), on_trust=trust, probes=tuple(probes))
 
 
-def _as_read(subject: Subject, paths: Paths) -> Paths:
+def _as_read(model: TaskModel, paths: Paths) -> Paths:
     """Return the paths with the model's own read position, which a spec may set differently from the task.
 
     Raises UnsupportedError if the model is not read at the same position in all rows.
     """
-    if subject.read_at == subject.task.readout:
+    if (read_at := model.spec.readout_at) == model.task.readout:
         return paths
     rows, places = paths.draw(PROBED, seed=3), []
-    if subject.read_at != "all":
-        places = find_positions(subject.task, rows, subject.read_at).unique().tolist()
+    if read_at != "all":
+        places = find_positions(model.task, rows, read_at).unique().tolist()
     if len(places) != 1 or len(paths.reads) != 1:
-        raise UnsupportedError(f"{subject.read_at!r}, where the model is read, is not at one position of every input")
+        raise UnsupportedError(f"{read_at!r}, where the model is read, is not at one position of every input")
     return replace(paths, reads={places[0]: next(iter(paths.reads.values()))})
 
 
@@ -239,37 +218,30 @@ class Sets(Budget):
 class Proof:
     """The proof for all rows of one length: one ReadProof per read position. drawn: the random inputs that were run."""
 
-    subject: Subject
+    model: TaskModel
     paths: Paths
     net: OneLayer
-    ids: Int[Tensor, "d_vocab"]
-    outputs: Int[Tensor, "n_out"]
     reads: list[ReadProof]
     drawn: list[Int[Tensor, "rows length"]]
 
     @classmethod
-    def of(cls, subject: Subject, paths: Paths) -> Proof:
-        net = one_layer(subject.model, paths.length)
-        task = subject.task
-        ids = torch.arange(task.d_vocab) if subject.token_ids is None else subject.token_ids
-        named = max(2, task.n_out)
-        outputs = torch.arange(named) if subject.output_ids is None else subject.output_ids[:named]
-        proof = cls(subject, paths, _renamed(net, ids), ids, outputs, [], [])
+    def of(cls, model: TaskModel, paths: Paths) -> Proof:
+        proof = cls(model, paths, one_layer(model, paths.length), [], [])
         proof.reads.extend(ReadProof(proof, at) for at in sorted(paths.reads))
         return proof
 
     def right(self, at: int) -> Int[Array, "states"]:
-        """Return the right output of the model for each automaton state that determines the answer."""
-        return self.outputs.numpy()[self.paths.reads[at][1]]
+        """Return the right output for each automaton state that determines the answer."""
+        return self.paths.reads[at][1]
 
     def logits(self, rows: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length n_out"]:
         """Run the model itself."""
         with torch.no_grad():
-            return self.subject.model(self.ids[rows].to(self.subject.model.cfg.device)).double().cpu()
+            return self.model(rows.to(self.model.cfg.device)).double().cpu()
 
     def affordable(self) -> int:
         """Return the number of random inputs that can be run in about a second."""
-        parameters, cfg = sum(p.numel() for p in self.subject.model.parameters()), self.subject.model.cfg
+        parameters, cfg = sum(p.numel() for p in self.model.parameters()), self.model.cfg
         cost = self.paths.length * (2 * parameters + 100 * (cfg.d_model + (cfg.d_mlp or 0)))
         return max(DRAWN, min(MOST_DRAWN, int(OPERATIONS_A_SECOND / cost)))
 
@@ -301,8 +273,8 @@ class Proof:
 
     def _margins(self, rows: Int[Tensor, "rows length"]) -> Float[Array, "rows reads"]:
         """Return the margins of the model's own answers."""
-        out, right = self.logits(rows).numpy(), self.paths.right(rows)
-        columns = [_margin(out[:, read.at], self.outputs[right[:, read.at]].numpy()) for read in self.reads]
+        out, right = self.logits(rows).numpy(), self.paths.right(rows).numpy()
+        columns = [_margin(out[:, read.at], right[:, read.at]) for read in self.reads]
         return np.stack(columns, 1)
 
     def compare(self) -> Probes:
@@ -320,21 +292,15 @@ class Proof:
             if bad.any():
                 row = int(bad.argmax())
                 raise Mismatch(
-                    f"{_name(self.subject)}: no certificate, because proof and model disagree at "
-                    f"{self.subject.task.format(rows[row])!r}, position {read.at}: the margin is {margin[row]:g}, the "
+                    f"{self.model.spec.id}: no certificate, because proof and model disagree at "
+                    f"{self.model.task.format(rows[row])!r}, position {read.at}: the margin is {margin[row]:g}, the "
                     f"proof says {bounds.own_low[row]:g} to {bounds.own_high[row]:g}"
                 )
             ends[:, :, read.at] = torch.from_numpy(np.stack([bounds.own_low, bounds.own_high]))
             marked[torch.arange(len(rows)), read.at, torch.from_numpy(right)] = True
-        if self.subject.read_at != "all":
+        if self.model.spec.readout_at != "all":
             ends, marked = ends[:, :, self.reads[0].at], marked[:, self.reads[0].at]
-        batch = self.subject.task.batch(rows)
-        return Probes(batch, marked, ends[0], ends[1], torch.zeros_like(ends[0]))
-
-
-def _renamed(net: OneLayer, ids: Int[Tensor, "d_vocab"]) -> OneLayer:
-    """Return the model's token embeddings, reordered to the task's token ids."""
-    return replace(net, tokens=net.tokens[ids])
+        return Probes(self.model.task.batch(rows), marked, ends[0], ends[1], torch.zeros_like(ends[0]))
 
 
 class ReadProof:
@@ -497,29 +463,13 @@ class ReadProof:
             tally.patterns.append(TokenPattern(states, asked | tokens))
 
 
-@register_method(
-    "every path of an automaton, by places and states", undeclared, _task_model_refusal, TAKES, lists=True,
-    stranger=(_subject_refusal, certify_places),
-)  # fmt: skip
-def certify_paths(
-    model: TaskModel, seconds: float | int | None = None, progress: Progress | None = None
-) -> Certificate:
-    """Certify the model on every path of the automaton that its task declares; see certify_places."""
-    return certify_places(Subject.of(model), seconds, progress)
-
-
 # ---------------------------------------------------------------- the certificate
 
 
 def _conclude(
-    subject: Subject,
-    automata: Sequence[Paths],
-    proofs: Sequence[Proof],
-    total: int,
-    false: str | None,
-    ended: str,
+    automata: Sequence[Paths], proofs: Sequence[Proof], total: int, false: str | None, ended: str
 ) -> Certificate:
-    task = subject.task
+    model, task = proofs[0].model, proofs[0].model.task
     tallies = [read.tally for proof in proofs for read in proof.reads]
     n_inputs = sum(paths.n_inputs for paths in automata)
     right, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("right", "wrong"))
@@ -545,7 +495,7 @@ def _conclude(
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
                   f"besides the answers of task {task.name}",)  # fmt: skip
     found = Certificate(
-        model=_name(subject),
+        model=model.spec.id,
         status=status,
         accuracy=share.accuracy,
         confidence=share.confidence,
@@ -609,11 +559,10 @@ def _first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
     """Describe the first of these inputs on which the model itself generates a wrong answer, or None."""
     if not len(rows):
         return None
-    right = proof.paths.right(rows)
-    out = proof.logits(rows).numpy()
+    right, out = proof.paths.right(rows), proof.logits(rows).numpy()
     places = [read.at for read in proof.reads]
     for row, (tokens, labels) in enumerate(zip(rows, right)):
-        bad = ~(_margin(out[row, places], proof.outputs[labels[places]].numpy()) > 0)
+        bad = ~(_margin(out[row, places], labels[places].numpy()) > 0)
         if bad.any() and (words := _generated(proof, tokens, labels)) is not None:
             return words
     return None
@@ -621,16 +570,15 @@ def _first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
 
 def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, "length"]) -> str | None:
     """Describe the first wrong answer that the model generates after the row so far, or None if all are right."""
-    task, model = proof.subject.task, proof.subject.model
+    model, task = proof.model, proof.model.task
     for read in sorted(proof.reads, key=lambda read: read.at):
         row = tokens[None, : read.at + 1] if proof.net.causal else tokens[None]
-        out = model(proof.ids[row].to(model.cfg.device))[0, read.at].double().cpu()
+        out = model(row.to(model.cfg.device))[0, read.at].double().cpu()
         right = int(labels[read.at])
         rule = Decision("argmax" if len(out) > 1 else "sigmoid")
-        if not bool(correct(out, proof.outputs[right], rule)):
-            own = (proof.outputs == decide(out, rule)).nonzero()
-            answer = word_of(task, out[proof.outputs] if len(out) > 1 else out, rule) if len(own) else NOT_NAMED
-            return f"{task.format(tokens)}: the answer at position {read.at} is {answer}, right is {task.word(right)}"
+        if not bool(correct(out, torch.tensor(right), rule)):
+            said = word_of(task, out, rule)
+            return f"{task.format(tokens)}: the answer at position {read.at} is {said}, right is {task.word(right)}"
     return None
 
 
@@ -648,12 +596,3 @@ def _titled(task: Task) -> str:
     """Return a task's name, with its non-default parameters."""
     given = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)
     return f"{task.name} with {given}" if given else task.name
-
-
-def _name(subject: Subject) -> str:
-    model = subject.model
-    if isinstance(model, TaskModel):
-        return model.spec.id
-    cfg = model.cfg
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return f"1-layer HookedTransformer of {parameters:,} numbers, d_model {cfg.d_model}, heads {cfg.n_heads}"

@@ -1,7 +1,7 @@
 """A one-layer model as tables: the scores and values of each token at each position, as the read position sees them.
 
-Task models and stock HookedTransformers are supported: any number of heads, grouped keys and values, all kinds of
-positions, norms before or after attention, plain and gated MLPs. Models with other features are refused.
+Any number of heads, grouped keys and values, all kinds of positions, norms before or after attention, plain and gated
+MLPs are supported. Models with other features are refused.
 certificates/places.py compares the tables with the model itself on random inputs.
 """
 
@@ -15,17 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp._lens import HookedTransformer
-from interp.architecture.stock import unread_field
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
 from interp.certificates.frozen import hooks_on
 from interp.errors import UnsupportedError
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
-
-READ = ("uses_rms_norm", "final_rms", "rotary_scaling_factor", "original_architecture")
-"""Fields of a stock config that are supported below, besides those of `stock.READ`."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +82,13 @@ class OneLayer:
         return self.write.shape[0]
 
 
-def refusal(model: HookedTransformer) -> str | None:
+def refusal(model: TaskModel) -> str | None:
     """The reason why a model cannot be converted to tables, or None."""
     if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     if len(model.blocks) != 1:
         return (f"it has {len(model.blocks)} layers; the method needs exactly one, so that the output of attention "
                 "is a sum of one term per position")  # fmt: skip
-    return _task_model_refusal(model) if isinstance(model, TaskModel) else _stock_refusal(model)
-
-
-def _task_model_refusal(model: TaskModel) -> str | None:
     spec, layer = model.spec, model.spec.layers[0]
     if layer.mixing != "dot" or layer.normalizer != "softmax":
         return "its attention is not softmax attention over query-key scores"
@@ -112,23 +103,8 @@ def _task_model_refusal(model: TaskModel) -> str | None:
     return None
 
 
-def _stock_refusal(model: HookedTransformer) -> str | None:
-    cfg = model.cfg
-    if (name := unread_field(cfg, also=READ)) is not None:
-        return f"its {name} = {getattr(cfg, name)!r} is not supported"
-    if "olmo" in (cfg.original_architecture or "").lower():
-        return f"the query-key norm of {cfg.original_architecture} spans all heads"
-    if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
-        return f"its normalization_type is {cfg.normalization_type!r}"
-    if cfg.positional_embedding_type not in ("standard", "rotary", "alibi", "none"):
-        return f"its positional_embedding_type is {cfg.positional_embedding_type!r}"
-    if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
-        return f"its act_fn is {cfg.act_fn!r}, not one of {', '.join(ACTIVATIONS)}"
-    return None
-
-
 @torch.no_grad()
-def one_layer(model: HookedTransformer, length: int) -> OneLayer:
+def one_layer(model: TaskModel, length: int) -> OneLayer:
     """Convert a model for inputs of this length. Raises UnsupportedError, with the reason, if it is not supported."""
     if (reason := refusal(model)) is not None:
         raise UnsupportedError(reason)
@@ -137,10 +113,9 @@ def one_layer(model: HookedTransformer, length: int) -> OneLayer:
     tokens = parts.embed.W_E.detach().double()
     row = torch.zeros(1, length, dtype=torch.long)
     places = torch.zeros(length, tokens.shape[1], dtype=torch.float64)
-    if hasattr(parts, "pos_embed") and model.cfg.positional_embedding_type not in ("rotary", "alibi"):
+    if hasattr(parts, "pos_embed"):
         embedded = parts.pos_embed(row)[0].double()
         places = embedded if embedded.ndim == 2 else places
-    post = isinstance(model, TaskModel) and model.spec.layers[0].norm == "post"
     norms = (
         _norm(getattr(block, "ln1", None)),
         _norm(getattr(block, "ln2", None)),
@@ -154,15 +129,15 @@ def one_layer(model: HookedTransformer, length: int) -> OneLayer:
         key=_projection(attn, "K"),
         value=_projection(attn, "V"),
         query_key_norms=_query_key_norms(attn),
-        rotation=_rotation(model, attn, length),
-        added=_added(model, attn, length),
+        rotation=_rotation(attn, length),
+        added=_added(attn, length),
         factor=_factor(model, attn, length),
         write=attn.W_O.detach().double(),
         b_write=attn.b_O.detach().double(),
         neurons=_neurons(model, block),
         read=parts.unembed.W_U.detach().double(),
         b_read=parts.unembed.b_U.detach().double(),
-        post=post,
+        post=model.spec.layers[0].norm == "post",
         causal=model.cfg.attention_dir == "causal",
         dtype=parts.embed.W_E.dtype,
     )
@@ -173,21 +148,11 @@ def _projection(attn: Any, name: str) -> tuple[Tensor, Tensor]:
 
 
 def _norm(part: Any) -> Norm | None:
-    """Convert one of TransformerLens's norm modules."""
     if part is None or isinstance(part, nn.Identity):
         return None
-    kind = type(part).__name__
-    if kind not in ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre"):
-        raise UnsupportedError(f"norms of class {kind} are not supported")
-    weight = getattr(part, "w", None)
-    bias = getattr(part, "b", None)
-    one = torch.ones(1, dtype=torch.float64)
-    return Norm(
-        "rms" if kind.startswith("RMS") else "layer",
-        one if weight is None else weight.detach().double(),
-        torch.zeros_like(one) if bias is None else bias.detach().double(),
-        float(part.eps),
-    )
+    weight, bias = part.w.detach().double(), getattr(part, "b", None)
+    kind: Literal["layer", "rms"] = "rms" if bias is None else "layer"
+    return Norm(kind, weight, torch.zeros(1).double() if bias is None else bias.detach().double(), float(part.eps))
 
 
 def _query_key_norms(attn: Any) -> tuple[Norm, Norm] | None:
@@ -195,55 +160,36 @@ def _query_key_norms(attn: Any) -> tuple[Norm, Norm] | None:
     return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
 
 
-def _rotation(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
+def _rotation(attn: Any, length: int) -> Tensor | None:
     """Return the rotary matrices: unit vectors rotated by the model's own code, for the same rounding of sines."""
+    if not getattr(attn, "rotary_dim", 0):
+        return None
     d_head = attn.W_Q.shape[-1]
     units = torch.eye(d_head, dtype=attn.W_Q.dtype)[:, None, None].expand(-1, length, attn.W_Q.shape[0], -1)
-    if isinstance(model, TaskModel):
-        if not getattr(attn, "rotary_dim", 0):
-            return None
-        turned = attn._rotated(units, torch.arange(length))
-    elif model.cfg.positional_embedding_type == "rotary":
-        turned = attn.apply_rotary(units)
-    else:
-        return None
-    return turned[:, :, 0].double().transpose(0, 1)
+    return attn._rotated(units, torch.arange(length))[:, :, 0].double().transpose(0, 1)
 
 
-def _added(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
+def _added(attn: Any, length: int) -> Tensor | None:
     """ALiBi's bias on the scores, rounded as in the model."""
-    if isinstance(model, TaskModel):
-        if not getattr(attn, "sloped", False):
-            return None
-        places = attn.W_Q.new_zeros(1, length, attn.W_Q.shape[0], 1)
-        return attn._slopes(places, places).double()
-    if model.cfg.positional_embedding_type != "alibi":
+    if not getattr(attn, "sloped", False):
         return None
-    return attn.create_alibi_bias(model.cfg.n_heads, length, "cpu").double()
+    places = attn.W_Q.new_zeros(1, length, attn.W_Q.shape[0], 1)
+    return attn._slopes(places, places).double()
 
 
-def _factor(model: HookedTransformer, attn: Any, length: int) -> float:
+def _factor(model: TaskModel, attn: Any, length: int) -> float:
     """Return the factor that turns q . k into a score."""
-    factor = 1 / float(attn.attn_scale)
-    if isinstance(model, TaskModel):
-        log_length = model.spec.layers[0].log_length
-        if log_length != "none":
-            factor *= math.log(length if log_length == "current" else log_length)
-    return factor
+    log_length = model.spec.layers[0].log_length
+    scale = 1.0 if log_length == "none" else math.log(length if log_length == "current" else log_length)
+    return scale / float(attn.attn_scale)
 
 
-def _neurons(model: HookedTransformer, block: Any) -> NeuronLayer | None:
-    mlp = getattr(block, "mlp", None)
-    if mlp is None or isinstance(mlp, nn.Identity) or not hasattr(mlp, "W_in"):
+def _neurons(model: TaskModel, block: Any) -> NeuronLayer | None:
+    if (described := model.spec.layers[0].mlp) is None:
         return None
-    gate = getattr(mlp, "W_gate", None)
-    if isinstance(model, TaskModel):
-        assert model.spec.layers[0].mlp is not None
-        activation: str = model.spec.layers[0].mlp.activation
-    else:
-        activation = model.cfg.act_fn or "relu"
+    mlp, gate = block.mlp, getattr(block.mlp, "W_gate", None)
     into, b_in, out, b_out = (getattr(mlp, name).detach().double() for name in ("W_in", "b_in", "W_out", "b_out"))
-    return NeuronLayer(activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
+    return NeuronLayer(described.activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
 
 
 # ---------------------------------------------------------------- tables over tokens and places

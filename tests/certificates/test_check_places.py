@@ -20,7 +20,6 @@ from interp.certificates.base import MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.measures.subject import Subject
 from interp.spec import ModelSpec
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -134,7 +133,7 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
 
 def test_the_clock_ends_a_search_by_places(monkeypatch) -> None:
     monkeypatch.setattr("interp.certificates.budgets.CAP", -1.0)
-    found = certify_places(Subject.of(adder()), seconds=10)  # without seconds only steps count
+    found = certify_places(adder(), seconds=10)  # without seconds only steps count
     assert found.status != "certified"
     assert any("it took" in note for note in found.notes)
 
@@ -142,7 +141,7 @@ def test_the_clock_ends_a_search_by_places(monkeypatch) -> None:
 @pytest.fixture(scope="module")
 def proved(tmp_path_factory) -> dict:
     model = adder()
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status == "certified"
     path = write_evidence(
         found, MadeBy(model, METHOD, {}, write_evidence), tmp_path_factory.mktemp("places") / "proof.json.gz"
@@ -159,9 +158,7 @@ def test_the_evidence_of_an_adder_holds(proved: dict) -> None:
 def test_the_evidence_of_the_construction_holds(tmp_path: Path) -> None:
     """It has no norm and no rotation, so that other kinds of claims can read it, too."""
     model = interp.build("algorithmic/addition-exact", digits=2)
-    path = write_evidence(
-        certify_places(Subject.of(model)), MadeBy(model, METHOD, {}, write_evidence), tmp_path / "proof.json.gz"
-    )
+    path = write_evidence(certify_places(model), MadeBy(model, METHOD, {}, write_evidence), tmp_path / "proof.json.gz")
     _, said, rounding = check.check(json.loads(gzip.decompress(path.read_bytes())))
     assert "right on all 10,000 pairs of numbers of 2 digits in base 10" in said
     assert rounding == 0

@@ -12,10 +12,11 @@ from small_adders import adder, compare, exact, truth
 
 import interp
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places
-from interp.certificates.places import TAKEN_APART, Proof, certify_places
-from interp.certificates.places_model import refusal
+from interp.certificates.converted import CONVERTED, convert
+from interp.certificates.places import Proof, certify_places
 from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
@@ -42,7 +43,7 @@ def without_nines(digits: int) -> int:
 
 def certified(model: HookedTransformer, task: Addition, **options: float) -> interp.Certificate:
     words = {word: at for at, word in enumerate(task.answer_words)}
-    return certify_places(Subject.of(model, task, outputs=words), **options)
+    return certify_places(convert(Subject.of(model, task, outputs=words)), **options)
 
 
 def test_a_right_adder_is_certified() -> None:
@@ -92,8 +93,8 @@ def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
     ids = {word: int((order == at).nonzero()) for at, word in enumerate(task.vocabulary)}
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.of(turned, task, tokens=ids, outputs=words)
-    assert certify_places(subject).status == "certified"
-    assert certify_places(Subject.of(turned, task, outputs=words)).status == "refuted"
+    assert certify_places(convert(subject)).status == "certified"
+    assert certify_places(convert(Subject.of(turned, task, outputs=words))).status == "refuted"
 
 
 def test_an_output_that_is_not_an_answer_counts_if_largest() -> None:
@@ -158,7 +159,8 @@ def test_a_small_budget_of_memory_cuts_a_batch_into_parts(monkeypatch: pytest.Mo
     task = Addition(base=3, digits=4)
     model = exact(task)
     (paths,) = declared(task)
-    proof = Proof.of(Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)}), paths)
+    words = {word: at for at, word in enumerate(task.answer_words)}
+    proof = Proof.of(convert(Subject.of(model, task, outputs=words)), paths)
     rows, sizes = paths.draw(500), []
     right = proof.right(proof.reads[2].at)[paths.walk(rows)[:, proof.reads[2].after]]
     whole = proof.reads[2].points(rows, right)
@@ -190,7 +192,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.of(model, task, outputs=words)
     (paths,) = declared(task)
-    read = places.Proof.of(subject, paths).reads[5]
+    read = places.Proof.of(convert(subject), paths).reads[5]
     steps = [cost for _, (cost, _) in zip(range(100), read.explore())]
     assert len(steps) == 100
     assert max(steps) <= 1024 * next(read.sights()).cost
@@ -204,13 +206,13 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_tokens_at_hand_may_weigh_nothing() -> None:
     """The construction looks away from the token that is read: some other place holds the weight."""
     model = interp.build("algorithmic/addition-exact", digits=2)
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status == "certified"
     assert found.worst_margin == pytest.approx(0.9, abs=1e-4)  # 1 - 1 / base - 2 e
     with torch.no_grad():
         model.unembed.W_U[:, 5] = model.unembed.W_U[:, 4]
         model.unembed.b_U[5] = model.unembed.b_U[4]
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status != "certified"
 
 
@@ -222,7 +224,7 @@ def test_tokens_that_weigh_nothing_beside_others_may_be_all(entry: int) -> None:
         model.embed.W_E.view(-1)[entry] -= 1000
     subject = Subject.of(TaskModel(model.spec.replace(dtype="float64")))
     subject.model.load_state_dict(model.state_dict())
-    compare(subject, certify_places(subject), truth(subject))
+    compare(subject, certify_places(subject.task_model), truth(subject))
 
 
 def test_margins_within_rounding_are_not_certified() -> None:
@@ -238,12 +240,12 @@ def test_margins_within_rounding_are_not_certified() -> None:
 @pytest.mark.parametrize("terms", [4, 24])
 def test_the_largest_of_many_numbers(terms: int) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=terms, v=10)
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status == "certified"
     assert found.n_inputs == 10**terms
     with torch.no_grad():
         model.unembed.W_U[:, 7] = model.unembed.W_U[:, 6]
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status != "certified"
     assert found.tables["answers"]["right"].sum() <= 10**terms - (8**terms - 7**terms)  # 7 the largest
 
@@ -259,7 +261,7 @@ def test_strings_of_forty_symbols(name: str) -> None:
     model = interp.build(spec)
     with torch.no_grad():
         model.unembed.b_U.fill_(100.0)
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     members = math.comb(40, 20) // 21 if name == "brackets" else 2**39
     assert found.status == "refuted"
     assert found.n_errors == 2**40 - members
@@ -301,12 +303,12 @@ def recognizer(name: str, length: int, shift: float) -> TaskModel:
 @pytest.mark.parametrize("name", ["one", "first"])
 def test_right_recognizers_of_forty_symbols(name: str) -> None:
     model = recognizer(name, 40, 1.0)
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status == "certified"
     assert found.n_inputs == 2**40
     with torch.no_grad():
         model.unembed.b_U.fill_(1.5)  # 0 and 2 will do, too
-    found = certify_places(Subject.of(model))
+    found = certify_places(model)
     assert found.status == "refuted"
     wrong = 1 + math.comb(40, 2) if name == "one" else 2**39
     assert found.tables["inputs"].iloc[0].tolist() == [2**40, wrong, wrong]
@@ -315,7 +317,7 @@ def test_right_recognizers_of_forty_symbols(name: str) -> None:
 def test_brackets_of_forty_symbols_by_their_numbers_alone() -> None:
     """As many of each: right on every member, wrong where a string dips below zero and comes back."""
     model = recognizer("brackets", 40, 0.0)
-    found = certify_places(Subject.of(model), seconds=2)
+    found = certify_places(model, seconds=2)
     assert found.status == "refuted"
     members, alike = math.comb(40, 20) // 21, math.comb(40, 20)
     least, most = found.tables["inputs"].iloc[0][["wrong at least", "wrong at most"]]
@@ -331,15 +333,15 @@ def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
     layer = interp.Layer(d_head=2)
     two = interp.build(interp.ModelSpec(task=task.ref, d_model=4, layers=(layer, layer), readout_at="all"))
     with pytest.raises(UnsupportedError, match="it has 2 layers"):
-        certify_places(Subject.of(two))
+        certify_places(two)
     other = interp.build(interp.ModelSpec(task=ModularAddition().ref, d_model=4, layers=(layer,), readout_at="="))
     with pytest.raises(UnsupportedError, match="declares no automata"):
-        certify_places(Subject.of(other))
+        certify_places(other)
     model = exact(task)
     with pytest.raises(InterpError, match="must not be negative"):
         certified(model, task, seconds=-1)
     model.cfg.attn_scores_soft_cap = 30.0
-    with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0 is not supported"):
+    with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0, which specs do not"):
         certified(model, task)
 
 
@@ -351,24 +353,23 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize("switch", sorted(SWITCHES & {*config_fields()}))
-def test_a_switch_that_the_tables_do_not_read_is_refused(switch: str) -> None:
+def test_a_switch_that_no_spec_expresses_is_refused(switch: str) -> None:
     """The settings of such a variant (its window, its factors) are taken, since they do nothing without the switch."""
     model = exact(Addition(digits=2))
     model.cfg.window_size = 3
     assert refusal(model) is None
     setattr(model.cfg, switch, 4)
-    assert str(refusal(model)).startswith(f"its {switch} = ")
+    assert str(refusal(model)).startswith(f"it has {switch} = ")
 
 
 def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Addition(digits=2)
-    model = exact(task)
-    monkeypatch.setattr(model.blocks[0].attn, "attn_scale", 1.0)
+    model = convert(Subject.of(exact(task), task, outputs={word: at for at, word in enumerate(task.answer_words)}))
+    assert np.isfinite(certify_places(model).worst_margin)
     plain = model.blocks[0].mlp.forward
     monkeypatch.setattr(model.blocks[0].mlp, "forward", lambda x: plain(x) * 1.5)
     with pytest.raises(Mismatch, match="proof and model disagree"):
-        certified(model, task)
-    assert np.isfinite(certified(exact(task), task).worst_margin)
+        certify_places(model)
 
 
 def test_a_task_under_the_name_of_another_is_refused() -> None:
@@ -383,4 +384,4 @@ def test_a_stranger_s_proof_is_not_about_a_fresh_model() -> None:
     task = Addition(base=3, digits=7)
     found = interp.certify(exact(task), task=task)
     assert found.status == "certified"
-    assert found.about == TAKEN_APART
+    assert found.about == CONVERTED

@@ -16,6 +16,7 @@ from rounded_forward import Machine, forward
 from small_adders import stock
 
 from interp.certificates.arithmetic import ROUNDOFF
+from interp.certificates.converted import convert
 from interp.certificates.places import Proof, ReadProof
 from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer
@@ -56,7 +57,7 @@ def read_proof(name: str) -> ReadProof:
     words = {word: at for at, word in enumerate(TASK.answer_words)}
     was, ROUNDOFF[torch.float32] = ROUNDOFF[torch.float32], COARSE
     try:
-        proof = Proof.of(Subject.of(model, TASK, outputs=words), PATHS)
+        proof = Proof.of(convert(Subject.of(model, TASK, outputs=words)), PATHS)
         return next(read for read in proof.reads if read.at == AT)
     finally:
         ROUNDOFF[torch.float32] = was
@@ -102,7 +103,7 @@ def margin(out: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def test_the_reference_is_the_model(shape: str) -> None:
     read, tokens = read_proof(shape), torch.from_numpy(ROWS)
-    model: Any = read.proof.subject.model
+    model: Any = read.proof.model
     out = model(tokens)[:, AT].detach().double().numpy()
     assert np.abs(forward(read.proof.net, ROWS, AT, REALS)["logits"] - out).max() < 1e-5 * (1 + np.abs(out).max())
 

@@ -15,6 +15,7 @@ from small_adders import compare, economize, stock, trained, truth
 
 from interp._lens import HookedTransformer
 from interp.certificates import Certificate
+from interp.certificates.converted import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
@@ -66,7 +67,7 @@ def stand_in(name: str, task: Addition, steps: int, seed: int = 0) -> HookedTran
 
 def judged(model: HookedTransformer, task: Addition, seconds: float) -> tuple[Subject, Certificate]:
     subject = Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
-    return subject, certify_places(subject, seconds=seconds)
+    return subject, certify_places(convert(subject), seconds=seconds)
 
 
 QUICK = ("split, tied, low rank, GELU", "rotary, query-key norm, gated SiLU, d 3")

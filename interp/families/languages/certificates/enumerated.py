@@ -109,7 +109,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
     return torch.tensor(rows), np.array(sizes, dtype=float)
 
 
-@register_method("every string, with a rounding bound", other_task, refusal, TAKES, lists=True)
+@register_method("every string, with a rounding bound", other_task, refusal, TAKES, order=1)
 @one_thread()
 def certify_every_string(model: TaskModel, longest: int | None = None, progress: Progress | None = None) -> Certificate:
     """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.
