@@ -230,10 +230,9 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | Non
     for one in [*scored, whole_table(bench, share)]:
         if one is None:
             continue
-        rule = Rule(one.rule)
-        tried.append((rule, agreement := judged(bench, rule)))
+        tried.append((one.rule, agreement := judged(bench, one.rule)))
         if agreement.share >= share:
-            return rule, agreement, ""
+            return *tried[-1], ""
     if tried:
         rule, agreement = max(tried, key=lambda pair: pair[1].share)
         return None, None, f'the best rule, "{rule.words}", gives {agreement}'
@@ -267,11 +266,11 @@ def closest(scored: Scored | None) -> str:
     """Describe the best rule, which was not good enough."""
     if scored is None or scored.share < NEAR:
         return ""
-    return f'; the closest rule, "{Rule(scored.rule).words}", gives {words.share(scored.share)}'
+    return f'; the closest rule, "{scored.rule.words}", gives {words.share(scored.share)}'
 
 
 def judged(bench: Bench, rule: Rule) -> Agreement:
     """Measure how many of the model's answers a rule gives on a population."""
-    given = rule.answers(bench.view, bench.where.rows, bench.where.positions)
+    given = rule.at(bench.view, bench.where.rows, bench.where.positions)
     kept = Kept.of(given, bench.answers)
     return agreed(kept, int((given != bench.answers).sum()), bench.population)

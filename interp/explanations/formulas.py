@@ -1,131 +1,32 @@
-"""Rules: the forms in which the answer can follow from quantities.
-
-A rule is plain data: a form, the quantities that it reads, and its constants. Its text, source code and answers are
-derived from these.
-"""
+"""Fit rules from quantities to a model's answers, one per form (see rule.py)."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from interp.explanations.quantities import Quantity
+from interp.explanations.quantities import Quantity, combine
+from interp.explanations.rule import Rule
 from interp.explanations.setting import Setting
 
 PRICE = 1000.0
 """Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""
 FINE, LEAST_GAIN = 4, 3
 """An exception must gain answers worth at least 1/FINE of a constant, and at least LEAST_GAIN answers."""
-MAIN = -2
-"""Marks cells without an exception, where the main rule applies."""
-SHOWN = 12
-"""Largest number of table entries named in the text."""
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A rule from quantities to the answer.
-
-    form: "constant" (always the same answer), "same" (the token), "number" (the number plus `shift`), "steps" (one
-    number compared with thresholds), "all" (yes if every quantity has one of its listed values), "sum" (a weighted sum
-    of numbers compared with a threshold), "table" (an answer per combination of values, otherwise `default`), "except"
-    (the first number plus `shift`, except for listed pairs of it and a second quantity).
-    """
-
-    setting: Setting
-    form: str
-    quantities: tuple[Quantity, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def constants(self) -> int:
-        """Number of constants in the rule: numbers, tokens and answers; a table entry counts as one."""
-        own = sum(one.constants for one in self.quantities)
-        data = self.data
-        if self.form == "constant":
-            return 1
-        if self.form == "number":
-            return own + (data["shift"] != 0)
-        if self.form == "steps":
-            return own + len(data["starts"]) + len(data["answers"])
-        if self.form == "all":
-            return own + sum(len(values) for values in data["values"]) + 1
-        if self.form == "sum":
-            return own + len(data["weights"]) + 3
-        if self.form == "except":
-            return own + len(data["entries"]) + (data["shift"] != 0)
-        return own + (len(data["entries"]) + 1 if self.form == "table" else 0)
-
-    def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
-        """Return output indices from values of the quantities; -1 for tokens and numbers that are not answers."""
-        data = self.data
-        if self.form == "constant":
-            return torch.full_like(values[0], data["answer"]) if values else torch.tensor([data["answer"]])
-        if self.form in ("same", "number"):
-            return _named(self, values[0])
-        if self.form == "steps":
-            starts = torch.tensor(data["starts"])
-            return torch.tensor(data["answers"])[torch.bucketize(values[0], starts, right=True)]
-        if self.form == "all":
-            yes = torch.ones_like(values[0], dtype=torch.bool)
-            for value, allowed in zip(values, data["values"]):
-                yes &= torch.isin(value, torch.tensor(allowed))
-            return torch.where(yes, data["yes"], data["no"])
-        if self.form == "sum":
-            total = sum(weight * value.double() for weight, value in zip(data["weights"], values))
-            assert isinstance(total, Tensor)
-            return torch.where(total > data["threshold"], data["yes"], data["no"])
-        if self.form == "except":
-            plain = _named(self, values[0])
-            return torch.where((said := _looked_up(data["entries"], MAIN, values)) == MAIN, plain, said)
-        return _looked_up(data["entries"], data["default"], values)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"form": self.form, "of": [one.to_json() for one in self.quantities], **self.data}
-
-    @classmethod
-    def from_json(cls, setting: Setting, given: dict[str, Any]) -> Formula:
-        data = {key: value for key, value in given.items() if key not in ("form", "of")}
-        return cls(setting, given["form"], tuple(Quantity.from_json(setting, one) for one in given["of"]), data)
-
-
-def _named(rule: Formula, values: Tensor) -> Tensor:
-    """Return the answer with the same word as the token or number."""
-    answers = {word: number for number, word in enumerate(rule.setting.answers)}
-    known, where = values.unique(return_inverse=True)
-    shift = rule.data.get("shift", 0)
-    quantity = rule.quantities[0]
-    found = [
-        answers.get(str(quantity.spoken(int(v)) if quantity.tokens else int(v) + shift), -1) for v in known.tolist()
-    ]
-    return torch.tensor(found)[where]
-
-
-def _looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor]) -> Tensor:
-    keys = {tuple(entry[:-1]): entry[-1] for entry in entries}
-    codes, cells = code([value.numpy() for value in values])
-    return torch.tensor([keys.get(tuple(cell), default) for cell in cells.tolist()])[torch.from_numpy(codes)]
-
-
-# ---------------------------------------------------------------- fitting
 
 
 def fits(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
-) -> list[Formula]:
+) -> list[Rule]:
     """Fit rules that read all of these quantities to a model's answers: the best one per applicable form."""
-    found: list[Formula] = []
+    found: list[Rule] = []
     if len(quantities) == 1:
         single = [form(setting, quantities[0], values[0], answers) for form in (_same, _number, _steps)]
         found = [rule for rule in single if rule is not None]
-    codes, cells = code(values)
+    codes, cells = combine(values)
     best = majority(codes, answers, len(setting.answers))
     if len(quantities) == 2:
         orders = ((0, 1), (1, 0))
@@ -136,37 +37,24 @@ def fits(
     return [*found, *([conjunction] if conjunction else []), table]
 
 
-def code(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the combinations of values; return each input's number, and the combinations."""
-    codes, cells = np.zeros(len(values[0]), dtype=np.int64), None
-    for value in values:
-        known, index = np.unique(value, return_inverse=True)
-        codes = codes * len(known) + index
-        seen, codes = np.unique(codes, return_inverse=True)
-        old = np.zeros((1, 0), dtype=np.int64) if cells is None else cells
-        cells = np.column_stack([old[seen // len(known)], known[seen % len(known)]])
-    assert cells is not None
-    return codes, cells
-
-
 def majority(codes: np.ndarray, answers: np.ndarray, n_answers: int) -> np.ndarray:
     """Return the most frequent answer of each cell."""
     n = int(codes.max()) + 1
     return np.bincount(codes * n_answers + answers, minlength=n * n_answers).reshape(n, n_answers).argmax(1)
 
 
-def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
-    return Formula(setting, "same", (one,)) if one.tokens else None
+def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
+    return Rule(setting, "same", (one,)) if one.tokens else None
 
 
-def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
+def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
     """Fit a rule whose answer is the number, possibly plus a constant."""
     words = [int(word) if word.isdecimal() else None for word in setting.answers]
     if one.tokens or all(word is None for word in words):
         return None
     numeric = np.array([-(1 << 30) if word is None else word for word in words])[answers]
     shifts, often = np.unique(numeric - values, return_counts=True)
-    return Formula(setting, "number", (one,), {"shift": int(shifts[often.argmax()])})
+    return Rule(setting, "number", (one,), {"shift": int(shifts[often.argmax()])})
 
 
 def _except(
@@ -178,7 +66,7 @@ def _except(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Formula | None:
+) -> Rule | None:
     """Fit a number rule with exceptions: pairs of the number and a second quantity that have another answer."""
     main, other = order
     number = _number(setting, quantities[main], values[main], answers)
@@ -192,10 +80,10 @@ def _except(
     entries = [
         [int(cells[at, main]), int(cells[at, other]), int(best[at])] for at in chosen[np.argsort(-gains[chosen])]
     ]
-    return Formula(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
+    return Rule(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
 
 
-def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Formula | None:
+def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
     """Fit thresholds on one number, if a table of its values would be larger."""
     known, index = np.unique(values, return_inverse=True)
     if one.tokens or len(known) < 3:
@@ -206,7 +94,7 @@ def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndar
     if len(steps) < 2 or 2 * len(steps) >= len(known) + 2:
         return None
     starts, said = [int(known[at]) for at, _ in steps[1:]], [int(each.argmax()) for _, each in steps]
-    return Formula(setting, "steps", (one,), {"starts": starts, "answers": said})
+    return Rule(setting, "steps", (one,), {"starts": starts, "answers": said})
 
 
 def _merged(steps: list[tuple[int, np.ndarray]], worth: float) -> list[tuple[int, np.ndarray]]:
@@ -231,7 +119,7 @@ def _all(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Formula | None:
+) -> Rule | None:
     """Fit a rule with two answers: the first if and only if every quantity has one of its listed values."""
     two = np.unique(best)
     if len(two) != 2:
@@ -241,7 +129,7 @@ def _all(
         no = two[0] if yes == two[1] else two[1]
         allowed = [np.unique(cells[best == yes, number]) for number in range(cells.shape[1])]
         data = {"values": [a.tolist() for a in allowed], "yes": int(yes), "no": int(no)}
-        rule = Formula(setting, "all", tuple(quantities), data)
+        rule = Rule(setting, "all", tuple(quantities), data)
         agrees = np.ones(len(cells), dtype=bool)
         for number, a in enumerate(allowed):
             agrees &= np.isin(cells[:, number], a)
@@ -257,7 +145,7 @@ def _table(
     cells: np.ndarray,
     best: np.ndarray,
     answers: np.ndarray,
-) -> Formula:
+) -> Rule:
     """Fit one answer per combination of values, without those for which the default answer is nearly as good."""
     default = int(np.bincount(best).argmax())
     gained = (answers == best[codes]).astype(int) - (answers == default)
@@ -265,12 +153,12 @@ def _table(
     worth = len(answers) / PRICE
     named = [(*map(int, cell), int(answer)) for cell, answer, gain in zip(cells, best, gains) if gain >= worth]
     entries = [list(entry) for entry in named if entry[-1] != default]
-    return Formula(setting, "table", tuple(quantities), {"entries": entries, "default": default})
+    return Rule(setting, "table", tuple(quantities), {"entries": entries, "default": default})
 
 
 def weighted(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
-) -> Formula | None:
+) -> Rule | None:
     """Fit a rule with two answers: a weighted sum of numbers and a threshold, rounded to three digits.
 
     The largest weight is 1 in size.
@@ -290,4 +178,4 @@ def weighted(
     rounded = [float(f"{w / largest:.3g}") for w in weights]
     data = {"weights": rounded, "threshold": float(f"{-fitted.intercept_[0] / largest:.3g}"), "yes": int(two[1]),
             "no": int(two[0])}  # fmt: skip
-    return Formula(setting, "sum", tuple(quantities), data)
+    return Rule(setting, "sum", tuple(quantities), data)

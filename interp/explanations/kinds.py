@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.explanations.setting import Setting, View
 
-Scope = Literal["seen", "upto", "from"]
 FEW = 6
 """Largest number of content tokens for which there are quantities per token and per pair."""
 NOTHING = -1
@@ -28,9 +27,8 @@ class Kind:
 
     words: a name, such as "the number of 1s". code: a Python expression of tokens, i and string. values: the value at
     each position, NOTHING if there is none. candidates: the arguments to try. tokens: whether values are token ids
-    instead of numbers. brief: a short name for readers who know the program. has: a clause for a value (the last
-    argument) if "is" plus a number would be clumsy, otherwise "". inner: kind and arguments of the quantities from
-    which this one is computed.
+    instead of numbers. has: a clause for a value (the last
+    argument) if "is" plus a number would be clumsy, otherwise "".
     """
 
     words: Callable[..., str]
@@ -38,9 +36,7 @@ class Kind:
     values: Callable[..., Tensor]
     candidates: Callable[[Setting], Iterable[tuple[Any, ...]]]
     tokens: bool
-    brief: str
     has: Callable[..., str]
-    inner: Callable[..., list[tuple[str, tuple[Any, ...]]]]
 
 
 KINDS: dict[str, Kind] = {}
@@ -54,14 +50,12 @@ def kind(
     code: str | Callable[..., str],
     candidates: Callable[[Setting], Iterable[tuple[Any, ...]]] = lambda setting: [()],
     tokens: bool = False,
-    brief: str = "",
     has: Callable[..., str] = lambda *arguments: "",
-    inner: Callable[..., list[tuple[str, tuple[Any, ...]]]] = lambda *arguments: [],
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Declare the decorated function as the values of a kind of quantity; see Kind."""
 
     def register(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, brief, has, inner)
+        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, has)
         return values
 
     return register
@@ -81,32 +75,21 @@ def plural(token: str) -> str:
     return f"{token}s" if token.isdecimal() else f'"{token}"'
 
 
-def scope_code(scope: str) -> str:
-    """Return the source code of a scope: the whole string, or its part up to or from position i."""
-    return {"seen": "string", "upto": "content(tokens[: i + 1])", "from": "content(tokens[i:])"}[scope]
-
-
-def scope_words(scope: str) -> str:
-    """Return the words that a scope adds."""
-    return {"seen": "", "upto": " up to the current position", "from": " from the current position on"}[scope]
-
-
 @kind("own", tokens=True, words="the current token", code="tokens[i]")
 def own(view: View) -> Tensor:
     """The token at the position itself."""
     return view.tokens.masked_fill(~view.mask, NOTHING)
 
 
-def _place_words(_: object, at: int, scope: str) -> str:
+def _place_words(_: object, at: int) -> str:
     n = abs(at) if at < 0 else at + 1
     number = {1: "", 2: "second ", 3: "third "}.get(n, f"{n}th ")
     end = "last " if at < 0 else "first " if n == 1 else ""
-    return f"the {number}{end}token{scope_words(scope)}"
+    return f"the {number}{end}token"
 
 
-def _place_code(_: object, at: int, scope: str) -> str:
-    source, least = scope_code(scope), -at if at < 0 else at + 1
-    return f"({source}[{at}] if len({source}) >= {least} else None)"
+def _place_code(_: object, at: int) -> str:
+    return f"(string[{at}] if len(string) >= {-at if at < 0 else at + 1} else None)"
 
 
 @kind(
@@ -115,15 +98,14 @@ def _place_code(_: object, at: int, scope: str) -> str:
     words=_place_words,
     code=_place_code,
     # In causal models, the second last token is a neighbor.
-    candidates=lambda setting: [(at, "seen") for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
+    candidates=lambda setting: [(at,) for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
 )
-def place(view: View, at: int, scope: str) -> Tensor:
+def place(view: View, at: int) -> Tensor:
     """The token at a fixed place of the string, counted from 0, or from -1 at its end."""
     content = view.content.long()
     rank = content.cumsum(1)  # 1 at the first token of the string
-    length = view.total(content, scope)
-    before = rank - content if scope == "from" else torch.zeros_like(rank)  # content left of the position
-    wanted = before + (length + at + 1 if at < 0 else torch.full_like(length, at + 1))
+    length = view.total(content)
+    wanted = length + at + 1 if at < 0 else torch.full_like(length, at + 1)
     # For each position, find the content token with the requested rank.
     order = torch.full((len(rank), rank.shape[1] + 2), NOTHING)
     order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))

@@ -50,6 +50,6 @@ def whole_table(bench: Bench, share: float) -> Scored | None:
     if lacks(task, CONDITIONAL_TABLE) is not None or not bench.population.exact:
         return None
     length = int(bench.population.batch.lengths.max())
-    data = Data.of(bench, [Quantity(bench.setting, "place", (at, "seen")) for at in range(length)])
+    data = Data.of(bench, [Quantity(bench.setting, "place", (at,)) for at in range(length)])
     found = data.fitted(range(len(data.quantities)), len(bench.answers) + 1 + length, listing=True)
     return found if found is not None and found.share >= share else None

@@ -1,6 +1,6 @@
 """Quantities: functions of an input and a position, in words, as Python source and as a tensor.
 
-A quantity is plain data, its kind and arguments: ["count", "0", "seen"]. Words, source and values are derived from
+A quantity is plain data, its kind and arguments: ["count", "0"]. Words, source and values are derived from
 these, so a program on disk contains no code. Kinds are declared in kinds.py and the quantities_* files; `candidates`
 lists the quantities that make sense in a setting, simple ones first.
 """
@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, one_of
 from interp.explanations import quantities_counts, quantities_order, quantities_steps
-from interp.explanations.kinds import KINDS, NOTHING, Scope
+from interp.explanations.kinds import KINDS, NOTHING
 from interp.explanations.setting import Setting, View
 
 HELPERS = quantities_counts.HELPERS | quantities_order.HELPERS | quantities_steps.HELPERS
@@ -40,18 +41,8 @@ class Quantity:
         return KINDS[self.kind].words(self.setting, *self.arguments)
 
     @property
-    def brief(self) -> str:
-        """A short name for readers who know the program, such as "the state after the string"."""
-        return KINDS[self.kind].brief or self.words
-
-    @property
     def code(self) -> str:
         return KINDS[self.kind].code(self.setting, *self.arguments)
-
-    @property
-    def inner(self) -> tuple[Quantity, ...]:
-        """The quantities from which this one is computed, if its kind declares any."""
-        return tuple(Quantity(self.setting, *one) for one in KINDS[self.kind].inner(self.setting, *self.arguments))
 
     @property
     def tokens(self) -> bool:
@@ -83,14 +74,12 @@ class Quantity:
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
-        return cls(setting, str(data[0]), _tuples(data[1:]))
+        return cls(setting, str(data[0]), _tuples([one for one in data[1:] if one != "seen"]))  # earlier files have it
 
 
 def _leaves(argument: Any) -> int:
     """Count the constants in an argument."""
-    if isinstance(argument, tuple):
-        return sum(map(_leaves, argument))
-    return int(argument not in ("seen", "upto", "from"))
+    return sum(map(_leaves, argument)) if isinstance(argument, tuple) else 1
 
 
 def _lists(arguments: tuple[Any, ...]) -> list[Any]:
@@ -101,14 +90,19 @@ def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_tuples(one) if isinstance(one, list | tuple) else one for one in arguments)
 
 
-def candidates(setting: Setting, scopes: tuple[Scope, ...] = ("seen",)) -> list[Quantity]:
+def candidates(setting: Setting) -> list[Quantity]:
     """Return the quantities that make sense in a setting, in the order of their kinds' declarations."""
-    found = []
-    for name, one in KINDS.items():
-        for arguments in one.candidates(setting):
-            if "seen" in arguments:
-                for scope in scopes:
-                    found.append(Quantity(setting, name, tuple(scope if a == "seen" else a for a in arguments)))
-            else:
-                found.append(Quantity(setting, name, arguments))
-    return found
+    return [Quantity(setting, name, arguments) for name, one in KINDS.items() for arguments in one.candidates(setting)]
+
+
+def combine(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the combinations of values of several quantities; return each input's number, and the combinations."""
+    codes, cells = np.zeros(len(values[0]), dtype=np.int64), None
+    for value in values:
+        known, index = np.unique(value, return_inverse=True)
+        codes = codes * len(known) + index
+        seen, codes = np.unique(codes, return_inverse=True)
+        old = np.zeros((1, 0), dtype=np.int64) if cells is None else cells
+        cells = np.column_stack([old[seen // len(known)], known[seen % len(known)]])
+    assert cells is not None
+    return codes, cells

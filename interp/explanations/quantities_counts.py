@@ -7,95 +7,81 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from interp.explanations.kinds import few, kind, plural, scope_code, scope_words
+from interp.explanations.kinds import few, kind, plural
 from interp.explanations.setting import Setting, View
 
 
-@kind(
-    "length",
-    words=lambda _, scope: f"the number of tokens{scope_words(scope)}",
-    code=lambda _, scope: f"len({scope_code(scope)})",
-    candidates=lambda setting: [("seen",)],
-)
-def length(view: View, scope: str) -> Tensor:
+@kind("length", words="the number of tokens", code="len(string)")
+def length(view: View) -> Tensor:
     """The number of tokens in the string."""
-    return view.total(view.content.long(), scope)
+    return view.total(view.content.long())
 
 
-@kind(
-    "own count",
-    words=lambda _, scope: f"how often the current token occurs{scope_words(scope)}",
-    code=lambda _, scope: f"{scope_code(scope)}.count(tokens[i])",
-    candidates=lambda setting: [("seen",)],
-)
-def own_count(view: View, scope: str) -> Tensor:
+@kind("own count", words="how often the current token occurs", code="string.count(tokens[i])")
+def own_count(view: View) -> Tensor:
     """How often the current position's token occurs."""
     found = torch.zeros_like(view.tokens)
     for token in range(len(view.setting.vocabulary)):
         here = (view.tokens == token) & view.content
         if here.any():
-            found = torch.where(view.tokens == token, view.total(here.long(), scope), found)
+            found = torch.where(view.tokens == token, view.total(here.long()), found)
     return found
 
 
-def _count_words(_: object, token: str, scope: str) -> str:
-    return f"the number of {plural(token)}{scope_words(scope)}"
+def _count_words(_: object, token: str) -> str:
+    return f"the number of {plural(token)}"
 
 
 @kind(
     "count",
     words=_count_words,
-    code=lambda _, token, scope: f"{scope_code(scope)}.count({token!r})",
-    candidates=lambda setting: [(token, "seen") for token in few(setting)],
+    code=lambda _, token: f"string.count({token!r})",
+    candidates=lambda setting: [(token,) for token in few(setting)],
 )
-def count(view: View, token: str, scope: str) -> Tensor:
+def count(view: View, token: str) -> Tensor:
     """How often a token occurs."""
-    return view.total(view.is_token(token), scope)
+    return view.total(view.is_token(token))
 
 
-def _remainder_words(setting: Setting, token: str, modulus: int, scope: str) -> str:
-    number = _count_words(setting, token, scope)
+def _remainder_words(setting: Setting, token: str, modulus: int) -> str:
+    number = _count_words(setting, token)
     return f"the parity of {number}" if modulus == 2 else f"{number} modulo {modulus}"
 
 
-def _has_remainder(setting: Setting, token: str, modulus: int, scope: str, value: int) -> str:
-    return f"{_count_words(setting, token, scope)} is {('even', 'odd')[value]}" if modulus == 2 else ""
+def _has_remainder(setting: Setting, token: str, modulus: int, value: int) -> str:
+    return f"{_count_words(setting, token)} is {('even', 'odd')[value]}" if modulus == 2 else ""
 
 
 @kind(
     "remainder",
     words=_remainder_words,
     has=_has_remainder,
-    code=lambda _, token, modulus, scope: f"{scope_code(scope)}.count({token!r}) % {modulus}",
-    candidates=lambda setting: [(token, modulus, "seen") for modulus in (2, 3, 4, 5) for token in few(setting)],
+    code=lambda _, token, modulus: f"string.count({token!r}) % {modulus}",
+    candidates=lambda setting: [(token, modulus) for modulus in (2, 3, 4, 5) for token in few(setting)],
 )
-def remainder(view: View, token: str, modulus: int, scope: str) -> Tensor:
+def remainder(view: View, token: str, modulus: int) -> Tensor:
     """How often a token occurs, modulo a number."""
-    return view.total(view.is_token(token), scope) % modulus
+    return view.total(view.is_token(token)) % modulus
 
 
-def _difference_code(_: object, one: str, other: str, scope: str) -> str:
-    return f"{scope_code(scope)}.count({one!r}) - {scope_code(scope)}.count({other!r})"
-
-
-def _difference_words(one: str, other: str) -> str:
+def _difference_words(_: object, one: str, other: str) -> str:
     return f"the number of {plural(one)} minus the number of {plural(other)}"
 
 
 @kind(
     "difference",
-    words=lambda _, one, other, scope: _difference_words(one, other) + scope_words(scope),
-    code=_difference_code,
-    candidates=lambda setting: [(one, other, "seen") for one, other in permutations(few(setting), 2)],
+    words=_difference_words,
+    code=lambda _, one, other: f"string.count({one!r}) - string.count({other!r})",
+    candidates=lambda setting: permutations(few(setting), 2),
 )
-def difference(view: View, one: str, other: str, scope: str) -> Tensor:
+def difference(view: View, one: str, other: str) -> Tensor:
     """How much more often one token occurs than another (for two brackets: the elevation)."""
-    return view.total(view.is_token(one) - view.is_token(other), scope)
+    return view.total(view.is_token(one) - view.is_token(other))
 
 
 @kind(
     "lowest",
-    words=lambda _, one, other: f"the lowest value of {_difference_words(one, other)} along the string",
+    words=lambda *given: f"the lowest value of {_difference_words(*given)} along the string",
     code=lambda _, one, other: f"lowest(string, {one!r}, {other!r})",
     candidates=lambda setting: permutations(few(setting), 2),
 )
@@ -107,24 +93,24 @@ def lowest(view: View, one: str, other: str) -> Tensor:
 
 @kind(
     "sum",
-    words=lambda _, scope: f"the sum of the numbers{scope_words(scope)}",
-    code=lambda _, scope: f"sum(map(int, {scope_code(scope)}))",
-    candidates=lambda setting: [("seen",)] if setting.numbers else [],
+    words="the sum of the numbers",
+    code="sum(map(int, string))",
+    candidates=lambda setting: [()] if setting.numbers else [],
 )
-def sum_of_numbers(view: View, scope: str) -> Tensor:
+def sum_of_numbers(view: View) -> Tensor:
     """The sum of the number tokens."""
-    return view.total(view.values, scope)
+    return view.total(view.values)
 
 
 @kind(
     "sum modulo",
-    words=lambda _, modulus, scope: f"the sum of the numbers{scope_words(scope)} modulo {modulus}",
-    code=lambda _, modulus, scope: f"sum(map(int, {scope_code(scope)})) % {modulus}",
-    candidates=lambda setting: [(len(setting.numbers), "seen")] if len(setting.numbers) > 1 else [],
+    words=lambda _, modulus: f"the sum of the numbers modulo {modulus}",
+    code=lambda _, modulus: f"sum(map(int, string)) % {modulus}",
+    candidates=lambda setting: [(len(setting.numbers),)] if len(setting.numbers) > 1 else [],
 )
-def sum_modulo(view: View, modulus: int, scope: str) -> Tensor:
+def sum_modulo(view: View, modulus: int) -> Tensor:
     """The sum of the number tokens modulo the size of their alphabet."""
-    return view.total(view.values, scope) % modulus
+    return view.total(view.values) % modulus
 
 
 @kind("distinct", words="how many different tokens there are", code="len(set(string))")

@@ -11,7 +11,6 @@ from interp.explanations.kinds import NOTHING, few, kind, plural
 from interp.explanations.setting import Setting, View
 
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
-CONTINUED = "the token that followed the most recent earlier occurrence of the current one"
 
 
 def _extreme_code(_: object, which: str, rank: int) -> str:
@@ -102,8 +101,7 @@ def mirror_token(view: View) -> Tensor:
 @kind(
     "continued",
     tokens=True,
-    words=f"{CONTINUED} (nothing if there is none)",
-    brief=CONTINUED,
+    words="the token that followed the most recent earlier occurrence of the current one (nothing if there is none)",
     code="next((tokens[k + 1] for k in reversed(range(i)) if tokens[k] == tokens[i]), None)",
     candidates=lambda setting: [()] if setting.causal else [],
 )

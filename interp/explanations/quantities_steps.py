@@ -26,7 +26,6 @@ def _state_words(_: object, letters: tuple[str, ...], arrows: Arrows) -> str:
 
 @kind(
     "state",
-    brief="the state after the string",
     words=_state_words,
     code=lambda _, letters, arrows: f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})",
     candidates=lambda setting: [],  # transitions are learned: see explanations.machines
@@ -44,14 +43,6 @@ def state(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
     found = torch.stack(columns, 1)
     found = torch.where(found == n, NOTHING, found)
     return found if view.setting.causal else found[:, -1:].expand_as(found)
-
-
-PARTS = {
-    "column": "the sum of the two digits at the next place",
-    "column before": "the sum of the two digits one place lower",
-    "carry": "the carry into the next place",
-}
-"""The inputs of a sum's digit."""
 
 
 def _sum_candidates(setting: Setting) -> list[tuple[Any, ...]]:
@@ -74,10 +65,8 @@ def _sum_words(_: object, base: int, numbers: str, answer: str, breaks: tuple[in
 @kind(
     "sum digit",
     words=_sum_words,
-    brief="the next digit of the sum",
-    code=lambda _, *arguments: _sum_code("digit", *arguments),
+    code=lambda _, *arguments: f"sum_digit(tokens, i, {', '.join(map(repr, arguments))})",
     candidates=_sum_candidates,
-    inner=lambda _, *arguments: [("sum part", (part, *arguments)) for part in PARTS],
 )
 def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
     """The digit of the sum of two numbers at this place of the answer.
@@ -85,26 +74,6 @@ def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[in
     Numbers are runs of digits between fixed separators (signs, or a digit that never changes). The answer starts after
     the second number and has one more digit. numbers, answer: the digit that comes first, "least" or "most".
     """
-    return _added(view, "digit", base, numbers, answer, breaks)
-
-
-@kind(
-    "sum part",
-    words=lambda _, part, *arguments: PARTS[part],
-    code=lambda _, *arguments: _sum_code(*arguments),
-    candidates=lambda setting: [],  # listed together with the digit of the sum
-)
-def sum_part(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-    """An input of the sum's next digit: the digits at its place, at the place before, or the carry."""
-    return _added(view, part, base, numbers, answer, breaks)
-
-
-def _sum_code(part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-    return f"sum_part(tokens, i, {part!r}, {base}, {numbers!r}, {answer!r}, {breaks!r})"
-
-
-def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-    """Add the two numbers of each row place by place; return the digit of the sum or one of its inputs."""
     numbers_of = torch.tensor([view.setting.numbers.get(token, 0) for token in view.setting.vocabulary])
     values, found = numbers_of[view.tokens], torch.full_like(view.tokens, NOTHING)
     runs = _runs(view.tokens.shape[1], breaks)
@@ -112,13 +81,13 @@ def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: 
         return found
     one, other = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
     nothing = torch.zeros_like(values[:, 0])
-    columns, carry, before = [], nothing, nothing
+    columns, carry = [], nothing
     for total in [*(one + other).T, nothing]:
-        columns.append({"digit": (total + carry) % base, "column": total, "column before": before, "carry": carry})
-        carry, before = (total + carry) // base, total
+        columns.append((total + carry) % base)
+        carry = (total + carry) // base
     places = range(runs[1][-1] + 1, view.tokens.shape[1])
     for at, column in zip(places, columns if answer == "least" else columns[::-1]):
-        found[:, at] = column[part]
+        found[:, at] = column
     return found
 
 
@@ -141,9 +110,8 @@ HELPERS = {
         at = arrows[at].get(token, -1) if at >= 0 else -1
     return at
 ''',
-    "sum_part(": '''def sum_part(tokens, i, part, base, numbers, answer, breaks):
-    """The digit of the sum that follows position i, or what it is computed from (part: the digit, the sum of the two
-    digits there or at the place before, the carry); numbers and answer: which digit comes first; breaks: signs."""
+    "sum_digit(": '''def sum_digit(tokens, i, base, numbers, answer, breaks):
+    """The digit of the sum that follows position i; numbers and answer: which digit comes first; breaks: signs."""
     runs = [[]]
     for place, token in enumerate(tokens[: i + 1]):
         if place not in breaks:
@@ -155,14 +123,13 @@ HELPERS = {
     one, other, said = runs[0], runs[1], runs[2]
     if numbers == "most":
         one, other = one[::-1], other[::-1]
-    columns, carry, before = [], 0, 0
+    digits, carry = [], 0
     for a, b in [*zip(one, other), (0, 0)]:
-        digit = (a + b + carry) % base
-        columns.append({"digit": digit, "column": a + b, "column before": before, "carry": carry})
-        carry, before = (a + b + carry) // base, a + b
+        digits.append((a + b + carry) % base)
+        carry = (a + b + carry) // base
     if answer == "most":
-        columns = columns[::-1]
-    return columns[len(said)][part] if len(said) < len(columns) else -1
+        digits = digits[::-1]
+    return digits[len(said)] if len(said) < len(digits) else -1
 ''',
 }
 """Helper functions for the source of a program, by the call that needs them."""

@@ -1,13 +1,13 @@
 """A rule for answers: plain data over quantities, in words, as Python source code, and as a function on tokens.
 
-The source is generated only from checked data, so a rule that is read from a file cannot contain code: unknown kinds
-of quantities and arguments of other types are refused.
+A rule is a form, the quantities that it reads, and its constants. The source is generated only from checked data, so a
+rule that is read from a file cannot contain code: unknown kinds of quantities and arguments of other types are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,39 +17,75 @@ from torch import Tensor
 
 from interp import words
 from interp.errors import InterpError, quoted
-from interp.explanations.formulas import SHOWN, Formula
-from interp.explanations.quantities import HELPERS, Quantity
+from interp.explanations.quantities import HELPERS, Quantity, combine
 from interp.explanations.setting import Setting, View
 
-FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
+FORMS = ("same", "number", "steps", "all", "sum", "table", "except")
+MAIN = -2
+"""Marks cells without an exception, where the main rule applies."""
 LISTED = 12
 """Most entries of a table that is no mere look-up table."""
+SHOWN = 12
+"""Largest number of table entries named in the text."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for a model's answers, found from the answers alone: it says nothing of how the model gives them."""
+    """A rule for a model's answers, found from the answers alone: it says nothing of how the model gives them.
 
-    rule: Formula
+    form: "same" (the token), "number" (the number plus `shift`), "steps" (one number compared with thresholds), "all"
+    (yes if every quantity has one of its listed values), "sum" (a weighted sum of numbers compared with a threshold),
+    "table" (an answer per combination of values, otherwise `default`), "except" (the first number plus `shift`, except
+    for listed pairs of it and a second quantity).
+    """
 
-    @property
-    def setting(self) -> Setting:
-        return self.rule.setting
+    setting: Setting
+    form: str
+    quantities: tuple[Quantity, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def constants(self) -> int:
-        """Number of constants in the rule: numbers, tokens and table entries."""
-        return self.rule.constants
+        """Number of constants in the rule: numbers, tokens and answers; a table entry counts as one."""
+        own, data = sum(one.constants for one in self.quantities), self.data
+        if self.form == "steps":
+            return own + len(data["starts"]) + len(data["answers"])
+        if self.form == "all":
+            return own + sum(len(values) for values in data["values"]) + 1
+        if self.form == "sum":
+            return own + len(data["weights"]) + 3
+        return own + len(data.get("entries", ())) + ("default" in data) + (data.get("shift", 0) != 0)
 
     @property
     def listing(self) -> bool:
         """Whether the rule is a table of many entries, and so no algorithm."""
-        return self.rule.form == "table" and len(self.rule.data["entries"]) > LISTED
+        return self.form == "table" and len(self.data["entries"]) > LISTED
 
-    def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
+    def at(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
         """Return the output indices at reads, computed with tensors: the same answers as the function, but faster."""
-        values = [one.values(view)[rows, positions] for one in self.rule.quantities]
-        return self.rule.answers(values or [torch.zeros(len(rows), dtype=torch.long)])
+        return self.answers([one.values(view)[rows, positions] for one in self.quantities])
+
+    def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
+        """Return output indices from values of the quantities; -1 for tokens and numbers that are not answers."""
+        data = self.data
+        if self.form in ("same", "number"):
+            return _named(self, values[0])
+        if self.form == "steps":
+            starts = torch.tensor(data["starts"])
+            return torch.tensor(data["answers"])[torch.bucketize(values[0], starts, right=True)]
+        if self.form == "all":
+            yes = torch.ones_like(values[0], dtype=torch.bool)
+            for value, allowed in zip(values, data["values"]):
+                yes &= torch.isin(value, torch.tensor(allowed))
+            return torch.where(yes, data["yes"], data["no"])
+        if self.form == "sum":
+            total = sum(weight * value.double() for weight, value in zip(data["weights"], values))
+            assert isinstance(total, Tensor)
+            return torch.where(total > data["threshold"], data["yes"], data["no"])
+        if self.form == "except":
+            plain = _named(self, values[0])
+            return torch.where((said := _looked_up(data["entries"], MAIN, values)) == MAIN, plain, said)
+        return _looked_up(data["entries"], data["default"], values)
 
     def __call__(self, tokens: Sequence[str], position: int) -> Any:
         """Return the word of the answer at a position of a row of tokens (words, without padding)."""
@@ -64,20 +100,20 @@ class Rule:
     @cached_property
     def source(self) -> str:
         """The rule as a self-contained Python module."""
-        body = _body(self.rule)
+        body = _body(self)
         marks = self.setting.marks
-        names = [chr(ord("a") + n) for n in range(len(self.rule.quantities))]
-        lines = [f"    {name} = {one.code}" for name, one in zip(names, self.rule.quantities)]
+        names = [chr(ord("a") + n) for n in range(len(self.quantities))]
+        lines = [f"    {name} = {one.code}" for name, one in zip(names, self.quantities)]
         used = "\n".join(lines)
         helpers = [text for call, text in HELPERS.items() if call in used]
-        if "content(" in used or "string" in used or "seen" in used:
+        if "string" in used:
             seen = "tokens[: i + 1]" if self.setting.causal else "tokens"
             lines = [f"    string = content({seen})", *lines]
             helpers = ['def content(tokens):\n    """The tokens that are not marks."""\n'
                        "    return [token for token in tokens if token not in MARKS]\n", *helpers]  # fmt: skip
         needs_marks = any("MARKS" in text for text in helpers)
         parts = [f"MARKS = {marks!r}\n"] if needs_marks else []
-        parts += _tables(self.rule)
+        parts += _tables(self)
         parts += [f"\n{text}" for text in helpers]
         says = quoted_docstring(self.words)
         parts.append("\n" + "\n".join(["def answer(tokens, i):", f'    """{says}"""', *lines, *body]) + "\n")
@@ -86,22 +122,41 @@ class Rule:
     @property
     def words(self) -> str:
         """The rule in one sentence."""
-        return rule_words(self.rule)
+        return rule_words(self)
 
     def to_json(self) -> dict[str, Any]:
-        return {"setting": self.setting.to_json(), "rule": self.rule.to_json()}
+        own = {"form": self.form, "of": [one.to_json() for one in self.quantities], **self.data}
+        return {"setting": self.setting.to_json(), "rule": own}
 
     @classmethod
     def from_json(cls, data: Any) -> Rule:
         """Make a rule from plain data. Raises InterpError for invalid data."""
         try:
-            setting = Setting.from_json(data["setting"])
-            rule = Formula.from_json(setting, data["rule"])
+            setting, own = Setting.from_json(data["setting"]), dict(data["rule"])
+            rule = cls(setting, own.pop("form"), tuple(Quantity.from_json(setting, one) for one in own.pop("of")), own)
         except (KeyError, TypeError, ValueError, IndexError):
             raise InterpError(f"{quoted(str(data)[:60])} is not a rule") from None
         if rule.form not in FORMS or not _plain(data):
             raise InterpError(f"a rule of form {quoted(rule.form)} is not known, or contains more than plain data")
-        return cls(rule)
+        return rule
+
+
+def _named(rule: Rule, values: Tensor) -> Tensor:
+    """Return the answer with the same word as the token or number."""
+    answers = {word: number for number, word in enumerate(rule.setting.answers)}
+    known, where = values.unique(return_inverse=True)
+    shift = rule.data.get("shift", 0)
+    quantity = rule.quantities[0]
+    found = [
+        answers.get(str(quantity.spoken(int(v)) if quantity.tokens else int(v) + shift), -1) for v in known.tolist()
+    ]
+    return torch.tensor(found)[where]
+
+
+def _looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor]) -> Tensor:
+    keys = {tuple(entry[:-1]): entry[-1] for entry in entries}
+    codes, cells = combine([value.numpy() for value in values])
+    return torch.tensor([keys.get(tuple(cell), default) for cell in cells.tolist()])[torch.from_numpy(codes)]
 
 
 def _plain(data: Any) -> bool:
@@ -120,7 +175,7 @@ def quoted_docstring(text: str) -> str:
 # ---------------------------------------------------------------- source
 
 
-def _tables(rule: Formula) -> list[str]:
+def _tables(rule: Rule) -> list[str]:
     if rule.form not in ("table", "except"):
         return []
     entries = []
@@ -131,15 +186,13 @@ def _tables(rule: Formula) -> list[str]:
     return [f"{name} = {{\n" + ",\n".join(entries) + ",\n}\n"]
 
 
-def _answer(rule: Formula, index: int) -> str:
+def _answer(rule: Rule, index: int) -> str:
     return repr(rule.setting.answers[index])
 
 
-def _body(rule: Formula) -> list[str]:
+def _body(rule: Rule) -> list[str]:
     """Return the lines that turn quantities a, b, ... into the answer."""
     data, names = rule.data, [chr(ord("a") + n) for n in range(len(rule.quantities))]
-    if rule.form == "constant":
-        return [f"    return {_answer(rule, data['answer'])}"]
     if rule.form == "same":
         return ["    return a"]
     if rule.form == "number":
@@ -169,11 +222,9 @@ def _body(rule: Formula) -> list[str]:
 # ---------------------------------------------------------------- words
 
 
-def rule_words(rule: Formula) -> str:
+def rule_words(rule: Rule) -> str:
     """Describe a rule in one sentence."""
     data, of = rule.data, [one.words for one in rule.quantities]
-    if rule.form == "constant":
-        return f"The answer is always {rule.setting.answers[data['answer']]}."
     if rule.form == "same":
         return f"The answer is {of[0]}."
     if rule.form == "number":
@@ -194,7 +245,7 @@ def rule_words(rule: Formula) -> str:
         test = f"{terms} is above {data['threshold']:g}"
         return _yes_or_no(rule, test)
     if rule.form == "except":
-        main = rule_words(Formula(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
+        main = rule_words(Rule(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
         n = len(data["entries"])
         pairs = [f"{_spoken(rule.quantities[0], a)} and {_spoken(rule.quantities[1], b)} give {_word(rule, answer)}"
                  for a, b, answer in data["entries"][:SHOWN]]  # fmt: skip
@@ -217,11 +268,11 @@ def rule_words(rule: Formula) -> str:
     return f"The answer is looked up by {words.joined(of)} in {entries}{said}."
 
 
-def _yes_or_no(rule: Formula, test: str) -> str:
+def _yes_or_no(rule: Rule, test: str) -> str:
     return f"The answer is {_word(rule, rule.data['yes'])} if {test}, otherwise {_word(rule, rule.data['no'])}."
 
 
-def _word(rule: Formula, index: int) -> str:
+def _word(rule: Rule, index: int) -> str:
     word = rule.setting.answers[index]
     return f'"{word}"' if " " in word else word
 
@@ -240,7 +291,7 @@ def _values(one: Quantity, allowed: Sequence[int]) -> str:
     return f"one of {len(spoken)} values ({', '.join(spoken[:SHOWN])}{', ...' if len(spoken) > SHOWN else ''})"
 
 
-def _steps_words(rule: Formula, one: str) -> str:
+def _steps_words(rule: Rule, one: str) -> str:
     starts, said = rule.data["starts"], [_word(rule, answer) for answer in rule.data["answers"]]
     if len(starts) == 1:
         return f"The answer is {said[1]} if {one} is at least {starts[0]}, otherwise {said[0]}."

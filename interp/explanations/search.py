@@ -15,8 +15,9 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.bench import Bench, Steps, least_share
-from interp.explanations.formulas import PRICE, Formula, code, fits, majority, weighted
-from interp.explanations.quantities import Quantity, candidates
+from interp.explanations.formulas import PRICE, fits, majority, weighted
+from interp.explanations.quantities import Quantity, candidates, combine
+from interp.explanations.rule import Rule
 from interp.explanations.setting import Setting
 
 EXTENDED, THIRDS = 12, 60
@@ -31,7 +32,7 @@ PER_CELL = 3
 class Scored:
     """A rule with its score (see the module docstring)."""
 
-    rule: Formula
+    rule: Rule
     share: float
     price: int = 0
 
@@ -85,7 +86,7 @@ class Data:
             judge,
         )  # fmt: skip
 
-    def judged(self, rule: Formula, picked: Sequence[int]) -> float:
+    def judged(self, rule: Rule, picked: Sequence[int]) -> float:
         values = [torch.from_numpy(self.values[number][self.judge]) for number in picked]
         given = rule.answers(values).numpy()
         answers = torch.from_numpy(self.answers[self.judge])
@@ -109,7 +110,7 @@ class Data:
     def potential(self, picked: Sequence[int]) -> float:
         """Return the share of answers that a table of these quantities gives; -1 if it has too many cells."""
         self.steps.check()
-        codes, cells = code([self.values[number][self.fit] for number in picked])
+        codes, cells = combine([self.values[number][self.fit] for number in picked])
         if len(cells) * PER_CELL > len(self.fit):
             return -1.0
         best = majority(codes, self.answers[self.fit], len(self.setting.answers))
@@ -137,12 +138,6 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
     equal = [any(np.array_equal(value, one) for one in told) for value in values]
     named = {a for one, same in zip(of, equal) if same for a in one.arguments if a in bench.setting.content}
     return [0 if same else STRANGE - bool(named & set(one.arguments)) for one, same in zip(of, equal)]
-
-
-def declared(bench: Bench) -> list[Quantity]:
-    """Return the quantities that the task declares as features."""
-    data = Data.of(bench)
-    return [one for one, price in zip(data.quantities, data.prices) if price == 0]
 
 
 def search(data: Data, share: float, most: int) -> list[Scored]:

@@ -151,18 +151,10 @@ class View:
         """Return 1 at the positions of a token, otherwise 0."""
         return ((self.tokens == self.setting.vocabulary.index(token)) & self.mask).long()
 
-    def total(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """Sum over the visible positions ("seen"), those up to each position ("upto"), or those from it ("from")."""
-        if scope == "upto" or (scope == "seen" and self.setting.causal):
-            return each.cumsum(1)
-        if scope == "from":
-            return each.flip(1).cumsum(1).flip(1)
-        return each.sum(1, keepdim=True).expand_as(each)
+    def total(self, each: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """Sum over the positions that each position sees."""
+        return each.cumsum(1) if self.setting.causal else each.sum(1, keepdim=True).expand_as(each)
 
-    def least(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """Return the minimum over the visible positions; see `total`."""
-        if scope == "upto" or (scope == "seen" and self.setting.causal):
-            return each.cummin(1).values
-        if scope == "from":
-            return each.flip(1).cummin(1).values.flip(1)
-        return each.amin(1, keepdim=True).expand_as(each)
+    def least(self, each: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """Return the minimum over the positions that each position sees."""
+        return each.cummin(1).values if self.setting.causal else each.amin(1, keepdim=True).expand_as(each)

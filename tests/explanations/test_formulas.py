@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.formulas import Formula, fits, weighted
+from interp.explanations.formulas import fits, weighted
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, search
@@ -17,11 +17,11 @@ from interp.explanations.setting import Setting, View
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))
-ONES, ZEROS = Quantity(BITS, "count", ("1", "seen")), Quantity(BITS, "count", ("0", "seen"))
+ONES, ZEROS = Quantity(BITS, "count", ("1",)), Quantity(BITS, "count", ("0",))
 
 
 DIGITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("0", "1", "2", "3", "4"))
-OWN, OWN_COUNT = Quantity(DIGITS, "own"), Quantity(DIGITS, "own count", ("seen",))
+OWN, OWN_COUNT = Quantity(DIGITS, "own"), Quantity(DIGITS, "own count", ())
 
 
 def strings(length: int = 8, setting: Setting = BITS) -> View:
@@ -32,7 +32,7 @@ def strings(length: int = 8, setting: Setting = BITS) -> View:
     return View.of(setting, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
 
 
-def searched(answers: np.ndarray, view: View, most: int = 50) -> Formula | None:
+def searched(answers: np.ndarray, view: View, most: int = 50) -> Rule | None:
     of = candidates(BITS)
     values = [one.values(view)[:, 0].numpy() for one in of]
     found = search(Data.made(of, values, [0] * len(of), answers, np.arange(len(answers)), True), 0.99, most)
@@ -45,10 +45,9 @@ def test_a_threshold_is_found_and_said() -> None:
     rule = searched((ones >= 3).astype(int), view)
     assert rule is not None
     assert rule.constants <= 4
-    program = Rule(rule)
     for row in range(0, 256, 5):
         tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
-        assert program(tokens, 0) == ("yes" if ones[row] >= 3 else "no")
+        assert rule(tokens, 0) == ("yes" if ones[row] >= 3 else "no")
 
 
 def test_balanced_strings_are_two_conditions() -> None:
@@ -70,37 +69,35 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
     answers = np.zeros(256, dtype=int)
     answers[0b01101001] = 1
     rule = searched(answers, strings(), most=3)
-    assert rule is None or rule.form != "constant"
+    assert rule is None
 
 
 @pytest.mark.parametrize(
     ("rule", "words", "constants"),
     [
-        (Formula(BITS, "constant", (), {"answer": 1}), "The answer is always yes.", 1),
-        (Formula(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
+        (Rule(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
          "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
-        (Formula(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
+        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
          "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
-        (Formula(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
+        (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
          "The answer is yes if 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, otherwise no.", 7),
-        (Formula(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
+        (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
          "The answer is looked up by the number of 1s in a table of 2 entries: 0 gives yes, 3 gives yes, anything else "
          "gives no.", 4),
-        (Formula(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
+        (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
          "The answer is how often the current token occurs, except for 1 pair of this number and "
          "the current token (2 and 1 give 1).", 1),
     ],
 )  # fmt: skip
-def test_words_constants_and_both_ways_to_run(rule: Formula, words: str, constants: int) -> None:
-    program = Rule(rule)
-    assert program.words == words
+def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants: int) -> None:
+    assert rule.words == words
     assert rule.constants == constants
-    assert Rule.from_json(program.to_json()) == program
+    assert Rule.from_json(rule.to_json()) == rule
     view, place = strings(4, rule.setting), 4 if rule.setting is DIGITS else 0
-    tensors = program.answers(view, torch.arange(16), torch.full((16,), place))
+    tensors = rule.at(view, torch.arange(16), torch.full((16,), place))
     for row in range(16):
         tokens = [rule.setting.vocabulary[t] for t in view.tokens[row].tolist()]
-        assert program(tokens, place) == rule.setting.answers[int(tensors[row])]
+        assert rule(tokens, place) == rule.setting.answers[int(tensors[row])]
 
 
 def test_a_weighted_sum_is_fitted() -> None:
@@ -141,5 +138,5 @@ def test_what_is_not_a_program_is_refused(data: Any) -> None:
 def test_source_holds_strings_only_as_literals() -> None:
     """A token that looks like code stays a token."""
     evil = Setting(("'); import os #", "1"), (), False, ("no", "yes"))
-    program = Rule(Formula(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0}))
+    program = Rule(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0})
     assert program(["'); import os #"], 0) == "yes"

@@ -7,7 +7,6 @@ from typing import Any
 import interp
 from interp.explanations.bench import Bench
 from interp.explanations.machines import by_automaton, whole_table
-from interp.explanations.rule import Rule
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
 
@@ -29,7 +28,7 @@ def test_the_automaton_of_parity_has_two_states() -> None:
     zero, one = letters.index("0"), letters.index("1")
     assert [row[zero] for row in following] == [0, 1]
     assert [row[one] for row in following] == [1, 0]
-    agreed = Rule(scored.rule).answers(made.view, made.where.rows, made.where.positions) == made.answers
+    agreed = scored.rule.at(made.view, made.where.rows, made.where.positions) == made.answers
     assert bool(agreed.all())
 
 

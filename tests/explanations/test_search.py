@@ -9,15 +9,14 @@ import pytest
 
 from interp.explanations.bench import OutOfSteps, Steps
 from interp.explanations.quantities import Quantity
-from interp.explanations.rule import Rule
 from interp.explanations.search import Data, nearest, search
 from interp.explanations.setting import Setting
 
 SETTING = Setting(("0", "1"), (), False, ("no", "yes"))
 ZEROS, ONES, FIRST = (
-    Quantity(SETTING, "count", ("0", "seen")),
-    Quantity(SETTING, "count", ("1", "seen")),
-    Quantity(SETTING, "place", (0, "seen")),
+    Quantity(SETTING, "count", ("0",)),
+    Quantity(SETTING, "count", ("1",)),
+    Quantity(SETTING, "place", (0,)),
 )
 DRAWN = np.random.default_rng(0)
 VALUES = [DRAWN.integers(0, 8, 4_000), DRAWN.integers(0, 8, 4_000), DRAWN.integers(0, 2, 4_000)]
@@ -83,7 +82,7 @@ def test_the_nearest_rule_is_named_with_its_share() -> None:
     found = nearest(data(broken), 12)
     assert found is not None
     assert 0.87 < found.share < 0.93
-    assert "the number of 1s" in Rule(found.rule).words
+    assert "the number of 1s" in found.rule.words
 
 
 def test_a_search_without_steps_left_says_so() -> None:
@@ -99,7 +98,7 @@ def test_a_rule_over_three_quantities_is_found_among_many() -> None:
     rng = np.random.default_rng(3)
     bits = [rng.integers(0, 2, 4_000) for _ in range(70)]
     setting = Setting(("0", "1"), (), False, tuple(map(str, range(8))))
-    quantities = [Quantity(setting, "place", (place, "seen")) for place in range(70)]
+    quantities = [Quantity(setting, "place", (place,)) for place in range(70)]
     number = bits[67] + 2 * bits[68] + 4 * bits[69]
     found = search(Data.made(quantities, bits, [0] * 70, number, np.arange(4_000), False), 0.99, 40)
     assert found[0].share == 1.0

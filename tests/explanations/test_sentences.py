@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.formulas import Formula
 from interp.explanations.quantities import Quantity
 from interp.explanations.rule import LISTED, Rule
 from interp.explanations.sentences import TABLE, how, summary
@@ -70,12 +69,12 @@ def test_agreement() -> None:
 
 def test_a_long_table_is_said_to_be_no_algorithm() -> None:
     setting = Setting(tuple("abcdefghijklmnop"), (), True, ("x", "y"))
-    first = (Quantity(setting, "place", (0, "seen")),)
+    first = (Quantity(setting, "place", (0,)),)
     agreement = Agreement(16, 0, 1.0, 1.0, 1.0, 1.0, "on all 16 inputs")
     kept = tuple(PartRole(f"head 0.{head}", "kept", without=0.3 + head / 10) for head in range(2))
 
     def said(n: int, without: float = 0.0) -> str:
-        rule = Rule(Formula(setting, "table", first, {"entries": [[at, 1] for at in range(n)], "default": 0}))
+        rule = Rule(setting, "table", first, {"entries": [[at, 1] for at in range(n)], "default": 0})
         parts = (*kept, PartRole("MLP 0", "kept", without=without))
         return summary(Explanation("a", "b", 9, "answers only", parts=parts, rule=rule, agreement=agreement))
 
