@@ -29,6 +29,7 @@ from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Step, Sums, Table
 from interp.programs.neurons import Observed, neurons
 from interp.programs.task import ENDS, ProgramTask
+from interp.programs.waves import Cosines, Waves
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def compiled(
     if not (decoys >= 0 and noise >= 0 and sharp > 0):
         raise InterpError(f"decoys = {decoys}, noise = {noise} and sharp = {sharp} must not be negative")
     program = placed(task.program)
-    if others := [step.name for step in program.steps if isinstance(step, Sums | Normed)]:
+    steps = (*program.steps, program.answer)
+    if others := [step.name for step in steps if isinstance(step, Sums | Normed | Waves | Cosines)]:
         raise InterpError(f"{others[0]} holds numbers: only programs of heads, tables and largest sums compile")
     if others := [step.name for step in program.steps if isinstance(step, Head) and step.total]:
         raise InterpError(f"{others[0]} has no softmax: only heads whose attention sums to one compile")
@@ -241,6 +243,7 @@ def _tensors(
             width = tensors[f"blocks.{at}.mlp.b_in"].shape[0]
         layers.append(Layer(n_heads=n_heads, d_head=d_head, scale=1.0, mlp=MLP(d_mlp=width) if width else None))
     answer = program.answer
+    assert isinstance(answer, Linear)  # checked before
     weights = [directions[name].T @ torch.tensor(w, dtype=torch.float64) for name, w in zip(answer.of, answer.weights)]
     tensors["unembed.W_U"] = torch.stack([*weights, torch.zeros(d, len(answer.values), dtype=torch.float64)]).sum(0)
     tensors["unembed.b_U"] = torch.tensor(answer.bias, dtype=torch.float64)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from interp.programs.language import Linear, Program, Step, Table, codes
+from interp.programs.language import Answer, Linear, Program, Step, Table, codes
 from interp.programs.read_heads import describe_head
 from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
@@ -67,7 +67,7 @@ def sketch(reading: Reading, program: Program | None) -> Program:
     return replace(_of_steps(reading, [*given, *reading.steps], answer), words=words)
 
 
-def _of_steps(reading: Reading, steps: Sequence[Step], answer: Linear) -> Program:
+def _of_steps(reading: Reading, steps: Sequence[Step], answer: Answer) -> Program:
     """A program of these steps over the task's tokens."""
     return Program(
         tuple(reading.task.vocabulary), reading.made["position"].shape[-1], reading.causal, tuple(steps), answer

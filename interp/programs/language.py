@@ -11,7 +11,8 @@ and what is normed hold any numbers.
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
     Normed(of)                 several variables side by side, divided by a norm
-    Answer(of)                 readout: as Linear, with the task's answers as values
+    Waves(of)                  map: numbers as points on circles, of what is read in a cycle of values; see waves.py
+    answer                     readout: as Linear, with the task's answers as values, or Cosines of waves
 
 A step names the part of a model that it describes, so a program is also a claim about the model: see decompile. A
 program runs without a model, prints as Python (source.py), is plain JSON, and compiles to weights (compile.py). The
@@ -33,6 +34,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.programs.waves import Cosines, Waves, cosines, waved
 
 SCHEMA = 1
 NEVER = -1e4
@@ -157,8 +159,11 @@ def nonzero(*matrices: Matrix) -> int:
     return sum(weight != 0.0 for matrix in matrices for row in matrix for weight in row)
 
 
-Step: TypeAlias = Head | Table | Linear | Sums | Normed
-KINDS: dict[str, type[Step]] = {"head": Head, "table": Table, "linear": Linear, "sums": Sums, "normed": Normed}
+Step: TypeAlias = Head | Table | Linear | Sums | Normed | Waves
+Answer: TypeAlias = Linear | Cosines
+KINDS: dict[str, type[Step]] = {
+    "head": Head, "table": Table, "linear": Linear, "sums": Sums, "normed": Normed, "waves": Waves,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ class Program:
     length: int
     causal: bool
     steps: tuple[Step, ...]
-    answer: Linear
+    answer: Answer
     read: str = "last"
     pad: str | None = None
     words: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
@@ -234,7 +239,9 @@ class Program:
                     found.append(f"the scores of {step.name} must be {shape[0]} x {shape[1]}")
                 known[step.name] = known[step.value]
                 continue
-            if isinstance(step, Table):
+            if isinstance(step, Waves | Cosines):
+                found += step.problems(sizes)
+            elif isinstance(step, Table):
                 n = 1
                 for size in sizes:
                     n *= size
@@ -335,7 +342,8 @@ class Program:
             if data.pop("schema") != SCHEMA:
                 raise InterpError(f"a program of another schema than {SCHEMA}")
             steps = tuple(KINDS[one.pop("kind")](**_tuples(one)) for one in data.pop("steps"))
-            answer, said = Linear(**_tuples(data.pop("answer"))), data.pop("words")
+            given, said = _tuples(data.pop("answer")), data.pop("words")
+            answer = Cosines(**given) if "amplitudes" in given else Linear(**given)
             return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in said.items()})
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise InterpError(f"this is not a program: {error}") from None
@@ -368,6 +376,8 @@ def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -
     """The variable that a step makes."""
     if isinstance(step, Head):
         return attention(step, made, seen) @ made[step.value]
+    if isinstance(step, Waves):
+        return waved(step, made)
     return normed(step, made) if isinstance(step, Normed) else mapped(step, made)
 
 
@@ -406,8 +416,10 @@ def mapped(step: Table | Linear | Sums, made: Features) -> Float[Tensor, "rows l
     return codes(found.expand(made["token"].shape[:2]), len(step.values))
 
 
-def linear(step: Linear | Sums, made: Features) -> Float[Tensor, "rows length values"]:
+def linear(step: Answer | Sums, made: Features) -> Float[Tensor, "rows length values"]:
     """The sums of weights of a map or of the answer."""
+    if isinstance(step, Cosines):
+        return cosines(step, made)
     total = torch.tensor(step.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
     for name, weights in zip(step.of, step.weights, strict=True):
         total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)

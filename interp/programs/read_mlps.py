@@ -10,6 +10,7 @@ from interp.programs import maps
 from interp.programs.language import Linear, Step, Table
 from interp.programs.quantize import Quantized
 from interp.programs.read_sums import describe_by_sums
+from interp.programs.read_waves import describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 
 FEW = 16
@@ -35,7 +36,7 @@ def describe_mlp(reading: Reading, part: Part) -> None:
             or as_table(reading, part, found, every and [*every, "token"], enough, exact=True)  # it tells marks apart
         )
     if best is None:
-        if not describe_by_sums(reading, part, found):
+        if not describe_by_waves(reading, part, found) and not describe_by_sums(reading, part, found):
             reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
         return
     step, name = best, str(part)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Features, Step, applied, codes, visible
+from interp.programs.language import Features, Head, Step, applied, codes, visible
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -221,6 +221,11 @@ class Reading:
         if step is None:
             return False
         return step.part in sources if step.part else all(self.allowed(one, sources) for one in step.of)
+
+    def holds_tokens(self, name: str) -> bool:
+        """Whether the values of a variable are tokens."""
+        step = self.step(name)
+        return name == "token" if step is None else isinstance(step, Head) and self.holds_tokens(step.value)
 
     def whole(self, of: Sequence[str], sources: Sequence[str] | None) -> bool:
         """Whether variables cover all sources that matter."""

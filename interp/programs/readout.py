@@ -9,7 +9,8 @@ from torch import Tensor
 
 from interp.measures.subject import no_sum
 from interp.programs import maps
-from interp.programs.language import Head, Linear, Step, Table, linear
+from interp.programs.language import Answer, Linear, Step, Table, linear
+from interp.programs.read_waves import as_cosines
 from interp.programs.reading import Reading, matrix
 from interp.programs.words import same_word
 
@@ -17,7 +18,7 @@ ANSWER = 0.998
 """Share of the model's answers that a table of the readout must give."""
 
 
-def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
+def readout(reading: Reading) -> tuple[Answer, list[Step]] | None:
     """The answer as a table over a few variables, as the sum that the model makes, or as a fitted sum.
 
     It reads only what reaches the readout by a direct path that matters, and leaves none of these out.
@@ -40,13 +41,14 @@ def readout(reading: Reading) -> tuple[Linear, list[Step]] | None:
         if reading.whole(one.of, different) and (len(one.of) == 1 or one.cells <= 16):
             return looked_up(one, words)
     for name in readable:  # the value that has the largest share
-        if name not in known and vocabulary(reading, name) and reading.whole((name,), different):
+        if name not in known and reading.holds_tokens(name) and reading.whole((name,), different):
             same = same_word(tuple(reading.task.vocabulary), words)
             given = (reading.made[name][mask] @ torch.tensor(same, dtype=torch.float64)).argmax(1)
             if float((given == target).double().mean()) >= ANSWER:
                 return Linear("answer", (name,), (same,), (0.0,) * len(words), words), []
     if (direct := model_sum(reading, sources, mask, words)) is not None:
-        return direct
+        cosines = as_cosines(reading, direct[0], mask, ANSWER)
+        return direct if cosines is None else (cosines, [])
     for one in maps.tables(target, known, most=3, enough=ANSWER):
         if reading.whole(one.of, different):
             return looked_up(one, words)
@@ -70,12 +72,6 @@ def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
         if not any(name in codes and one in codes and codes[name][0].equal(codes[one][0]) for one in found):
             found.append(name)
     return found
-
-
-def vocabulary(reading: Reading, name: str) -> bool:
-    """Whether the values of a variable are tokens."""
-    step = reading.step(name)
-    return name == "token" if step is None else isinstance(step, Head) and vocabulary(reading, step.value)
 
 
 def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:

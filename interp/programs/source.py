@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.programs.language import NEVER, Head, Linear, Normed, Program, Step, Sums, Table
+from interp.programs.language import NEVER, Answer, Head, Linear, Normed, Program, Step, Sums, Table
+from interp.programs.waves import Cosines, Waves
 from interp.programs.words import step_words
 
 HEADER = '''\
@@ -94,7 +95,45 @@ def weigh(query, key, scores, tokens):
 '''
 """Added where a head has no softmax."""
 
-TAKEN = ("answer", "divided", "largest", "look_up", "mix", "most", "ramps", "select", "sums", "tokens", "weigh")
+WAVES = '''
+
+
+def waves(frequencies, period, terms, fading, *read):
+    """cos and sin of 2 pi k x / period, for each frequency k; x is the sum of the numbers that are read.
+
+    A number that is read alone counts `terms` times. fading: times the length of the mean of the numbers' points.
+    """
+    rows = []
+    for each in zip(*(variable for variable, _ in read)):
+        found = {n[v] for one, (_, n) in zip(each, read) for v, weight in one.items() if weight and v in n}
+        x, row = terms * sum(found) / max(len(found), 1), {}
+        for k in frequencies:
+            points = [2 * pi * k * number / period for number in found]
+            mean = hypot(sum(map(cos, points)), sum(map(sin, points))) / max(len(found), 1)
+            size = mean if fading else float(bool(found))
+            row["cos", k], row["sin", k] = (size * wave(2 * pi * k * x / period) for wave in (cos, sin))
+        rows.append(row)
+    return rows
+
+
+def cosines(amplitudes, answers, waves):
+    """For each answer c: the sum of amplitude * cos(2 pi k (x - c) / period), of the waves of x."""
+    rows = []
+    for row in waves:
+        total = dict.fromkeys(answers, 0.0)
+        for number, c in enumerate(answers):
+            for k, size in amplitudes.items():
+                angle = 2 * pi * k * number / len(answers)
+                total[c] += size * (row["cos", k] * cos(angle) + row["sin", k] * sin(angle))
+        rows.append(total)
+    return rows
+'''
+"""Added where a step has waves."""
+
+TAKEN = (
+    "answer", "cos", "cosines", "divided", "exp", "hypot", "largest", "look_up", "mix", "most", "pi", "ramps", "select",
+    "sin", "sums", "tokens", "waves", "weigh",
+)  # fmt: skip
 """Names that variables must not have."""
 
 
@@ -120,6 +159,8 @@ def source(program: Program) -> str:
         "    position = [{i: 1.0} for i in range(len(tokens))]", *body, given, end,
     ]  # fmt: skip
     header = HEADER + WEIGH * any(isinstance(step, Head) and step.total for step in program.steps)
+    if any(isinstance(step, Waves) for step in program.steps):
+        header = header.replace("import exp", "import cos, exp, hypot, pi, sin") + WAVES
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
     return (
         "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
@@ -151,7 +192,7 @@ def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
     return [(i, _value(program, of, at)) for i, of in enumerate(step.of) for at in range(len(program.values[of]))]
 
 
-def _constants(program: Program, step: Step, name: str) -> list[str]:
+def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
     upper = name.upper()
     if isinstance(step, Head):
         pairs = {
@@ -170,6 +211,13 @@ def _constants(program: Program, step: Step, name: str) -> list[str]:
             if entry != default:
                 table[_cell(program, step, sizes, index)] = step.values[entry]
         return [f"{upper}_TABLE = {table!r}", f"{upper}_ELSE = {step.values[default]!r}"]
+    if isinstance(step, Cosines):
+        amplitudes = dict(zip(step.frequencies, step.amplitudes))
+        return [f"{upper}_AMPLITUDES = {amplitudes!r}", f"{upper}_VALUES = {_listed(step.values)}"]
+    if isinstance(step, Waves):
+        numbers = [[_value(program, one, at) for at in range(step.period)] for one in step.of]
+        return [f"{upper}_NUMBERS_{i} = {{value: n for n, value in enumerate({_listed(one)})}}"
+                for i, one in enumerate(numbers)]  # fmt: skip
     if isinstance(step, Normed):
         values = [1, *_inner(program, step)]
         form = {(x, y): value for x, row in zip(values, step.norm) for y, value in zip(values, row)}
@@ -179,6 +227,12 @@ def _constants(program: Program, step: Step, name: str) -> list[str]:
         rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
         found.append(f"{upper}_WEIGHTS_{at} = {rows!r}")
     return [f"{upper}_VALUES = {tuple(step.values)!r}", f"{upper}_BIAS = {tuple(step.bias)!r}", *found]
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Values as they stand in the source; the numbers from 0 on are not listed."""
+    counted = list(values) == [str(i) for i in range(len(values))]
+    return f"[str(n) for n in range({len(values)})]" if counted else repr(list(values))
 
 
 def _key(program: Program, name: str, at: int) -> Any:
@@ -193,7 +247,7 @@ def _cell(program: Program, step: Table, sizes: list[int], index: int) -> tuple[
     return tuple(reversed(found))
 
 
-def _call(program: Program, step: Step, names: dict[str, str]) -> str:
+def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
     upper = names[step.name].upper()
     if isinstance(step, Head):
         query, key = (names[one] if one else "[{None: 1.0}] * len(tokens)" for one in (step.query, step.key))
@@ -203,6 +257,11 @@ def _call(program: Program, step: Step, names: dict[str, str]) -> str:
         return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
     if isinstance(step, Normed):
         return f"divided({upper}_NORM, {', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Waves):
+        read = ", ".join(f"({names[one]}, {upper}_NUMBERS_{i})" for i, one in enumerate(step.of))
+        return f"waves({step.frequencies!r}, {step.period!r}, {step.terms!r}, {step.fading!r}, {read})"
+    if isinstance(step, Cosines):
+        return f"cosines({upper}_AMPLITUDES, {upper}_VALUES, {names[step.of[0]]})"
     if isinstance(step, Sums) and not step.of:
         return f"[dict(zip({upper}_VALUES, {upper}_BIAS))] * len(tokens)"
     if isinstance(step, Linear) and not step.of:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from interp import words
-from interp.programs.language import NEVER, Head, Matrix, Normed, Program, Step, Sums, Table, Values
+from interp.programs.language import NEVER, Head, Linear, Matrix, Normed, Program, Step, Sums, Table, Values
+from interp.programs.waves import Cosines, Waves
 
 NAMED = 4
 """Most values that are listed."""
@@ -56,6 +57,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     of = _of(program, step.of)
     if isinstance(step, Normed):
         return f"divides {of} by their norm"
+    if isinstance(step, Waves):
+        return waves_words(program, step)
     if isinstance(step, Sums):
         kind = "ramp" if step.ramps else "sum"
         return f"makes {words.counted(len(step.bias), kind)} of weighted sums over {of}"
@@ -63,6 +66,16 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         cells = words.counted(len(step.entries), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
     return f"compares sums of weights of {of}"
+
+
+def waves_words(program: Program, step: Waves) -> str:
+    """What waves are made of: "makes cos and sin of 2πk(x + y)/7, for k = 1 and 3, where x and y are ..."."""
+    k = words.joined(map(str, step.frequencies))
+    if step.terms != 2:
+        return f"makes cos and sin of 2πkx/{step.period} for k = {k}, where x is {_of(program, step.of)}"
+    fading = f", times |cos(πk(x − y)/{step.period})|" * step.fading
+    waves = f"cos and sin of 2πk(x + y)/{step.period}{fading}, for k = {k}"
+    return f"makes {waves}, where x and y are the numbers that {parts_words(step.of)} read{'s' * (len(step.of) == 1)}"
 
 
 def where(program: Program, step: Head, brief: bool = False) -> str:
@@ -190,7 +203,10 @@ def _values(listed: Sequence[str], n: int) -> str:
 
 def answer_words(program: Program) -> str:
     """How the answer follows from the variables, as a sentence."""
-    of = [*dict.fromkeys(said(program, name) for name in program.answer.of)]
+    answer = program.answer
+    if isinstance(answer, Cosines):
+        return _cosines(program, answer)
+    of = [*dict.fromkeys(said(program, name) for name in answer.of)]
     if len(of) == 1:
         steps = {step.name: step for step in program.steps}
         step = steps.get(program.answer.of[0])
@@ -207,10 +223,30 @@ def answer_words(program: Program) -> str:
     return f"The answer is the one with the largest sum of weights of {words.joined(of)}."
 
 
+def _cosines(program: Program, answer: Cosines) -> str:
+    """The answer as a sum of waves, with their amplitudes relative to the largest."""
+    step = program.step(answer.of[0])
+    assert isinstance(step, Waves)
+    top = max(map(abs, answer.amplitudes))
+    sizes = [f"{size / top:.2g}" for size in answer.amplitudes]
+    k = words.joined(map(str, answer.frequencies))
+    equal = len(set(sizes)) == 1
+    a = "" if equal else "a "
+    size = "" if equal else f", and relative amplitudes a = {words.joined(sizes)}"
+    x = "x + y" if step.terms == 2 else "x"
+    fading = f"|cos(πk(x − y)/{step.period})| " * step.fading
+    return (
+        f"The answer is the number c with the largest sum of the waves {a}{fading}cos(2πk({x} − c)/{step.period}) "
+        f"for k = {k}{size}."
+    )
+
+
 def _itself(program: Program) -> bool:
     """Whether the answer is the value that has the largest share."""
-    ((of,), (weights,)) = program.answer.of, program.answer.weights
-    return not any(program.answer.bias) and weights == same_word(program.values[of], program.answers)
+    answer = program.answer
+    assert isinstance(answer, Linear)
+    ((of,), (weights,)) = answer.of, answer.weights
+    return not any(answer.bias) and weights == same_word(program.values[of], program.answers)
 
 
 def same_word(values: Values, answers: Values) -> Matrix:

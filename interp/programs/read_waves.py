@@ -1,0 +1,108 @@
+"""Describe an MLP by waves: of the two numbers that heads read, it holds points of the sum on a few circles.
+
+Tried where addition modulo p acts on tokens (Task.cyclic) that are the first p of the vocabulary. Key frequencies are
+those at which the MLP's output has the most power as a function of the sum; the description takes its place in the
+running model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.language import Linear, applied, linear
+from interp.programs.quantize import Quantized
+from interp.programs.reading import Reading, Role
+from interp.programs.waves import Cosines, Waves, wave_matrix
+
+KEY = 0.02
+"""Least power of a key frequency, as a share of the strongest one's."""
+MOST = 8
+"""Most key frequencies."""
+
+
+def describe_by_waves(reading: Reading, part: Part, found: Quantized) -> bool:
+    """Describe an MLP by waves of the sum of the two numbers that heads read, if these keep the answers.
+
+    Of waves of one size, and waves that fade with the distance of the numbers, those are taken that have more of the
+    variance of what is read of the output.
+    """
+    period, of = cycle(reading), heads(reading, part)
+    if not period or not of:
+        return False
+    where, enough = found.needed, reading.enough()
+    value, low = reading.running.value(part).double(), reading.low(part).double()
+    every = Waves(str(part), of, period, tuple(range(1, period // 2 + 1)), 2, part=str(part))
+    tried = [
+        with_key_frequencies(reading, one, value[where] @ low, where) for one in (every, replace(every, fading=True))
+    ]
+    share, step = max(tried, key=lambda one: one[0])
+    if len(step.frequencies) > MOST:
+        return False
+    numbers = applied(step, reading.made, reading.seen)
+    vectors, constant = regressed(numbers[where], value[where])
+    new = (numbers @ vectors + constant).float()
+    if reading.stays(part, reading.spread(found, new)) < enough:
+        return False
+    reading.add(step)
+    reading.vectors[step.name] = vectors.float()
+    note = f"these waves have {share:.1%} of the variance of what is read of its output"
+    reading.roles[part] = Role(step.name, "explained", step.name, reading.described(part, found, new, enough), note)
+    return True
+
+
+def cycle(reading: Reading) -> int:
+    """How many numbers there are: the size of the task's cyclic group whose numbers are its first tokens, or 0."""
+    groups = map(tuple, reading.task.cyclic.values())
+    return next((len(group) for group in groups if tuple(reading.task.vocabulary[: len(group)]) == group), 0)
+
+
+def heads(reading: Reading, part: Part) -> tuple[str, ...]:
+    """The variables of heads that hold tokens, and that reach an MLP by a direct path that matters."""
+    sources = reading.edges(part.layer)
+    return tuple(
+        name
+        for name in reading.made
+        if name != "token" and reading.holds_tokens(name) and reading.before(name, part)
+        and reading.allowed(name, sources)
+    )  # fmt: skip
+
+
+def with_key_frequencies(
+    reading: Reading, step: Waves, target: Float[Tensor, "points d"], where: Tensor
+) -> tuple[float, Waves]:
+    """The waves with key frequencies alone, and their share of the variance."""
+    centered = target - target.mean(0)
+    waves = applied(step, reading.made, reading.seen)[where]
+    waves = waves - waves.mean(0)
+    power = (waves.T @ centered).square().sum(1) / waves.square().sum(0).clamp(min=1e-9)
+    power = power.view(-1, 2).sum(1)
+    chosen = [k for k, one in zip(step.frequencies, power.tolist(), strict=True) if one >= KEY * float(power.max())]
+    step = replace(step, frequencies=tuple(chosen))
+    numbers = applied(step, reading.made, reading.seen)[where]
+    vectors, constant = regressed(numbers, target)
+    left = (target - numbers @ vectors - constant).square().sum()
+    return 1 - float(left / centered.square().sum().clamp(min=1e-30)), step
+
+
+def regressed(numbers: Float[Tensor, "points n"], target: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
+    """The vectors of numbers, and the constant, whose sum is nearest to the target."""
+    points = torch.cat([numbers, torch.ones(len(numbers), 1).double()], 1)
+    found = torch.linalg.lstsq(points, target, driver="gelsd").solution
+    return found[:-1], found[-1]
+
+
+def as_cosines(reading: Reading, answer: Linear, mask: Tensor, enough: float) -> Cosines | None:
+    """A readout of waves alone as a sum of cosines around each answer, if this gives the answers."""
+    step = reading.step(answer.of[0]) if len(answer.of) == 1 else None
+    if not isinstance(step, Waves) or answer.values != tuple(reading.task.vocabulary[: step.period]):
+        return None
+    weights = torch.tensor(answer.weights[0], dtype=torch.float64)
+    along = (weights * wave_matrix(step.frequencies, step.period)).mean(1).view(-1, 2).sum(1)
+    made = Cosines("answer", answer.of, step.frequencies, tuple(along.tolist()), answer.values)
+    given = linear(made, reading.made)[mask].argmax(1)
+    return made if float((given == reading.running.answers).double().mean()) >= enough else None

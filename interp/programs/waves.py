@@ -1,0 +1,105 @@
+"""Numbers as points on circles: what models that add modulo p compute with (Nanda et al. 2023; Zhong et al. 2023).
+
+A variable whose first p values are the numbers 0 to p - 1 has a wave for each frequency k: the cosine and sine of
+2 pi k x / p. Waves of a sum of numbers are products of theirs, and a sum of waves has its largest value where they
+agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import pi
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Map: cos and sin of 2 pi k x / period for each frequency k, where x is the sum of the numbers that are read.
+
+    of: variables whose first `period` values are the numbers from 0 on; other values are no numbers. A number is read
+    if any of the variables holds it, whatever its weight; one that is read alone counts `terms` times, so with two
+    terms the sum of equal numbers is right, too. Where nothing is read, all are 0. fading: each wave is times the
+    length of the mean of the numbers' points on its circle, of two numbers x and y |cos(pi k (x - y) / period)|.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    period: int
+    frequencies: tuple[int, ...]
+    terms: int = 1
+    fading: bool = False
+    part: str = ""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(f"{kind} {k}" for k in self.frequencies for kind in ("cos", "sin"))
+
+    @property
+    def constants(self) -> int:
+        return len(self.frequencies) + 2
+
+    def problems(self, sizes: Sequence[int]) -> list[str]:
+        """List what does not fit variables of these sizes."""
+        if not sizes or min(sizes) < self.period or self.period < 1 or self.terms < 1:
+            return [f"{self.name} needs variables with {self.period} numbers or more, and a sum of one or more"]
+        return []
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """Readout: for each number c, the sum of amplitude x cos(2 pi k (x - c) / period), of the waves of x.
+
+    of: one variable of Waves with these frequencies. values: the answers, from number 0 on.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    frequencies: tuple[int, ...]
+    amplitudes: tuple[float, ...]
+    values: tuple[str, ...]
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return len(self.frequencies) + len(self.amplitudes) + 1
+
+    def problems(self, sizes: Sequence[int]) -> list[str]:
+        """List what does not fit variables of these sizes."""
+        n = len(self.frequencies)
+        if list(sizes) != [2 * n] or len(self.amplitudes) != n:
+            return [f"{self.name} needs one variable of {2 * n} numbers, and {n} amplitudes"]
+        return []
+
+
+def waved(step: Waves, made: Mapping[str, Tensor]) -> Float[Tensor, "rows length waves"]:
+    """The variable that waves make."""
+    held = sum((made[name][..., : step.period] != 0).double() for name in step.of)
+    read = torch.as_tensor(held).sign()
+    n = read.sum(-1, keepdim=True).clamp(min=1.0)
+    number = torch.arange(step.period, dtype=torch.float64)
+    frequencies = torch.tensor(step.frequencies, dtype=torch.float64) * 2 * pi / step.period
+    angle = step.terms * (read @ number / n[..., 0])[..., None] * frequencies
+    points = number[:, None] * frequencies
+    size = read.amax(-1, keepdim=True)
+    if step.fading:
+        size = ((read @ points.cos()).square() + (read @ points.sin()).square()).sqrt() / n
+    return (torch.stack([angle.cos(), angle.sin()], -1) * size[..., None]).flatten(-2)
+
+
+def cosines(step: Cosines, made: Mapping[str, Tensor]) -> Float[Tensor, "rows length values"]:
+    """The sum of cosines for each answer."""
+    return made[step.of[0]] @ wave_matrix(step.frequencies, len(step.values), step.amplitudes)
+
+
+def wave_matrix(
+    frequencies: Sequence[int], period: int, amplitudes: Sequence[float] | None = None
+) -> Float[Tensor, "waves numbers"]:
+    """cos and sin of 2 pi k c / period for each frequency k (rows) and number c, times amplitudes."""
+    k = torch.tensor(frequencies, dtype=torch.float64)[:, None]
+    angle = 2 * pi / period * (k * torch.arange(period))
+    size = torch.ones(len(k)) if amplitudes is None else torch.tensor(amplitudes)
+    return (torch.stack([angle.cos(), angle.sin()], 1) * size.double()[:, None, None]).flatten(0, 1)

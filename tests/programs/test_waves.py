@@ -1,0 +1,79 @@
+"""Waves of sums: their numbers, their Python and words, and models that add modulo p read as waves."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+import interp
+from interp.constructions import construct
+from interp.errors import InterpError
+from interp.programs.language import NEVER, Head, Program
+from interp.programs.source import function
+from interp.programs.waves import Cosines, Waves
+from interp.programs.words import answer_words, step_words
+
+NUMBERS = tuple(map(str, range(7)))
+UNEVEN = Head("head 0.0", "", "position", ((0.0, 1.0, NEVER),), "token", "head 0.0")
+SUM = Waves("m", ("head 0.0",), 7, (1, 3), 2, part="MLP 0")
+ADDS = Program((*NUMBERS, "="), 3, True, (UNEVEN, SUM), Cosines("answer", ("m",), (1, 3), (1.0, 0.5), NUMBERS))
+
+
+@pytest.mark.parametrize("fading", [False, True])
+def test_waves_of_the_sum_of_what_is_read(fading: bool) -> None:
+    """cos and sin of 2 pi k (x + y) / 7 whatever the shares of x and y, and where they are equal; no waves of "="."""
+    program = replace(ADDS, steps=(UNEVEN, replace(SUM, fading=fading)))
+    rows = torch.tensor([[x, y, 7] for x, y in product(range(7), repeat=2)])
+    x, y = rows[:, :2].double().T
+    made = program.run(rows)["m"]
+    for at, k in enumerate((1, 3)):
+        turn = 2 * torch.pi * k / 7
+        size = (turn / 2 * (x - y)).cos().abs() if fading else torch.ones(49).double()
+        wanted = torch.stack([size * (turn * (x + y)).cos(), size * (turn * (x + y)).sin()], 1)
+        torch.testing.assert_close(made[:, 2, 2 * at : 2 * at + 2], wanted, rtol=0, atol=1e-9)
+    assert not program.run(torch.full((1, 3), 7))["m"].any()
+
+
+@pytest.mark.parametrize("fading", [False, True])
+def test_python_adds_modulo_the_period(fading: bool) -> None:
+    program = replace(ADDS, steps=(UNEVEN, replace(SUM, fading=fading)))
+    python = function(program)
+    for x, y in product(range(7), repeat=2):
+        assert python([str(x), str(y), "="]) == program([str(x), str(y), "="]) == str((x + y) % 7)
+    assert Program.from_json(program.to_json()) == program
+
+
+def test_words_of_waves() -> None:
+    assert step_words(ADDS, SUM) == (
+        "makes cos and sin of 2πk(x + y)/7, for k = 1 and 3, where x and y are the numbers that head 0.0 reads"
+    )
+    assert answer_words(ADDS) == (
+        "The answer is the number c with the largest sum of the waves a cos(2πk(x + y − c)/7) for k = 1 and 3, and "
+        "relative amplitudes a = 1 and 0.5."
+    )
+
+
+def test_waves_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InterpError, match="m needs variables with 9 numbers"):
+        replace(ADDS, steps=(UNEVEN, replace(SUM, period=9)))
+    with pytest.raises(InterpError, match="answer needs one variable of 2 numbers, and 1 amplitudes"):
+        replace(ADDS, answer=replace(ADDS.answer, frequencies=(1,), amplitudes=(1.0,)))
+    with pytest.raises(InterpError, match="m holds numbers: only programs"):
+        interp.compile(ADDS)
+
+
+def test_a_model_that_adds_is_read_as_waves() -> None:
+    """The frequencies of the construction, and its amplitudes, which depend on x - y; no other constants."""
+    model = construct("algorithmic/modular-addition-fourier", p=29, frequencies="3 8 11").model()
+    found = interp.explain(model)
+    assert found.level == "explained"
+    assert found.program is not None
+    waves = found.program.step("MLP 0")
+    assert isinstance(waves, Waves)
+    assert (waves.fading, waves.frequencies) == (True, (3, 8, 11))
+    assert found.program.constants == 1 + 5 + 7
+    answer = found.program.answer
+    assert isinstance(answer, Cosines)
+    assert max(answer.amplitudes) < 1.0001 * min(answer.amplitudes)
+    assert "for k = 3, 8 and 11, where x and y are the numbers that head 0.0 reads" in found.sentence
