@@ -14,7 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from interp import words
 from interp.architecture.answers import NOT_NAMED
@@ -27,9 +29,6 @@ from interp.measures.subject import Model, Subject
 from interp.progress import LateBar
 from interp.tasks.sets import set_word
 from interp.views import view
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STRINGS = 1_000_000
 """Largest number of strings that are run by default."""
@@ -116,8 +115,6 @@ class LearnedAutomaton:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per state: state, answer, access (the shortest string to it), next state for each letter."""
-        import pandas as pd
-
         return pd.DataFrame(
             [(state, self.word(state), self.access[state], *self.following[state]) for state in range(self.states)],
             columns=["state", "answer", "access", *(f"on {letter}" for letter in self.alphabet)],

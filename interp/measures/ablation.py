@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -97,8 +98,6 @@ def ablate(
         >>> interp.ablate(model, ["head 0.3", ("head 0.0", "head 0.1")])["accuracy"].round(2).tolist()
         [0.98, 0.96, 0.98]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     given = [parts] if isinstance(parts, str) else as_list(parts, "parts", '["head 0.3", ("MLP 1", "neuron 1.7")]')
     groups = [
@@ -146,8 +145,6 @@ def ablate_heads(
         >>> found.to_frame()[["heads", "accuracy"]].round(2).to_dict("list")
         {'heads': [(), ('0.0',), ('0.0', '0.1', '0.2')], 'accuracy': [0.98, 0.98, 0.98]}
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -21,7 +22,6 @@ from interp.tasks import Batch
 from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 MOST_CELLS = 4_000_000
@@ -51,8 +51,6 @@ class AttentionPatterns(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per weight: row, layer, head, query, key (positions), query_token, key_token, weight."""
-        import pandas as pd
-
         _, layers, heads, *_ = self.weights.shape
         frames = []
         for row, words in enumerate(self.words):
@@ -195,8 +193,6 @@ def _averaged(
     subject: Subject, batch: Batch, ids: Tensor, names: list[str], keys: str, only_reads: bool
 ) -> pd.DataFrame:
     """Average the weights between ids: over all pairs (keys="each"), or over queries, summed over keys (keys="all")."""
-    import pandas as pd
-
     heads, kinds = heads_of(subject), len(names)
     if len(heads) * kinds**2 > MAX_CELLS:
         raise UnsupportedError(

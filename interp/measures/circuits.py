@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,7 +27,6 @@ from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, no_sum, post_norm
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -74,8 +74,6 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     attends to the source token. Raises UnsupportedError for too many tokens, linear mixing, and if `no_table` gives a
     reason.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if (reason := no_circuits(subject) or no_table(subject, which)) is not None:
         raise UnsupportedError(reason)
@@ -119,8 +117,6 @@ def number_circuits(model: Model) -> pd.DataFrame:
     answers). Positions and attention biases are left out, as in token_circuits. Raises UnsupportedError if the task has
     no numbers or is not read at one token.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     words = numbers_of(subject)
     if not words or subject.read_at not in subject.task.vocabulary:
@@ -178,8 +174,6 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
         >>> len(interp.singular_values(model, "W1"))
         64
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     known = _matrices(subject)
     names = [matrix] if isinstance(matrix, str) else matrix
@@ -243,8 +237,6 @@ def composition(model: Model) -> pd.DataFrame:
     ||W_OV W_OV'|| / (||W_OV|| ||W_OV'||) (Elhage et al. 2021). Scores are between 0 and 1: about 1 / sqrt(d_model) for
     random matrices of rank d_head, and 0 for a head of zeros. Raises UnsupportedError for one layer.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if (reason := no_circuits(subject)) is not None:
         raise UnsupportedError(reason)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -27,7 +28,6 @@ from interp.tasks.sets import unpack_sets
 from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -136,8 +136,6 @@ class Attribution(Result):
 
     def by_answer(self) -> pd.DataFrame:
         """Return the mean effect per right answer: columns component, answer, effect."""
-        import pandas as pd
-
         frames = []
         for index in self.classes.unique().tolist():
             means = self.values[self.classes == index].mean(0).numpy()
@@ -167,8 +165,6 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
         >>> found.to_frame()[["component", "effect"]].round(2).values.tolist()
         [['embedding', 1.0], ['head 0.0', 8.89], ['biases', -9.73]]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     batch = reduced(subject, batch_of(subject, inputs))
     if (reason := no_sum(subject.model)) is not None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
 from interp.training.results import COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def no_curve(model: Model) -> str | None:
@@ -40,8 +39,6 @@ def _known(curve: object) -> bool:
 
 def training_curve(model: Model) -> pd.DataFrame:
     """Return columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
-    import pandas as pd
-
     subject = Subject.of(model)
     if (reason := no_curve(subject)) is not None:
         raise UnsupportedError(reason)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -32,7 +33,6 @@ from interp.tasks.batch import Pairs
 from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 EMBEDDING, OUTPUT = "embedding", "output"
@@ -164,8 +164,6 @@ def path_patching(
         >>> found.to_frame().round(2).values.tolist()
         [['embedding', 'head 0.0', 1.0], ['embedding', 'output', 0.0], ['head 0.0', 'output', 1.0]]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     known, wanted = nodes(subject), edges(subject)
     pairs = reduced_pairs(subject, pairs_from(subject, clean, corrupted, 64))

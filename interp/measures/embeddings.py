@@ -7,9 +7,8 @@ The mean over the cycle is subtracted first, and power is given as shares that s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from numpy import ndarray
@@ -21,9 +20,6 @@ from interp.measures.components import readout_map
 from interp.measures.runs import activations, neuron_layers, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def token_vectors(model: Model) -> Float[Tensor, "tokens d_model"]:
@@ -74,8 +70,6 @@ def spectra(model: Model) -> pd.DataFrame:
     power: summed over dimensions, as a share of the total power of the group's vectors. Raises UnsupportedError if the
     task declares no cyclic group.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if not subject.task.cyclic:
         raise UnsupportedError(f"task {subject.task.name} declares no tokens on which addition acts (Task.cyclic)")
@@ -107,8 +101,6 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     the share of the logits at cos(2 pi k (a + b - c) / p) (Nanda et al. 2023). Groups whose tokens are not the answers
     are left out. Raises UnsupportedError if no group is left.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     groups = {g: words for g, words in subject.task.cyclic.items() if tuple(words) == tuple(subject.task.answer_words)}
     if not groups:
@@ -159,8 +151,6 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
     over the cycle). The mean is over the reads of rows with that token at the position. Raises UnsupportedError if some
     tokens of the group do not occur at the position, and if there is no MLP.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     words = subject.task.cyclic[group]
     layers = _layers(subject)

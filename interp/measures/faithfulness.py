@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -35,7 +36,6 @@ from interp.tasks import Batch
 from interp.words import share
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -63,8 +63,6 @@ class CircuitTest(Result):
 
     def plot(self) -> go.Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
-        import pandas as pd
-
         from interp.report import figures as draw
 
         bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]
@@ -90,8 +88,6 @@ class CircuitTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, circuit and nothing, with columns what, accuracy, loss."""
-        import pandas as pd
-
         rows = [("model", self.model), ("circuit", self.circuit), ("nothing", self.nothing)]
         return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
 
@@ -241,8 +237,6 @@ def _of_parts(
     draws: int,
     seed: int,
 ) -> CircuitTest:
-    import pandas as pd
-
     kept = list(dict.fromkeys(kept))
     rest = [part for part in everything if part not in kept]
     taken = _taken_out(kept, draws, seed)
@@ -263,8 +257,6 @@ def _of_parts(
 
 
 def _minimality(names: Sequence[str], without: Sequence[Score]) -> pd.DataFrame:
-    import pandas as pd
-
     scores = [(name, score.accuracy, score.loss) for name, score in zip(names, without)]
     return pd.DataFrame(scores, columns=["part", "accuracy_without", "loss_without"])
 
@@ -285,8 +277,6 @@ def _of_edges(
     subject: Subject, wanted: Sequence[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
 ) -> CircuitTest:
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
-    import pandas as pd
-
     if mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
     kept = check_edges(subject, wanted)

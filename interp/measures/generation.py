@@ -7,8 +7,8 @@ model reads the right tokens so far. In generation, it reads its own tokens, whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -20,9 +20,6 @@ from interp.measures.accuracy import share as share_of
 from interp.measures.subject import Model, Subject
 from interp.populations import wilson
 from interp.tasks import IGNORED, Batch, Generates, Task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,6 @@ class Generated:
 
     def by_place(self) -> pd.DataFrame:
         """Return one row per answer token: place, teacher_forced and generated (shares of right tokens), rows."""
-        import pandas as pd
-
         rows = self.asked.sum(0)
         forced, made = (((part & self.asked).sum(0) / rows).tolist() for part in (self.teacher_forced, self.right))
         places = range(1, len(rows) + 1)

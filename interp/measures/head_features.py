@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -25,9 +25,6 @@ from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
 from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, answered_pairs, fit_probe, pairs_of
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAIRS = 200
 TOKENS = 1 << 21
@@ -43,8 +40,6 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     features with a single value, more than 128 values, fewer than 8 reads per value, or values that are not whole
     numbers. Raises InterpError for fewer than 40 inputs and for unknown features.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")

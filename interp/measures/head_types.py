@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -74,8 +75,6 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
         >>> found["induction"].round(2).tolist()  # of heads 0.0, 0.1, 1.0, 1.1
         [0.1, 0.12, 0.68, 0.71]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=200)
     if at not in ("all", "read"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -29,7 +30,6 @@ from interp.tasks.sets import set_word
 from interp.words import share
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 SECONDS = 15.0
@@ -98,8 +98,6 @@ class HypothesisTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, scrubbed and shuffled labels, with columns what, accuracy, loss."""
-        import pandas as pd
-
         rows = [("model", self.model), ("scrubbed", self.scrubbed), ("shuffled labels", self.shuffled)]
         return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
 
@@ -303,8 +301,6 @@ def _recovered_interval(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> 
 
 
 def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, seed: int) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     most = _most_runs(scrubber)
     for one in scrubber.hypothesis.variables:
@@ -325,8 +321,6 @@ def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, se
 
 
 def _by_answer(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> pd.DataFrame:
-    import pandas as pd
-
     classes, words, sets = scrubber.units.classes, subject.task.answer_words, subject.decision.kind == "set"
     right = correct(scrubber.logits, classes, subject.decision)
     rows = [

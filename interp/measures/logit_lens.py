@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,7 +23,6 @@ from interp.measures.subject import Model, Subject
 from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -74,8 +74,6 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         >>> found.to_frame()[["stage", "accuracy"]].values.tolist()
         [['embedding', 0.0], ['layer 0', 1.0]]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if at not in ("read", "all"):
         raise InterpError(one_of("at", at, ("read", "all")))

@@ -7,8 +7,7 @@ deviation and the norm of the output weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,9 +17,6 @@ from interp.measures.ablation import scores_without
 from interp.measures.runs import Neuron, at_reads, has_mlp, neuron_layers, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def no_neurons(subject: Subject) -> str | None:
@@ -40,8 +36,6 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     active (share of the reads where its activation is above 0), mean and spread of its activation at the reads.
     Raises UnsupportedError for a model without neurons.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     if (reason := no_neurons(subject)) is not None:
         raise UnsupportedError(reason)
@@ -109,8 +103,6 @@ def response(model: Model, batch: Batch, neuron: Neuron, features: tuple[str, ..
 
     Columns: the features, activation, spread (standard deviation), reads.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     frame = pd.DataFrame({name: feature_at_reads(subject, batch, name).numpy() for name in features})
     frame["activation"] = at_neurons(subject, batch, neuron.layer)[:, neuron.index].numpy()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -39,7 +40,6 @@ from interp.tasks.batch import Pairs
 from interp.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 MAX_POSITIONS = 40  # largest length for which positions are patched one by one
@@ -127,8 +127,6 @@ def activation_patching(
         >>> found.to_frame().query("kind == 'head'")[["site", "recovered"]].round(2).values.tolist()
         [['head 0.0', 1.0]]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     pairs = pairs_from(subject, clean, corrupted)
     if not len(pairs):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from torch import Tensor
 
 from interp.views import view
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 SHOWN = 8
@@ -65,7 +65,5 @@ class Tabular(Result):
 
 def tidy(values: Tensor, name: str, **axes: Sequence[Any]) -> pd.DataFrame:
     """Return one row per value: a column for each axis of the tensor, with these labels, and the value's, `name`."""
-    import pandas as pd
-
     index = pd.MultiIndex.from_product(axes.values(), names=list(axes))
     return index.to_frame(index=False).assign(**{name: values.flatten().numpy()})

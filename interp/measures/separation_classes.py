@@ -8,18 +8,16 @@ objective, one for each class against the rest, and the largest value decides, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
 from interp.measures.separation_data import features
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subsets import MAX_SUBSETS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def score_groups(

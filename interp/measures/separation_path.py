@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
@@ -22,9 +23,6 @@ from interp.measures import separation_data as data
 from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
 from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
 from interp.progress import LateBar
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
 
@@ -85,8 +83,6 @@ class SeparatorPath:
         Raises InterpError for empty groups, repeated or unknown heads, groups with more features than training rows,
         more than `max_subsets` subsets, and a separator whose optimality cannot be proven.
         """
-        import pandas as pd
-
         self._check_fitted()
         test = data.features("test_z", test_z, "rows heads d_head")
         if test.shape[1:] != (self.n_heads_, self.d_head_):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from numpy.typing import ArrayLike
@@ -21,9 +22,6 @@ from interp.errors import InterpError
 from interp.measures.separation_data import as_array, features
 from interp.measures.subsets import MAX_SUBSETS, Group, requested, sample_subsets
 from interp.progress import LateBar
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _BLOCK = 600_000  # number of logits computed together (5 MB)
 
@@ -50,8 +48,6 @@ def subset_logit_metrics(
     Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
     every row, values that are not finite, and the groups that `SeparatorPath` refuses.
     """
-    import pandas as pd
-
     parts = features("contributions", contributions, "rows heads classes")
     n_rows, n_heads, n_classes = parts.shape
     offset = features("bias", np.atleast_2d(as_array(bias)), "rows classes")

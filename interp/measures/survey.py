@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 import torch
 
 from interp.errors import InterpError
@@ -16,9 +15,6 @@ from interp.measures.separation_classes import score_groups
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Model, Subject, no_sum
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODES = ("zero", "mean", "resample")
 
@@ -47,8 +43,6 @@ def survey(
     always giving the most frequent answer in `test`; by_position, whether means are per position (see
     measures.ablation); no_s_acc, the reason if s_acc is NaN.
     """
-    import pandas as pd
-
     SeparatorPath(C)  # an invalid C raises here
     subject = Subject.of(model)
     test = data(subject, "test") if test is None else test

@@ -20,6 +20,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -125,8 +126,6 @@ def probe(
         >>> found.to_frame().query("position == 'read'")[["layer", "fitted"]].round(2).values.tolist()
         [[0.0, 0.18], [1.0, 0.98], [2.0, 1.0]]
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=1_000)
     if len(batch) < 40:

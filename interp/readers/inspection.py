@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,9 +19,6 @@ from interp.measures.subject import Subject, output_ids_of, token_ids_of
 from interp.readers import Conversion, find_reader, open_source, read
 from interp.readers.base import Source
 from interp.readers.models import compared
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN = 12
 """Number of tokens of a vocabulary, and of tensors, that are shown."""
@@ -35,8 +33,6 @@ class Inspection:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with columns what and value, one row per fact."""
-        import pandas as pd
-
         return pd.DataFrame(list(self.rows), columns=["what", "value"])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -13,7 +14,6 @@ from interp.report import theme
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import ArrayLike
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.report import theme
 from interp.report.drawing import compact, head_name, panels
 from interp.report.theme import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Figure:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.report import theme
 from interp.report.drawing import color_axis, color_range, compact, is_number, log_axis
 from interp.report.theme import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Axis = Literal["linear", "log"]
 

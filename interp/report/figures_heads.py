@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.errors import InterpError, one_of
@@ -13,9 +13,6 @@ from interp.report import theme
 from interp.report.drawing import color_axis, color_limits, compact, head_name, log_axis
 from interp.report.figures_matrices import heatmap
 from interp.report.theme import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
 

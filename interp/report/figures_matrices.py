@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.errors import InterpError
@@ -14,7 +15,6 @@ from interp.report.drawing import color_axis, color_limits, compact, head_name, 
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import ArrayLike
 
 

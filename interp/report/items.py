@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 from interp.words import Mark
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 About = Literal["task", "what", "how", "where", "proof"]

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, one_of, short
 from interp.files import write_atomically
 from interp.report.cells import Format, cells, for_a_page
@@ -46,7 +48,6 @@ from interp.report.static import save_figures
 from interp.words import Mark
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -234,8 +235,6 @@ class Report:
             InterpError: the key is empty or taken, `max_rows` is below 1, or a format does not fit its column.
             UnsupportedError: `frame` is not a DataFrame.
         """
-        import pandas as pd
-
         self._check_key(key, "table", self.tables)
         if not isinstance(frame, pd.DataFrame):
             raise UnsupportedError(f"table {key!r} is {of_type(frame)}; expected a pandas DataFrame")

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Mapping
 from io import StringIO
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from interp.errors import InterpError, one_of
 from interp.report.cells import Format, cells, is_numeric
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLE_FORMATS = ("table", "json", "csv")
 

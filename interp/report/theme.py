@@ -10,10 +10,11 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from interp.errors import InterpError
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"

@@ -7,9 +7,10 @@ matrix, and the directions of the table that the unembedding has learned.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from interp.architecture.task_model import TaskModel
@@ -27,9 +28,6 @@ from interp.measures.runs import at_reads
 from interp.measures.subject import Model, Subject
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 from interp.words import share
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,6 @@ def memorization(model: Model, logits: Float[np.ndarray, "contexts outputs"] | N
 
     Raises UnsupportedError for a model of another task.
     """
-    import pandas as pd
-
     subject = Subject.of(model)
     task, logits = table_of(subject), context_logits(subject) if logits is None else logits
     pi, best = task.conditional, task.targets.numpy()

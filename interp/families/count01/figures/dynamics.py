@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.report import theme
 from interp.report.drawing import compact, head_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 THINNEST, THICKEST = 0.8, 5.0
 """Widths of the lines of the heads with the least and the most weight, in pixels."""

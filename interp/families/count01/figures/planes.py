@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
 from interp.report.drawing import compact, head_name, is_lowest, panels
 from interp.report.theme import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Separator = Sequence[float] | np.ndarray
 """(w1, w2, b) of the line w1 x + w2 y + b = 0."""

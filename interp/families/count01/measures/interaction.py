@@ -15,16 +15,13 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import factorial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from numpy import ndarray
 
 from interp.errors import InterpError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
@@ -33,8 +30,6 @@ def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFram
     table: columns heads (tuples) and `metric`, with every non-empty subset of its heads once, as returned by
     `SeparatorPath.score_subsets`. empty: the value without heads. Raises InterpError for missing or repeated subsets.
     """
-    import pandas as pd
-
     heads, values = _cube(table, metric, empty)
     n = len(heads)
     sizes = _sizes(n - 1)
@@ -52,8 +47,6 @@ def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd
 
     Arguments, units and errors are as in `shapley`; the table needs at least two heads.
     """
-    import pandas as pd
-
     heads, values = _cube(table, metric, empty)
     n = len(heads)
     if n < 2:
