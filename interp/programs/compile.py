@@ -103,6 +103,8 @@ def compiled(
         raise InterpError(f"{others[0]} holds numbers: only programs of heads, tables and largest sums compile")
     if others := [step.name for step in program.steps if isinstance(step, Head) and step.total]:
         raise InterpError(f"{others[0]} has no softmax: only heads whose attention sums to one compile")
+    if others := [step.name for step in program.steps if isinstance(step, Head) and step.scaled]:
+        raise InterpError(f"{others[0]} has scores that grow with the length: only heads with fixed scores compile")
     generator = torch.Generator().manual_seed(draw_seed)
     whole = with_decoys(program, decoys, generator)
     found = Observed(task, whole)

@@ -44,13 +44,14 @@ class Pattern:
 class Queries:
     """The queries of a head: where they are, their scores, and the logarithm of how often each key counts.
 
-    total: the scores are the attention, without softmax.
+    total: the scores are the attention, without softmax. times: what the scores are multiplied by.
     """
 
     rows: Int[Tensor, "queries"]
     positions: Int[Tensor, "queries"]
     scores: Float[Tensor, "queries keys"]
     counts: Float[Tensor, "queries keys"]
+    times: Float[Tensor, "queries 1"]
     total: bool = False
 
     @property
@@ -59,7 +60,7 @@ class Queries:
 
     def attention(self, scores: Float[Tensor, "queries keys"]) -> Float[Tensor, "queries keys"]:
         """The attention that these scores give."""
-        return weights_of(scores, self.counts, self.total)
+        return weights_of(scores * self.times, self.counts, self.total)
 
     def distance(self, scores: Float[Tensor, "queries keys"]) -> float:
         """How far the attention of other scores is from the head's: half the absolute difference, as a share of all."""
@@ -72,7 +73,7 @@ class Queries:
         if len(self.rows) <= most:
             return self
         at = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(0))[:most].sort().values
-        return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at], self.total)
+        return Queries(self.rows[at], self.positions[at], self.scores[at], self.counts[at], self.times[at], self.total)
 
 
 def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:

@@ -52,7 +52,8 @@ class Head:
 
     scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
     value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3". total: scores are
-    weights as they are, without softmax.
+    weights as they are, without softmax. scaled: scores are multiplied by the logarithm of the number of positions seen
+    (Chiang & Cholak 2022), so weights are powers of it.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Head:
     value: str
     part: str = ""
     total: bool = False
+    scaled: bool = False
 
     @property
     def of(self) -> tuple[str, ...]:
@@ -330,8 +332,9 @@ class Program:
         data = {**asdict(self), "schema": SCHEMA}
         data["steps"] = [{"kind": names[type(step)], **asdict(step)} for step in self.steps]
         for step in data["steps"]:
-            if not step.get("total", True):
-                del step["total"]  # the default
+            for name in ("total", "scaled"):
+                if not step.get(name, True):
+                    del step[name]  # the default
         return json.dumps(data)
 
     @classmethod
@@ -391,9 +394,10 @@ def normed(step: Normed, made: Features) -> Float[Tensor, "rows length values"]:
 
 def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
     """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention), or the
-    scores themselves."""
+    scores themselves; multiplied by the logarithm of how many are seen, if the head is scaled."""
     ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
     query, key = (made[name] if name else ones for name in (step.query, step.key))
+    query = query * seen.logsumexp(-1, keepdim=True) if step.scaled else query
     scores = query @ torch.tensor(step.scores, dtype=query.dtype) @ key.transpose(1, 2)
     return weights_of(scores, seen, step.total)
 

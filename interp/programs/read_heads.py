@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from interp.programs.language import Head, Linear, applied
 from interp.programs.quantize import Quantized
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
-from interp.programs.running import softmax
+from interp.programs.running import scaled, softmax
 
 CLOSE = 0.05
 """Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
@@ -62,8 +63,12 @@ def queries(reading: Reading, part: Part, where: Tensor) -> Queries:
     rows, positions, scores = reading.running.scores(part)
     there = where[rows, positions]
     rows, positions = rows[there], positions[there]
-    total = not softmax(reading.running.blocks[part.layer])
-    return Queries(rows, positions, scores[there], reading.seen[rows, positions].float(), total)
+    block = reading.running.blocks[part.layer]
+    counts = reading.seen[rows, positions].float()
+    times = torch.ones(len(rows), 1)
+    if scaled(block):
+        times = counts.logsumexp(-1, keepdim=True).clamp(min=1e-9)  # of one token, no score counts
+    return Queries(rows, positions, scores[there] / times, counts, times, not softmax(block))
 
 
 def selected(
@@ -114,6 +119,7 @@ def selected(
     for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
         if left <= near:
             step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part), asked.total)
+            step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
             shares = applied(step, reading.made, reading.seen)
             value = (shares @ mean.double()).float()
             if reading.stays(part, reading.spread(found, value)) >= enough:

@@ -22,6 +22,7 @@ from interp.measures.runs import Part
 from interp.programs.language import Head, Matrix, Normed, Step, Sums, applied
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, Role, matrix
+from interp.programs.running import scaled
 
 LOST = 0.006
 """Share of the answers that all parts that are described by sums may lose together, each as much as any other: in the
@@ -150,8 +151,9 @@ def made_by(reading: Reading, steps: Sequence[Step]) -> Tensor:
 
 def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
     """Whether enough answers stay, and enough of each frequent one."""
+    least = min(LEAST, reading.kept({}).least)
     kept = (reading.kept({part: new}) for new in (value, reading.spread(found, value)))
-    return any(one.share >= enough and one.least >= LEAST for one in kept)
+    return any(one.share >= enough and one.least >= least for one in kept)
 
 
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
@@ -198,7 +200,10 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, written
             for step in fitted[side].sums(f"{part} {name}", weights[side] @ to, bias[side] @ to)
         }
         same = matrix(torch.eye(left.shape[1]))
-        attend = Head(str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part))
+        attend = Head(
+            str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part),
+            scaled=scaled(reading.running.blocks[part.layer]),
+        )  # fmt: skip
         z = made_by(reading, [*steps.values(), *every["V"], attend])
         axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]

@@ -313,6 +313,11 @@ def softmax(block: Any) -> bool:
     return hasattr(block.attn, "hook_attn_scores") and getattr(spec, "normalizer", "softmax") == "softmax"
 
 
+def scaled(block: Any) -> bool:
+    """Whether a block's scores are multiplied by the logarithm of the number of tokens."""
+    return getattr(getattr(block.attn, "layer", None), "log_length", "none") == "current"
+
+
 FREQUENT = 0.01
 """An answer is frequent if it is at least this share of the model's answers."""
 

@@ -130,9 +130,20 @@ def cosines(amplitudes, answers, waves):
 '''
 """Added where a step has waves."""
 
+BY_LENGTH = '''
+
+
+def by_length(query, tokens):
+    """A query whose weights, and so its scores, are multiplied by the logarithm of the number of positions seen."""
+    there = [token != PAD for token in tokens]
+    seen = [sum(there[: i + 1] if CAUSAL else there) for i in range(len(tokens))]
+    return [{q: weight * log(n) for q, weight in one.items()} for one, n in zip(query, seen)]
+'''
+"""Added where a head's scores grow with the length."""
+
 TAKEN = (
-    "answer", "cos", "cosines", "divided", "exp", "hypot", "largest", "look_up", "mix", "most", "pi", "ramps", "select",
-    "sin", "sums", "tokens", "waves", "weigh",
+    "answer", "by_length", "cos", "cosines", "divided", "exp", "hypot", "largest", "log", "look_up", "mix", "most",
+    "pi", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
 )  # fmt: skip
 """Names that variables must not have."""
 
@@ -158,9 +169,13 @@ def source(program: Program) -> str:
         "def answer(tokens):", '    """The answer to a row of tokens."""', "    token = [{t: 1.0} for t in tokens]",
         "    position = [{i: 1.0} for i in range(len(tokens))]", *body, given, end,
     ]  # fmt: skip
-    header = HEADER + WEIGH * any(isinstance(step, Head) and step.total for step in program.steps)
+    heads = [step for step in program.steps if isinstance(step, Head)]
+    header, needed = HEADER + WEIGH * any(step.total for step in heads), ["exp"]
     if any(isinstance(step, Waves) for step in program.steps):
-        header = header.replace("import exp", "import cos, exp, hypot, pi, sin") + WAVES
+        header, needed = header + WAVES, [*needed, "cos", "hypot", "pi", "sin"]
+    if any(step.scaled for step in heads):
+        header, needed = header + BY_LENGTH, [*needed, "log"]
+    header = header.replace("import exp", f"import {', '.join(sorted(needed))}")
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
     return (
         "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
@@ -251,6 +266,7 @@ def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
     upper = names[step.name].upper()
     if isinstance(step, Head):
         query, key = (names[one] if one else "[{None: 1.0}] * len(tokens)" for one in (step.query, step.key))
+        query = f"by_length({query}, tokens)" if step.scaled else query
         how = "weigh" if step.total else "select"
         return f"mix({how}({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
     if isinstance(step, Table):

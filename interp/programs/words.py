@@ -92,6 +92,8 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return "evenly to all positions that it sees"
     if step.hard:
         return _hard(program, step, queries, keys, 0.0) or _pairs(program, step)
+    if step.scaled:
+        return _powers(program, step, keys, brief)
     if not step.query:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
@@ -122,6 +124,19 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
     weights = "" if brief else f" ({_weights(scores, keys)})"
     more = f", most to {_values(most, len(keys) + 1)}," if len(most) < len(order) else ""
     return f"to positions by their {_own(program, key)}{more}{weights}"
+
+
+def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
+    """Where a head attends whose scores grow with the logarithm of the number of tokens."""
+    own, other = (_own(program, name) for name in (step.query, step.key))
+    by = f"to positions by their {other}{f' and its own {own}' if step.query else ''}, with powers of the length"
+    if brief or step.query:
+        return by
+    (scores,) = step.scores
+    order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
+    powers = [f"{keys[at]!r} n^{scores[at] - scores[order[0]]:.2g}" for at in order[1:NAMED]]
+    more = f", {len(order) - NAMED} more" if len(order) > NAMED else ""
+    return f"{by} as weights ({keys[order[0]]!r} 1, {', '.join(powers)}{more}, with n tokens)"
 
 
 def _own(program: Program, name: str) -> str:

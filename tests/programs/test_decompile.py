@@ -165,3 +165,12 @@ def test_a_head_reads_no_positions_that_its_values_lack() -> None:
     found = interp.explain(interp.build("histogram/bos-exact"))
     assert found.program is not None
     assert [step.value for step in found.program.steps if isinstance(step, Head)] == ["token"]
+
+
+def test_attention_that_is_scaled_by_the_length() -> None:
+    """Fixed scores would be wrong at other lengths, by a tenth of the attention and more."""
+    model = interp.load("languages/one-learned-batches")
+    found = decompile(Running.of(Subject.of(model), model.task.sample(200, split="train", seed=0)))
+    head = found.step("head 0.0")
+    assert isinstance(head, Head)
+    assert (head.scaled, head.query, head.key, head.value) == (True, "", "token", "token")

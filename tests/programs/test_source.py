@@ -5,7 +5,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+import torch
 
+import interp
+from interp.errors import InterpError
 from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
 from interp.programs.source import source
@@ -75,6 +78,25 @@ def test_weights_without_softmax_in_python_and_in_words() -> None:
     assert step_words(program, head) == "adds up the token, with weights by their token and its own token"
     alike = replace(head, query="", key="", scores=((1.0,),))
     assert step_words(program, alike) == "adds up the token, with one weight"
+
+
+def test_scores_that_grow_with_the_length() -> None:
+    """At ln 3 (length 3), a b has a score of -ln 3, and so a third of the weight of an a."""
+    head = Head("h", "", "token", ((0.0, -1.0, NEVER),), "token", "head 0.0", scaled=True)
+    answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 2.5), (0.0, 0.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b", "[PAD]"), 4, False, (head,), answer, pad="[PAD]")
+    made = program.run(torch.tensor([[0, 1, 1, 2], [0, 1, 1, 1]]))["h"][:, 0]
+    assert torch.allclose(made, torch.tensor([[3 / 5, 2 / 5, 0.0], [4 / 7, 3 / 7, 0.0]]).double())
+    function = run(program)
+    rows = [row for n in range(1, 5) for row in product("ab", repeat=n)]
+    assert [function(row) for row in rows] == [program(row) for row in rows]
+    assert Program.from_json(program.to_json()) == program
+    assert step_words(program, head) == (
+        "attends to positions by their token, with powers of the length as weights ('a' 1, 'b' n^-1, with n tokens) "
+        "and reads the token"
+    )
+    with pytest.raises(InterpError, match="grow with the length"):
+        interp.compile(program)
 
 
 def test_numbers_in_python_and_in_words() -> None:
