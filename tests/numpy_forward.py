@@ -6,6 +6,7 @@ Nothing is padded and nothing is batched here, so masks, fused kernels and stack
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,3 +127,21 @@ def forward(spec: ModelSpec, weights: dict[str, Any], tokens: list[int]) -> tupl
         return hidden @ W["unembed.W_out"] + W["unembed.b_out"], seen
     unembedding = W["embed.W_E"].T if spec.tied_embeddings else W["unembed.W_U"]
     return x @ unembedding + W.get("unembed.b_U", 0.0), seen
+
+
+def table_forward(tensors: dict[str, Any], tokens: Sequence[int]) -> np.ndarray:
+    """Logits at every position of a model of a table: positions in queries, keys and values, but not in the stream."""
+    W_E, W_pos, W_Q, W_O, W_U = (
+        tensors[name].numpy()
+        for name in ("embed.W_E", "blocks.0.attn.W_pos", "blocks.0.attn.W_Q", "blocks.0.attn.W_O", "unembed.W_U")
+    )
+    stream = W_E[list(tokens)]
+    seen = stream + W_pos[: len(tokens)]
+    out = stream.copy()
+    for query_key, value_output in zip(W_Q, W_O):
+        scores = seen @ query_key @ seen.T / np.sqrt(W_E.shape[1])
+        scores[np.triu_indices(len(tokens), 1)] = -np.inf
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        out += weights @ seen @ value_output
+    return out @ W_U

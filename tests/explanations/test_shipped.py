@@ -43,6 +43,7 @@ def test_every_shipped_program_has_its_population() -> None:
         found = Explanation.from_json(json.dumps(data))
         assert key.count(":") >= 1
         assert found.found == (found.agreement is not None), found.model
+        compile(found.source if found.found else "", found.model, "exec")
         if found.agreement is not None:
             assert found.agreement.share >= 0.99, found.model
         if found.level == "explained":

@@ -8,8 +8,10 @@ import torch
 from hooked_heads import from_cache
 
 import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import attention_ratios, circuits, interventions
+from interp.measures.subject import Subject, no_sum
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +143,6 @@ def test_bad_mode_and_models_without_circuits(model, batch) -> None:
 
 def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -> None:
     """The same weights in a stock HookedTransformer whose position table is zero."""
-    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-    from interp.measures.subject import Subject
-
     with quiet_construction():
         stock = HookedTransformer(HookedTransformerConfig(
             n_layers=1, d_model=model.cfg.d_model, n_heads=16, d_head=model.cfg.d_head, n_ctx=batch.tokens.shape[1],
@@ -173,8 +172,6 @@ def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -
 @pytest.mark.thinned(4)
 def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
     from standins import NAMES, standin
-
-    from interp.measures.subject import Subject, no_sum
 
     subject = standin(name) if name in NAMES else Subject.of(interp.load(name))
     task = subject.task

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import interp
-from interp.explanations import shipped
-from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study
@@ -33,17 +31,3 @@ def test_with_seconds_it_searches() -> None:
     assert 0 < report.tables["explanation_parts"]["without"][0] < 0.9
     found = interp.explain(model)
     assert "Parts of the model: 1 explained." in evidence(found)
-
-
-def test_weights_are_bound_by_their_hash() -> None:
-    hashes = [shipped.weights_hash(Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=v))) for v in (7, 8, 7)]
-    assert hashes[0] == hashes[2] != hashes[1]
-
-
-def test_every_shipped_explanation_can_be_read_and_run() -> None:
-    import json
-
-    for data in shipped._known().values():
-        found = Explanation.from_json(json.dumps(data))
-        if found.found:
-            compile(found.source, "shipped", "exec")

@@ -13,7 +13,8 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
-from interp.families.histogram.certificates.certify import _thresholds
+from interp.families.histogram.certificates.certify import _highest, _thresholds
+from interp.families.histogram.certificates.rounding import rounding_bound
 from interp.families.histogram.certificates.tables import tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
@@ -230,10 +231,6 @@ def test_nothing_is_certified_if_rounding_could_turn_an_answer() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
-    from interp.families.histogram.certificates.certify import _highest
-    from interp.families.histogram.certificates.rounding import rounding_bound
-    from interp.families.histogram.certificates.tables import tables_of
-
     task = Histogram(T=8, L=6, bos=kind.startswith("bos"))
     model = interp.build(histogram_spec(kind, task, 5, 7, "float32"), seed=4)
     with torch.no_grad():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from histogram_kernel import Kernel
@@ -25,14 +23,6 @@ def one_sequence(sampler: str, T: int, L: int, generator: np.random.Generator) -
 
 def counts_of(tokens: np.ndarray) -> np.ndarray:
     return np.array([[list(row).count(t) for t in row] for row in tokens])
-
-
-def test_count_distributions_in_closed_form() -> None:
-    assert count_distribution("paper", 10) == {c: Fraction(1, 10) for c in range(1, 11)}
-    published = {1: Fraction(1, 5), 10: Fraction(0)} | {c: Fraction(1, 10) for c in range(2, 10)}
-    assert count_distribution("published", 10) == published
-    assert count_distribution("published", 1) == {1: Fraction(1)}
-    assert count_distribution("published", 2) == {1: Fraction(1), 2: Fraction(0)}
 
 
 @pytest.mark.slow

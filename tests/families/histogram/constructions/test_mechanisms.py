@@ -8,6 +8,8 @@ import torch
 from closeness import close
 
 from interp.constructions import construct
+from interp.families.histogram.theory.frames import binary_code, off_diagonal, overlaps
+from interp.families.histogram.theory.ranges import hidden_ranges
 
 
 def build(model, **arguments):
@@ -63,8 +65,6 @@ def test_lin_works_with_every_weight_up_to_the_limit(reference):
 
 def test_simplices_break_the_symmetric_condition_and_work():
     """Erratum 14: d = 29 from groups of 10, 11, 11; |overlap| 1/9 > 1/17; gap 0.011."""
-    from interp.families.histogram.theory.frames import overlaps
-
     built = build("lin", T=32, L=10, d_model=29)
     span = overlaps(built.tensors["embed.W_E"])
     assert (span.lowest, span.highest) == pytest.approx((-1 / 9, 0), abs=1e-12)
@@ -107,8 +107,6 @@ def test_counter_coordinate_needs_no_small_alpha():
 
 def test_dot_frame_of_eight_dimensions():
     """Erratum 16: d = 8 at T = 32, L = 10, overlaps about +-0.286 to +-0.357, gap 0.050; printed bound 12."""
-    from interp.families.histogram.theory.frames import off_diagonal
-
     built = build("dot", T=32, L=10, d_model=8, p=32)
     sizes = off_diagonal(built.tensors["embed.W_E"]).abs()
     assert float(sizes.min()) == pytest.approx(0.286, abs=0.002)
@@ -189,9 +187,6 @@ def test_dot_softmax_frames_reach_the_known_gaps(d, kappa, gap):
 
 def test_binary_code_without_bos_cannot_count():
     """Erratum 26: B.3.2 as described is false at T = 32, L = 10 for every kappa, with a threshold per token even."""
-    from interp.families.histogram.theory.frames import binary_code
-    from interp.families.histogram.theory.ranges import hidden_ranges
-
     code = binary_code(32)
     eye = torch.eye(code.shape[1], dtype=torch.float64)
     for kappa in np.linspace(-3, 40, 87):

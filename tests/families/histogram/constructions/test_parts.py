@@ -5,7 +5,10 @@ import pytest
 import torch
 
 from interp.constructions import construct
+from interp.errors import InterpError
+from interp.families.histogram import feasibility
 from interp.families.histogram.constructions.models import VARIANTS
+from interp.families.histogram.constructions.parts import finish
 
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
 
@@ -82,8 +85,6 @@ def test_auto_picks_the_documented_variant(model, d_model, p, variant):
 @pytest.mark.parametrize(("T", "L"), [(32, 10), (16, 6), (10, 3), (6, 4), pytest.param(64, 10, marks=pytest.mark.slow)])
 @pytest.mark.thinned(3)
 def test_feasibility_is_what_can_be_built(reference, model, T, L):
-    from interp.families.histogram import feasibility
-
     for row in feasibility(model, T, L).to_dict("records"):
         if row["variant"]:
             p = 1 if row["p"] == "1" else T
@@ -120,8 +121,6 @@ def variant_of(model, variant):
     ],
 )  # fmt: skip
 def test_refusals_name_the_bound(model, arguments, message):
-    from interp.errors import InterpError
-
     with pytest.raises(InterpError, match=message):
         build(model, **{"T": 32, "L": 10, **arguments})
 
@@ -131,8 +130,6 @@ def test_refusals_name_the_bound(model, arguments, message):
     ("model", "p", "d_model", "bound"), [("dot", 32, 7, 8), ("dot", 1, 28, 29), ("lin", 32, 27, 28)]
 )
 def test_below_the_necessary_width_the_refusal_names_it(model, p, d_model, bound):
-    from interp.errors import InterpError
-
     with pytest.raises(InterpError, match=f"none exist below d_model = {bound}$"):
         build(model, T=32, L=10, d_model=d_model, p=p)
 
@@ -152,9 +149,6 @@ def test_named_directions_are_units_in_the_residual_stream(model, variant):
 
 def test_the_proof_is_checked_before_the_readout_is_made():
     """A bias too high lets foreign neurons fire, one too low clips the own one: both are refused, never built."""
-    from interp.errors import InterpError
-    from interp.families.histogram.constructions.parts import finish
-
     T, L = 4, 3
     eye = torch.eye(T, dtype=torch.float64)
     tensors = {"embed.W_E": eye, "blocks.0.attn.W_mix": torch.full((1, L, L), 1 / L, dtype=torch.float64)}

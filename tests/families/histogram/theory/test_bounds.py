@@ -5,10 +5,12 @@ import math
 import pandas as pd
 import pytest
 
+from interp.errors import InterpError
+from interp.families.histogram import feasibility
+from interp.families.histogram.theory.frames import simplex_dimension, welch_bound
+
 
 def values(model, column, T=32, L=10):
-    from interp.families.histogram import feasibility
-
     table = feasibility(model, T, L).set_index("p")
     return [None if pd.isna(x) else int(x) for x in table.loc[["1", "T"], column]]
 
@@ -42,8 +44,6 @@ def test_integer_fraction_is_floor_plus_one():
 
 def test_the_formula_is_not_the_limit():
     """Erratum 14: at T = 64 simplices give 58 (L = 10) and 60 (L = 15), the formula 53 and 59; so do frames."""
-    from interp.families.histogram.theory.frames import simplex_dimension
-
     assert (simplex_dimension(64, 10), simplex_dimension(64, 15)) == (58, 60)
     assert [values("lin", "verified", 64, L)[1] for L in (10, 15)] == [53, 59]
     assert values("lin", "verified", 16, 6)[1] == 13 < values("lin", "corrected", 16, 6)[1]
@@ -51,8 +51,6 @@ def test_the_formula_is_not_the_limit():
 
 @pytest.mark.parametrize("model", ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"])
 def test_columns_agree_with_each_other(model):
-    from interp.families.histogram import feasibility
-
     for T, L in ((2, 2), (5, 3), (12, 4), (16, 20), (33, 7)):
         table = feasibility(model, T, L)
         assert list(table["p"]) == ["1", "T"]
@@ -65,8 +63,6 @@ def test_columns_agree_with_each_other(model):
 
 def test_welch_bound_behind_the_printed_formula():
     """Eq. 50 is where the Welch bound falls below 1/(2L - 3); checked from the definition."""
-    from interp.families.histogram.theory.frames import welch_bound
-
     for T, L in ((32, 10), (64, 15), (20, 4)):
         first = next(d for d in range(1, T + 1) if welch_bound(T, d) < 1 / (2 * L - 3))
         assert values("lin", "corrected", T, L)[1] == first
@@ -75,9 +71,6 @@ def test_welch_bound_behind_the_printed_formula():
 
 
 def test_bad_input_is_one_sentence():
-    from interp.errors import InterpError
-    from interp.families.histogram import feasibility
-
     with pytest.raises(InterpError, match="unknown histogram model 'linear'"):
         feasibility("linear")
     with pytest.raises(InterpError, match="T >= 2 tokens and a length L >= 2, got T=32, L=1"):
@@ -86,8 +79,6 @@ def test_bad_input_is_one_sentence():
 
 def test_where_a_frame_saves_no_width_embeddings_are_orthonormal():
     """T = 3, L = 2: the simplex needs 2, with a counter 3 = T. T = 4, L = 2: the squared frame needs as much as T."""
-    from interp.families.histogram import feasibility
-
     counter = feasibility("dot", 3, 2).set_index("p").loc["1"]
     assert (counter["verified"], counter["variant"]) == (3, "orthogonal")
     plain = feasibility("lin", 3, 2).set_index("p").loc["T"]

@@ -6,11 +6,13 @@ import math
 import pytest
 import torch
 
+from interp.errors import InterpError
+from interp.families.histogram.theory.frame_cache import STORED, best_slack, frame_for, frames_at_hand, stored_frames
+from interp.families.histogram.theory.frame_search import _smooth_slack, best_kappa, frame_slack, search_frame
+from interp.families.histogram.theory.frames import binary_code, mutual_coherence, off_diagonal
+
 
 def test_slacks_by_direct_arithmetic():
-    from interp.families.histogram.theory.frame_search import best_kappa, frame_slack
-    from interp.families.histogram.theory.frames import binary_code
-
     cloud = torch.tensor([[1.0, 0.2], [-0.5, 1.0], [0.3, -0.9], [-1.0, -0.4]], dtype=torch.float64)
     frame, L, kappa = torch.nn.functional.normalize(cloud, dim=1), 4, 1.7
     c = [float(a @ b) for a, b in itertools.combinations(frame, 2)]
@@ -34,9 +36,6 @@ def test_slacks_by_direct_arithmetic():
 
 def test_search_finds_the_known_optimum():
     """Six equiangular lines in three dimensions (the icosahedron): coherence 1/sqrt(5), the Welch bound."""
-    from interp.families.histogram.theory.frame_search import search_frame
-    from interp.families.histogram.theory.frames import mutual_coherence
-
     found = search_frame("coherence", 6, 2, 3, restarts=4, steps=600)
     assert mutual_coherence(found.frame) == pytest.approx(1 / math.sqrt(5), abs=1e-3)
     assert found.slack == -mutual_coherence(found.frame)
@@ -44,8 +43,6 @@ def test_search_finds_the_known_optimum():
 
 
 def test_search_is_seeded_and_leaves_the_global_generator_alone():
-    from interp.families.histogram.theory.frame_search import search_frame
-
     before = torch.get_rng_state()
     one, two, other = (search_frame("squared", 5, 4, 3, seed=s, restarts=2, steps=60).frame for s in (1, 1, 2))
     assert torch.equal(one, two)
@@ -57,15 +54,11 @@ def test_search_is_seeded_and_leaves_the_global_generator_alone():
 @pytest.mark.parametrize(("d", "coherence"), [(12, 0.2581), (13, 0.2394)])
 def test_best_known_coherence_at_the_published_size(d, coherence):
     """Erratum 11: best found at T = 32; a short search comes within 0.002."""
-    from interp.families.histogram.theory.frame_search import search_frame
-
     found = search_frame("coherence", 32, 10, d, restarts=6, steps=3000)
     assert -found.slack == pytest.approx(coherence, abs=0.002)
 
 
 def test_stored_frames_are_what_their_keys_say():
-    from interp.families.histogram.theory.frame_cache import STORED, best_slack, stored_frames
-
     assert sorted(stored_frames()) == sorted((criterion, T, L, d) for criterion, T, L, d, *_ in STORED)
     for (criterion, T, L, d), frame in stored_frames().items():
         assert frame.shape == (T, d)
@@ -75,9 +68,6 @@ def test_stored_frames_are_what_their_keys_say():
 
 @pytest.mark.slow
 def test_a_stored_frame_is_reproducible():
-    from interp.families.histogram.theory.frame_cache import STORED, stored_frames
-    from interp.families.histogram.theory.frame_search import frame_slack, search_frame
-
     criterion, T, L, d, seed, restarts, steps = STORED[0]
     found = search_frame(criterion, T, L, d, seed=seed, restarts=restarts, steps=steps)
     stored = stored_frames()[criterion, T, L, d]
@@ -85,8 +75,6 @@ def test_a_stored_frame_is_reproducible():
 
 
 def test_frame_for_prefers_what_is_at_hand():
-    from interp.families.histogram.theory.frame_cache import frame_for, stored_frames
-
     stored = stored_frames()["squared", 32, 10, 8]
     assert torch.equal(frame_for("squared", 32, 10, 8), stored)
     assert torch.equal(frame_for("squared", 32, 10), stored)
@@ -96,10 +84,6 @@ def test_frame_for_prefers_what_is_at_hand():
 
 
 def test_bad_input_is_one_sentence():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory.frame_cache import frame_for
-    from interp.families.histogram.theory.frame_search import frame_slack, search_frame
-
     with pytest.raises(InterpError, match="the softmax criterion needs kappa"):
         frame_slack(torch.eye(3, dtype=torch.float64), "softmax", 4)
     with pytest.raises(InterpError, match="T, L, d >= 2"):
@@ -110,9 +94,6 @@ def test_bad_input_is_one_sentence():
 
 @pytest.mark.parametrize("criterion", ["coherence", "one-sided", "squared", "softmax"])
 def test_the_smoothed_slack_is_below_and_tends_to_the_slack(criterion):
-    from interp.families.histogram.theory.frame_search import _smooth_slack, frame_slack
-    from interp.families.histogram.theory.frames import off_diagonal
-
     cloud = torch.tensor([[1.0, 0.2], [-0.5, 1.0], [0.3, -0.9], [-1.0, -0.4]], dtype=torch.float64)  # overlaps below 0
     frame, L, kappa = torch.nn.functional.normalize(cloud, dim=1), 5, 2.5
     exact = frame_slack(frame, criterion, L, kappa)
@@ -123,8 +104,6 @@ def test_the_smoothed_slack_is_below_and_tends_to_the_slack(criterion):
 
 
 def test_frames_at_hand_are_all_that_fit_and_no_others():
-    from interp.families.histogram.theory.frame_cache import frames_at_hand, stored_frames
-
     (criterion, T, _, d) = next(key for key in stored_frames() if key[0] == "softmax")
     of_this_width = [f for f in frames_at_hand(criterion, T, d) if f.shape == (T, d)]
     assert any(f.equal(stored_frames()[key]) for f in of_this_width for key in stored_frames() if key[0] == criterion)

@@ -6,6 +6,23 @@ import math
 import pytest
 import torch
 
+from interp.errors import InterpError
+from interp.families.histogram.theory import frames
+from interp.families.histogram.theory.frame_cache import stored_frames
+from interp.families.histogram.theory.frame_search import frame_slack
+from interp.families.histogram.theory.frames import (
+    binary_code,
+    circle_points,
+    equiangular_frame,
+    mutual_coherence,
+    one_sided_bound,
+    overlaps,
+    quarter_circle_points,
+    simplex_sum,
+    squared_bound,
+    welch_bound,
+)
+
 
 def direct_overlaps(frame):
     return [sum(x * y for x, y in zip(a, b)) for a, b in itertools.combinations(frame.tolist(), 2)]
@@ -17,8 +34,6 @@ def assert_units(frame):
 
 def test_welch_bound_at_the_published_sizes():
     """Erratum 11: T = 32, d = 12 and 29; and the two trivial ends."""
-    from interp.families.histogram.theory.frames import welch_bound
-
     assert welch_bound(32, 12) == pytest.approx(0.2319, abs=5e-5)
     assert welch_bound(32, 29) == pytest.approx(0.0578, abs=5e-5)
     assert welch_bound(5, 5) == 0
@@ -26,8 +41,6 @@ def test_welch_bound_at_the_published_sizes():
 
 
 def test_overlaps_and_coherence_by_hand():
-    from interp.families.histogram.theory.frames import mutual_coherence, overlaps
-
     frame = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]], dtype=torch.float64)
     span = overlaps(frame)
     assert (span.lowest, span.highest) == pytest.approx((-0.8, 0.6))
@@ -36,8 +49,6 @@ def test_overlaps_and_coherence_by_hand():
 
 @pytest.mark.parametrize(("T", "groups"), [(32, 3), (9, 4), (5, 1), (4, 0)])
 def test_simplex_sum_overlaps(T, groups):
-    from interp.families.histogram.theory.frames import simplex_sum
-
     frame = simplex_sum(T, groups)
     assert frame.shape == (T, T - groups)
     assert_units(frame)
@@ -51,8 +62,6 @@ def test_simplex_sum_overlaps(T, groups):
     ("T", "d"), [(6, 3), (10, 5), (14, 7), (16, 6), (16, 10), (28, 7), (28, 21), (30, 15), (64, 28), (64, 36), (7, 6)]
 )
 def test_equiangular_frames_reach_the_welch_bound(T, d):
-    from interp.families.histogram.theory.frames import equiangular_frame, welch_bound
-
     frame = equiangular_frame(T, d)
     assert frame.shape == (T, d)
     assert_units(frame)
@@ -63,9 +72,6 @@ def test_equiangular_frames_reach_the_welch_bound(T, d):
 
 def test_there_is_no_equiangular_frame_at_the_published_sizes():
     """Erratum 11: none at T = 32 for d = 12 or 29."""
-    from interp.errors import InterpError
-    from interp.families.histogram.theory.frames import equiangular_frame
-
     for d in (12, 29):
         with pytest.raises(InterpError, match=f"no equiangular tight frame of 32 vectors in {d} dimensions"):
             equiangular_frame(32, d)
@@ -75,9 +81,6 @@ def test_strict_inequality_of_the_printed_bound():
     """Erratum 12: T = 10, L = 3. The real ETF(5, 10) has M = 1/3 exactly, where counts 1 and 2 touch at 5/3."""
     from fractions import Fraction
 
-    from interp.families.histogram.theory.frame_search import frame_slack
-    from interp.families.histogram.theory.frames import equiangular_frame, mutual_coherence
-
     assert Fraction(10 * 9, 9 + 9) == 5  # eq. 50 before rounding up
     frame = equiangular_frame(10, 5)
     assert mutual_coherence(frame) == pytest.approx(1 / 3)
@@ -86,8 +89,6 @@ def test_strict_inequality_of_the_printed_bound():
 
 def test_codes():
     """Errata 19, 21 and 25: unit norm, and the separations of the codes."""
-    from interp.families.histogram.theory.frames import binary_code, circle_points, quarter_circle_points
-
     for code, T, eps in (
         (binary_code, 32, 0.10557), (circle_points, 32, 0.0192), (quarter_circle_points, 31, 5.2e-4)
     ):  # fmt: skip
@@ -101,10 +102,6 @@ def test_codes():
 
 def test_one_sided_bound_is_respected_by_every_frame_we_have():
     """Frames that satisfy the condition live at or above the bound; some reach it, so it is not vacuous."""
-    from interp.families.histogram.theory.frame_cache import stored_frames
-    from interp.families.histogram.theory.frame_search import frame_slack
-    from interp.families.histogram.theory.frames import one_sided_bound, simplex_sum, squared_bound
-
     reached = 0
     for (criterion, T, _, d), frame in stored_frames().items():
         bound = squared_bound if criterion == "squared" else one_sided_bound
@@ -123,9 +120,6 @@ def test_one_sided_bound_is_respected_by_every_frame_we_have():
 @pytest.mark.parametrize("L", [3, 4, 7])
 def test_random_frames_below_the_bound_never_satisfy_it(L):
     """Property: 300 random clouds, tight and collapsed ones, below the bound."""
-    from interp.families.histogram.theory.frame_search import frame_slack
-    from interp.families.histogram.theory.frames import one_sided_bound
-
     generator = torch.Generator().manual_seed(L)
     for T in (4, 6, 9):
         bound = one_sided_bound(T, L)
@@ -138,9 +132,6 @@ def test_random_frames_below_the_bound_never_satisfy_it(L):
 
 
 def test_bad_sizes_are_refused():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory import frames
-
     for call in (
         lambda: frames.welch_bound(0, 3), lambda: frames.overlaps(torch.ones(1, 2, dtype=torch.float64)),
         lambda: frames.simplex(1), lambda: frames.simplex_sum(5, 3), lambda: frames.binary_code(0),

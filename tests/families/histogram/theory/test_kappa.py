@@ -5,10 +5,12 @@ import math
 
 import pytest
 
+from interp.errors import InterpError
+from interp.families.histogram.theory.frames import binary_code
+from interp.families.histogram.theory.kappa import binary_separation_bound, code_separation, kappa_threshold
+
 
 def test_root_solves_the_equation_of_the_paper():
-    from interp.families.histogram.theory.kappa import kappa_threshold
-
     for eps, L in ((0.10557, 10), (0.3, 4), (0.0192, 15), (0.5, 3)):
         kappa = kappa_threshold(eps, L)
         if kappa:
@@ -19,9 +21,6 @@ def test_root_solves_the_equation_of_the_paper():
 
 def test_published_numbers():
     """Erratum 21: kappa* = 20.812 at T = 32, L = 10, and 25.22 with the printed lower bound on eps, 0.0871."""
-    from interp.families.histogram.theory.frames import binary_code
-    from interp.families.histogram.theory.kappa import binary_separation_bound, code_separation, kappa_threshold
-
     eps = code_separation(binary_code(32))
     assert eps == pytest.approx(0.10557, abs=5e-6)
     assert kappa_threshold(eps, 10) == pytest.approx(20.812, abs=5e-4)
@@ -30,8 +29,6 @@ def test_published_numbers():
 
 
 def test_every_kappa_works_for_two_positions():
-    from interp.families.histogram.theory.kappa import kappa_threshold
-
     assert kappa_threshold(0.01, 2) == 0
     assert kappa_threshold(0.9, 3) == 0
 
@@ -39,8 +36,6 @@ def test_every_kappa_works_for_two_positions():
 @pytest.mark.parametrize(("eps", "lowest", "L"), [(0.2, 0.0, 4), (0.2, -1.0, 4), (0.4, -0.5, 5), (0.6, 0.1, 6)])
 def test_threshold_is_exact_by_brute_force(eps, lowest, L):
     """1/s_0 over all multisets of other tokens' overlaps, drawn from the two extreme ones."""
-    from interp.families.histogram.theory.kappa import kappa_threshold
-
     threshold = kappa_threshold(eps, L, lowest)
     assert threshold > 0
 
@@ -58,15 +53,10 @@ def test_threshold_is_exact_by_brute_force(eps, lowest, L):
 
 def test_ignoring_negative_overlaps_is_not_safe():
     """The printed equation assumes orthogonal others; with overlaps down to -1 its root is a little too small."""
-    from interp.families.histogram.theory.kappa import kappa_threshold
-
     assert kappa_threshold(0.4, 5, -0.5) > kappa_threshold(0.4, 5)
 
 
 def test_bad_input_is_refused():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory.kappa import kappa_threshold
-
     for arguments in ((0.0, 5), (2.5, 5), (0.1, 0), (0.5, 5, 0.6)):
         with pytest.raises(InterpError, match=r"kappa\* needs"):
             kappa_threshold(*arguments)

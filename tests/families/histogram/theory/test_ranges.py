@@ -8,6 +8,10 @@ import pytest
 import torch
 from closeness import close
 
+from interp.errors import InterpError
+from interp.families.histogram.theory import ranges
+from interp.families.histogram.theory.ranges import TokenMixing, hidden_ranges
+
 KINDS = ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
 
 
@@ -55,8 +59,6 @@ def tensors(arrays):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("T", "L"), [(2, 5), (3, 4), (4, 3), (5, 2), (3, 1)])
 def test_ranges_agree_with_all_sequences(kind, T, L):
-    from interp.families.histogram.theory.ranges import hidden_ranges
-
     for seed in range(3):
         arrays, W, b = random_model(kind, T, L, d=3, seed=seed)
         lo, hi = brute_force(kind, arrays, T, L, W, b)
@@ -70,47 +72,8 @@ def test_ranges_agree_with_all_sequences(kind, T, L):
         close(merged.hi.numpy(), hi.max(1), atol=1e-11)
 
 
-def extreme_sequence(mixing, direction, token, count, position):
-    """A sequence where `token` stands at `position`, occurs `count` times, and goes farthest along a direction."""
-    own, value = (mixing.residual @ direction)[:, None], (mixing.value @ direction)[:, None]
-    others = [o for o in range(len(own)) if o != token]
-    places = [m for m in range(mixing.length) if m != position]
-    if mixing.pattern is None:
-        bos = value.new_zeros(1) if mixing.bos_value is None else (mixing.bos_value @ direction)[None]
-        mixed = mixing.two_token_mix(own, value, bos, count)[token, :, 0]
-        best = [max(others, key=lambda o: float(mixed[o]))] * mixing.length
-    else:
-        row = mixing.pattern[position]
-        best = [max(others, key=lambda o: float(row[m] * value[o, 0])) for m in range(mixing.length)]
-        places.sort(key=lambda m: -float(row[m] * (value[token, 0] - value[best[m], 0])))
-    copies = {position, *places[: count - 1]}
-    return [token if m in copies else best[m] for m in range(mixing.length)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_extreme_sequence_reaches_the_range(kind):
-    from interp.families.histogram.theory.ranges import hidden_ranges, token_mixing
-
-    T, L = 3, 4
-    arrays, W, _ = random_model(kind, T, L, d=2, seed=11)
-    embedding, named = tensors(arrays)
-    direction = torch.from_numpy(W[:, 0].copy())
-    ranges = hidden_ranges(kind, embedding, L, direction[:, None], **named)
-    mixing = token_mixing(kind, embedding, L, **named)
-    for t, position, k, highest in itertools.product(range(T), range(L), range(1, L + 1), (False, True)):
-        tokens = extreme_sequence(mixing, (1 if highest else -1) * direction, t, k, position)
-        assert tokens[position] == t
-        assert tokens.count(t) == k
-        reached = (mixed(kind, arrays, tokens) @ W[:, 0])[position]
-        side = ranges.hi if highest else ranges.lo
-        expected = side[t, position, k - 1, 0] if kind.startswith("lin") else side[t, k - 1, 0]
-        assert reached == pytest.approx(float(expected), abs=1e-11)
-
-
 def test_softmax_ranges_survive_enormous_scores():
     """Scores of +-1e6 overflow a plain exponential; the range is then that of a hard maximum."""
-    from interp.families.histogram.theory.ranges import TokenMixing
-
     value = torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)
     scores = 1e6 * torch.tensor([[1.0, -1.0, 0.0], [2.0, 0.0, -1.0], [-3.0, -2.0, -1.0]], dtype=torch.float64)
     mixing = TokenMixing(3, torch.zeros_like(value), value, scores=scores, softmax=True)
@@ -120,8 +83,6 @@ def test_softmax_ranges_survive_enormous_scores():
 
 
 def test_counts_that_no_sequence_reaches_are_empty():
-    from interp.families.histogram.theory.ranges import hidden_ranges
-
     for kind in KINDS:
         arrays, W, _ = random_model(kind, 1, 3, d=2, seed=0)
         embedding, named = tensors(arrays)
@@ -134,8 +95,6 @@ def test_counts_that_no_sequence_reaches_are_empty():
 
 
 def test_blocks_of_directions_do_not_change_the_numbers(monkeypatch):
-    from interp.families.histogram.theory import ranges
-
     for kind in ("lin", "dot-softmax"):
         arrays, W, _ = random_model(kind, 3, 3, d=2, seed=5)
         embedding, named = tensors(arrays)
@@ -148,10 +107,6 @@ def test_blocks_of_directions_do_not_change_the_numbers(monkeypatch):
 
 
 def test_bad_input_is_one_sentence():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory import ranges
-    from interp.families.histogram.theory.ranges import TokenMixing
-
     token_mixing = inspect.unwrap(ranges.token_mixing)  # as users run it: the shape checks of the tests come first else
     E = torch.zeros(3, 2, dtype=torch.float64)
     with pytest.raises(InterpError, match="unknown mixing kind"):

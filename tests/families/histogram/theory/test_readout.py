@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from interp.errors import InterpError
+from interp.families.histogram.theory.readout import scalar_readout, separate
+
 
 def predicted(readout, values):
     return (values[:, None] * readout.weight.numpy() + readout.bias.numpy()).argmax(1)
@@ -14,8 +17,6 @@ def predicted(readout, values):
 @pytest.mark.parametrize("rising", [True, False])
 @pytest.mark.parametrize("n_out", [None, 7])
 def test_argmax_changes_exactly_at_the_thresholds(rising, n_out):
-    from interp.families.histogram.theory.readout import scalar_readout
-
     cuts = np.array([0.1, 0.15, 1.0, 1.5, 40.0])
     ordered = cuts if rising else cuts[::-1]
     readout = scalar_readout(torch.from_numpy(ordered.copy()), rising=rising, n_out=n_out)
@@ -27,8 +28,6 @@ def test_argmax_changes_exactly_at_the_thresholds(rising, n_out):
 
 def test_published_recursion_for_integer_counts():
     """A.2.1 eqs. 15 and 16 with (b2)_(l-1) as the last term (erratum 3): thresholds l - 1/2."""
-    from interp.families.histogram.theory.readout import scalar_readout
-
     L = 10
     w, b = [-1 + 1 / (L + 1)], [0.0]
     for level in range(2, L + 1):
@@ -41,17 +40,12 @@ def test_published_recursion_for_integer_counts():
 
 def test_lead_next_to_a_threshold():
     """Neighboring lines part by 1/(L + 1) per unit of hidden value."""
-    from interp.families.histogram.theory.readout import scalar_readout
-
     readout = scalar_readout(torch.tensor([1.0, 3.0], dtype=torch.float64))
     logits = np.sort(1.2 * readout.weight.numpy() + readout.bias.numpy())
     assert logits[-1] - logits[-2] == pytest.approx(0.2 / 4)
 
 
 def test_separate_rising_falling_and_touching():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory.readout import separate
-
     def t(*values):
         return torch.tensor(values, dtype=torch.float64)
 
@@ -67,9 +61,6 @@ def test_separate_rising_falling_and_touching():
 
 
 def test_bad_input_is_one_sentence():
-    from interp.errors import InterpError
-    from interp.families.histogram.theory.readout import scalar_readout
-
     cuts = torch.tensor([1.0, 0.5], dtype=torch.float64)
     with pytest.raises(InterpError, match="strictly ascending"):
         scalar_readout(cuts)

@@ -1,12 +1,11 @@
 """Theorem 1 as tensors, against a forward written out token by token."""
 
 import contextlib
-from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
 from closeness import close
+from numpy_forward import table_forward
 
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, likeliest, theorem1_weights
@@ -14,25 +13,6 @@ from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.table import as_table
 from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
-from interp.spec import Layer, ModelSpec
-from interp.tasks.base import Task
-
-
-def forward(tensors, tokens):
-    """Logits at the last token: one causal layer, positions in queries, keys and values but not in the stream."""
-    W_E, W_pos, W_Q, W_O, W_U = (
-        tensors[name].numpy()
-        for name in ("embed.W_E", "blocks.0.attn.W_pos", "blocks.0.attn.W_Q", "blocks.0.attn.W_O", "unembed.W_U")
-    )
-    stream = W_E[list(tokens)]
-    seen = stream + W_pos[: len(tokens)]
-    out = stream[-1].copy()
-    for query_key, value_output in zip(W_Q, W_O):
-        scores = np.array([seen[-1] @ query_key @ key for key in seen]) / np.sqrt(W_E.shape[1])
-        weights = np.exp(scores - scores.max())
-        weights /= weights.sum()
-        out += (weights @ seen) @ value_output
-    return out @ W_U
 
 
 @pytest.mark.parametrize(
@@ -43,7 +23,7 @@ def forward(tensors, tokens):
 def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     table = dirichlet_table(n, m, order=order, prior="zipf", seed=0)
     weights = theorem1_weights(table, d)
-    logits = np.array([forward(weights.tensors, context) for context in table.contexts])
+    logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     best = rank_d_optimum(table, d)
     assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
     close(logits, best.logits, atol=1e-9)
@@ -55,84 +35,12 @@ def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     assert weights.tensors["unembed.W_U"].shape == (d, m)
 
 
-class NextToken(Task):
-    """The least task that a model of a table needs: N tokens, M outputs, read at the last position."""
-
-    name = "next-token"
-    readout = "last"
-    defaults: ClassVar = {"tokens": 4, "outputs": 6}
-
-    @property
-    def vocabulary(self):
-        return tuple(f"t{i}" for i in range(self.parameters["tokens"]))
-
-    @property
-    def n_out(self):
-        return self.parameters["outputs"]
-
-    def sample(self, n, split="test", seed=0):
-        raise NotImplementedError
-
-    def classes(self, batch):
-        raise NotImplementedError
-
-    def answers(self, classes, tokens):
-        return classes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "order", "m", "d"), [(6, 1, 5, 2), (8, 2, 10, 4), (5, 3, 10, 4), (4, 2, 9, 6), (32, 2, 20, 8)]
-)
-def test_as_a_hooked_transformer(n, order, m, d):
-    from interp.architecture.task_model import TaskModel
-
-    table = dirichlet_table(n, m, order=order, prior="zipf", seed=0)
-    best = rank_d_optimum(table, d, random_starts=2)
-    weights = theorem1_weights(table, W_U=best.W_U, W_E=best.W_E)
-    task = NextToken(tokens=n, outputs=m)
-    layer = Layer(
-        n_heads=len(weights.tensors["blocks.0.attn.W_Q"]),
-        d_head=d,
-        scale="inv_sqrt_d_model",
-        query_key="full",
-        value_output="full",
-    )
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=d,
-        layers=(layer,),
-        positions="learned",
-        positions_enter="attention",
-        max_length=order,
-        readout_bias=False,
-        readout_at="last",
-        dtype="float64",
-    ).check()
-    model = TaskModel(spec, task, weights.tensors)
-    with torch.no_grad():
-        logits = model(torch.tensor(table.contexts))[:, -1]
-    assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
-    assert kl_divergence(table, logits) == pytest.approx(weights.numbers["kl"], abs=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "order", "d"), [(32, 2, 4), (32, 2, 16), (10, 3, 8)])
-def test_tables_of_a_thousand_contexts(n, order, d):
-    table = dirichlet_table(n, 20, order=order, seed=1)
-    best = rank_d_optimum(table, d, random_starts=0)
-    weights = theorem1_weights(table, W_U=best.W_U, W_E=best.W_E)
-    logits = np.array([forward(weights.tensors, context) for context in table.contexts])
-    assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
-    assert weights.numbers["condition"] <= 1e6
-
-
 def test_any_target_can_be_given():
     rng = np.random.default_rng(0)
     table = dirichlet_table(4, 5, order=2, seed=0)
     W_U, W_E = rng.normal(size=(3, 5)), rng.normal(size=(16, 3))
     weights = theorem1_weights(table, W_U=W_U, W_E=W_E)
-    logits = np.array([forward(weights.tensors, context) for context in table.contexts])
+    logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     close(logits, W_E @ W_U, atol=1e-10)
     ordered = np.sort(logits, axis=1)
     assert weights.margin == pytest.approx((ordered[:, -1] - ordered[:, -2]).min(), abs=1e-9)
@@ -207,7 +115,7 @@ def test_erratum_8_ridge_over_all_contexts_not_interpolation():
         assert likeliest(table.prior, epsilon) == covered
         weights = theorem1_weights(table, W_U=best.W_U, W_E=best.W_E, epsilon=epsilon, spare=0.0)
         assert weights.numbers["n_heads"] == heads
-        logits = np.array([forward(weights.tensors, context) for context in table.contexts])
+        logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
         gaps.append(kl_divergence(table, logits) - best.kl)
         assert gaps[-1] == pytest.approx(weights.numbers["kl"] - weights.numbers["target_kl"], abs=1e-12)
         assert 0 < gaps[-1] < epsilon + 0.02
@@ -220,7 +128,7 @@ def test_erratum_8_interpolation_is_wild():
     likely = np.argsort(-table.prior)[: likeliest(table.prior, 0.2)]
     part = as_table(table.conditional[likely], np.full(len(likely), 1 / len(likely)), np.array(table.contexts)[likely])
     weights = theorem1_weights(part, W_U=best.W_U, W_E=best.W_E[likely], spare=0.0)
-    logits = np.array([forward(weights.tensors, context) for context in table.contexts])
+    logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     close(logits[likely], best.logits[likely], atol=1e-6)
     assert kl_divergence(table, logits) - best.kl > 1
 
