@@ -20,9 +20,10 @@ from interp.programs.heads import (
     values_by,
     values_of_shares,
 )  # fmt: skip
-from interp.programs.language import Head, Linear, applied
+from interp.programs.language import Head, Linear, Step, applied
 from interp.programs.quantize import Quantized
-from interp.programs.read_sums import describe_by_sums
+from interp.programs.read_sums import describe_by_sums, made_by
+from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 from interp.programs.running import scaled, softmax
 
@@ -48,11 +49,15 @@ def describe_head(reading: Reading, part: Part) -> None:
             reading.keep(part, found, "its attention and values are no table over variables found so far")
         return
     step, shares, mean, value = one
+    steps: list[Step] = [step]
+    if waves := attention_by_waves(reading, found, step, mean, enough):
+        steps, shares = waves, made_by(reading, waves)
+        value = (shares @ mean.double()).float()
     share = reading.described(part, found, value, enough)
     if share < enough:
         reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
         return
-    reading.steps.append(step)
+    reading.steps += steps
     reading.made[name], reading.vectors[name] = shares, mean
     reading.roles[part] = Role(name, "explained", name, share)
     if name not in reading.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:

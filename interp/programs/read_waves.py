@@ -1,8 +1,8 @@
-"""Describe an MLP by waves: of the two numbers that heads read, it holds points of the sum on a few circles.
+"""Describe by waves: heads that attend by a number's points on a few circles, an MLP that holds those of a sum.
 
 Tried where addition modulo p acts on tokens (Task.cyclic) that are the first p of the vocabulary. Key frequencies are
-those at which the MLP's output has the most power as a function of the sum; the description takes its place in the
-running model.
+those with the most power, of scores as a function of the number, and of the MLP's output as a function of the sum of
+the two numbers that heads read. The description takes the part's place in the running model.
 """
 
 from __future__ import annotations
@@ -14,15 +14,40 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Linear, applied, linear
+from interp.programs.language import NEVER, Head, Linear, Step, applied, linear
 from interp.programs.quantize import Quantized
-from interp.programs.reading import Reading, Role
-from interp.programs.waves import Cosines, Waves, wave_matrix
+from interp.programs.reading import Reading, Role, matrix
+from interp.programs.waves import Cosines, Waves, wave_matrix, waved
 
 KEY = 0.02
-"""Least power of a key frequency, as a share of the strongest one's."""
+"""Least power of a key frequency of an MLP, as a share of the strongest one's."""
 MOST = 8
 """Most key frequencies."""
+
+
+def attention_by_waves(reading: Reading, found: Quantized, head: Head, mean: Tensor, enough: float) -> list[Step]:
+    """A head that attends by the token, as one that attends by the fewest waves of it that keep the answers.
+
+    mean: what it reads of each token. Returns the waves and the head, or nothing.
+    """
+    period, n = cycle(reading), len(reading.task.vocabulary)
+    by_token = (head.query, head.key, head.value) == ("", "token", "token") and not head.hard and not head.total
+    if not period or not by_token or NEVER in head.scores[0]:
+        return []
+    scores = torch.tensor(head.scores[0], dtype=torch.float64)[:, None]
+    order = torch.fft.rfft(scores[:period, 0]).abs()[1:].argsort(descending=True, stable=True) + 1
+    for few in range(1, MOST + 1):
+        frequencies = (0, *sorted(order[:few].tolist()))  # of 0, the cosine tells numbers from other tokens
+        waves = Waves(f"{head.name} key", ("token",), period, frequencies)
+        weights, _ = regressed(waved(waves, {"token": torch.eye(n).double()}), scores)
+        steps = [waves, replace(head, key=waves.name, scores=matrix(weights.T))]
+        if sum(step.constants for step in steps) >= head.constants:
+            break
+        made = {**reading.made, waves.name: waved(waves, reading.made)}
+        value = (applied(steps[1], made, reading.seen) @ mean.double()).float()
+        if reading.stays(found.part, reading.spread(found, value)) >= enough:
+            return steps
+    return []
 
 
 def describe_by_waves(reading: Reading, part: Part, found: Quantized) -> bool:

@@ -111,7 +111,7 @@ def waves(frequencies, period, terms, fading, *read):
             points = [2 * pi * k * number / period for number in found]
             mean = hypot(sum(map(cos, points)), sum(map(sin, points))) / max(len(found), 1)
             size = mean if fading else float(bool(found))
-            row["cos", k], row["sin", k] = (size * wave(2 * pi * k * x / period) for wave in (cos, sin))
+            row[f"cos {k}"], row[f"sin {k}"] = (size * wave(2 * pi * k * x / period) for wave in (cos, sin))
         rows.append(row)
     return rows
 
@@ -124,7 +124,7 @@ def cosines(amplitudes, answers, waves):
         for number, c in enumerate(answers):
             for k, size in amplitudes.items():
                 angle = 2 * pi * k * number / len(answers)
-                total[c] += size * (row["cos", k] * cos(angle) + row["sin", k] * sin(angle))
+                total[c] += size * (row[f"cos {k}"] * cos(angle) + row[f"sin {k}"] * sin(angle))
         rows.append(total)
     return rows
 '''

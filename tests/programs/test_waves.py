@@ -77,3 +77,23 @@ def test_a_model_that_adds_is_read_as_waves() -> None:
     assert isinstance(answer, Cosines)
     assert max(answer.amplitudes) < 1.0001 * min(answer.amplitudes)
     assert "for k = 3, 8 and 11, where x and y are the numbers that head 0.0 reads" in found.sentence
+
+
+def test_the_trained_model_attends_and_adds_by_the_same_waves() -> None:
+    """Four frequencies in its MLP, scores of heads by some of them, and Python that adds without the model."""
+    found = interp.explain("algorithmic/modular-addition")
+    assert found.level == "explained"
+    assert found.program is not None
+    waves = [step for step in found.program.steps if isinstance(step, Waves)]
+    heads = [step for step in found.program.steps if isinstance(step, Head)]
+    assert waves[-1].frequencies == (16, 21, 29, 36)
+    assert not waves[-1].fading
+    assert [head.key for head in heads] == [step.name for step in waves[:-1]] == [f"head 0.{i} key" for i in range(4)]
+    assert {0} < {k for step in waves[:-1] for k in step.frequencies} <= {0, 16, 21, 29, 36}
+    assert found.program.constants < 100
+    assert step_words(found.program, heads[3], brief=True) == (
+        "attends to positions by waves of their token and reads the token"
+    )
+    python = function(found.program)
+    assert [python([str(x), str(112 - x), "="]) for x in (0, 56, 99)] == ["112"] * 3
+    assert [python([str(x), str(x + 9), "="]) for x in (7, 60)] == ["23", "16"]
