@@ -40,7 +40,7 @@ def attention_by_waves(reading: Reading, found: Quantized, head: Head, mean: Ten
         frequencies = (0, *sorted(order[:few].tolist()))  # of 0, the cosine tells numbers from other tokens
         waves = Waves(f"{head.name} key", ("token",), period, frequencies)
         weights, _ = regressed(waved(waves, {"token": torch.eye(n).double()}), scores)
-        steps = [waves, replace(head, key=waves.name, scores=matrix(weights.T))]
+        steps: list[Step] = [waves, replace(head, key=waves.name, scores=matrix(weights.T))]
         if sum(step.constants for step in steps) >= head.constants:
             break
         made = {**reading.made, waves.name: waved(waves, reading.made)}

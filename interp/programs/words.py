@@ -82,11 +82,11 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     """Where a head attends: "to the position before", "evenly to all positions that it sees"."""
     if (key := _sums(program, step.key)) is not None:
         return _products(program, key, _sums(program, step.query))
-    by = {step.name: step for step in program.steps}.get(step.key)
-    if isinstance(by, Waves) and not step.query:
-        k = words.joined(str(k) for k in by.frequencies if k)
-        angles = "" if brief else f" x (cos and sin of 2πkx/{by.period} for k = {k})"
-        return f"to positions by waves of their {_bare(program, by.of)}{angles}"
+    waves = {step.name: step for step in program.steps}.get(step.key)
+    if isinstance(waves, Waves) and not step.query:
+        k = words.joined(str(k) for k in waves.frequencies if k)
+        angles = "" if brief else f" x (cos and sin of 2πkx/{waves.period} for k = {k})"
+        return f"to positions by waves of their {_bare(program, waves.of)}{angles}"
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
     if step.total:
