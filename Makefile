@@ -11,7 +11,7 @@ CPU_TESTS := $(addprefix tests/families/,histogram/constructions histogram/theor
 	languages/theory histogram/measures memorization/test_measures.py memorization/test_certificates.py \
 	memorization/test_forward.py languages/test_forward.py languages/test_training.py memorization/test_training.py) \
 	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
-	$(addprefix tests/measures/test_,separation.py separation_path.py circuits.py variables.py components.py)
+	$(addprefix tests/measures/test_,separation.py separation_solver.py circuits.py variables.py components.py)
 ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 
 # The suite starts Python a hundred times: what was compiled once stays.

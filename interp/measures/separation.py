@@ -8,102 +8,242 @@ appendix C). Its objective is liblinear's, because the printed one lacks the squ
 
 The penalized bias is liblinear's (intercept_scaling = 1) and the default here; a free bias changes accuracies by up to
 0.017. s-acc is only as good as its optimizer, so every separator comes with a proof: a bound on how far its objective
-is above the minimum. `SeparatorPath` handles all subsets of heads at once.
+is above the minimum.
+
+Many groups of heads are solved together. The optimum of a group H is a good start for H + {h}: its weights with zeros
+for the new head have the same objective, and nearly the same rows are inside both margins. So the subsets are solved
+level by level. Each starts from the best of the solved subsets with one head less, and uses the rows that matter
+(`separation_solver`). analyses/benchmarks/subsets.py measures the speed relative to liblinear.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
+import pandas as pd
+from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
-from interp.measures.separation_data import (
-    check_settings,
-    enough_rows,
-    features,
-    ridge_of,
-    signed_rows,
-    signs_of,
-    two_classes,
-    unproven,
-)
-from interp.measures.separation_path import SeparatorPath as SeparatorPath
-from interp.measures.separation_path import separation_accuracies as separation_accuracies
-from interp.measures.separation_solver import TOLERANCE, solve_groups
+from interp.measures import separation_data as data
+from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
+from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
+from interp.progress import LateBar
+
+_CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
 
 
-@dataclass(frozen=True)
-class Separator:
-    """A hyperplane between two classes, with a proven bound on its distance from the optimum."""
-
-    w: Float[ndarray, " features"]
-    b: float
-    classes: tuple[Any, Any]  # the labels where x w + b is not positive, and where it is
+class _Optimum(NamedTuple):
+    weights: Float[ndarray, " columns"]
     objective: float
-    gap: float  # proven: objective - minimum <= gap
-    iterations: int
-    n_active: int  # training rows inside the margin
-    C: float
-    bias: str
+    gap: float
 
     @property
     def relative_gap(self) -> float:
         return self.gap / self.objective if self.objective > 0 else 0.0
 
-    def decision(self, x: ArrayLike) -> Float[ndarray, " rows"]:
-        """Compute x w + b for x (rows, features)."""
-        rows = features("x", x, "rows features")
-        if rows.shape[1] != len(self.w):
-            raise InterpError(f"x has {rows.shape[1]} features, but the separator was fitted on {len(self.w)}")
-        return rows @ self.w + self.b
 
-    def predict(self, x: ArrayLike) -> Shaped[ndarray, " rows"]:
-        """Predict the label of every row; a row exactly on the plane gets the first class, as in scikit-learn."""
-        return np.where(self.decision(x) > 0, self.classes[1], self.classes[0])
+class SeparatorPath:
+    """Optimal linear separators for any groups of heads, with an interface like scikit-learn's.
 
-    def accuracy(self, x: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of rows on the right side; y (rows,) must contain only the two fitted labels."""
-        decision = self.decision(x)
-        return float(np.mean((decision > 0) == (signs_of(y, len(decision), self.classes) > 0)))
+        path = SeparatorPath(C=1000.0).fit(train_z, train_labels)     # train_z (rows, heads, d_head)
+        table = path.score_subsets(test_z, test_labels)               # every subset of the heads
+        table = path.score_subsets(test_z, test_labels, sample=500)   # 500 of them, spread over all sizes
+
+    Works for head outputs of any model and any two classes. Solved separators are kept, so scoring a second test set or
+    more subsets only solves the new ones. See the module for the objective.
+    """
+
+    def __init__(self, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE) -> None:
+        data.check_settings(C, bias, tolerance)
+        self.C, self.bias, self.tolerance = C, bias, tolerance
+
+    def fit(self, train_z: ArrayLike, y: ArrayLike) -> SeparatorPath:
+        """Set the training rows: train_z (rows, heads, d_head), two-valued labels y (rows,). Solves nothing yet."""
+        z = data.features("train_z", train_z, "rows heads d_head")
+        signs, self.classes_ = data.two_classes(y, len(z))
+        self.n_heads_, self.d_head_ = z.shape[1:]
+        self._rows = data.signed_rows(z.reshape(len(z), -1), signs)
+        self._optima: dict[int, _Optimum] = {}
+        return self
+
+    def score_subsets(
+        self,
+        test_z: ArrayLike,
+        y: ArrayLike,
+        subsets: Iterable[Any] | None = None,
+        sample: int | None = None,
+        seed: int = 0,
+        max_subsets: int = MAX_SUBSETS,
+        progress: bool = False,
+        stop: Callable[[int, int], bool] | None = None,
+    ) -> pd.DataFrame:
+        """Score subsets of heads, one row per subset.
+
+        Columns: heads (tuple), size, s_acc (share of test rows on the right side), objective, relative_gap.
+
+        test_z (rows, heads, d_head), y (rows,) with the fitted labels. `subsets` is a list of groups of heads, or
+        None for all; `sample` draws that many at random from `seed` instead. `progress` shows a bar. `stop(done,
+        total)` is called between pieces of work; if it returns True, only the subsets finished so far are returned.
+
+        Raises InterpError for empty groups, repeated or unknown heads, groups with more features than training rows,
+        more than `max_subsets` subsets, and a separator whose optimality cannot be proven.
+        """
+        self._check_fitted()
+        test = data.features("test_z", test_z, "rows heads d_head")
+        if test.shape[1:] != (self.n_heads_, self.d_head_):
+            raise InterpError(
+                f"test_z has (heads, d_head) = {test.shape[1:]}, but train_z has {(self.n_heads_, self.d_head_)}"
+            )
+        signs = data.signs_of(y, len(test), self.classes_)
+        if subsets is None:
+            self._check_size(self.n_heads_)
+        groups = requested(subsets, sample, seed, self.n_heads_, max_subsets, self._seconds_each)
+        self._check_size(max(map(len, groups)))
+        with LateBar("separating groups of heads") as bar:
+
+            def report(done: int, total: int) -> bool:
+                if progress:
+                    bar.update(done, total)
+                return stop is not None and stop(done, total)
+
+            self._solve(groups, report)
+        groups = [group for group in groups if _mask(group) in self._optima]
+        optima = [self._optima[_mask(group)] for group in groups]
+        return pd.DataFrame(
+            {
+                "heads": groups,
+                "size": [len(group) for group in groups],
+                "s_acc": self._accuracies(data.signed_rows(test.reshape(len(test), -1), signs), groups),
+                "objective": [optimum.objective for optimum in optima],
+                "relative_gap": [optimum.relative_gap for optimum in optima],
+            }
+        )
+
+    def weights(self, heads: Iterable[Any]) -> tuple[Float[ndarray, "heads d_head"], float]:
+        """Return the optimal separator (w, b) of one group of heads; z w + b > 0 predicts the larger label."""
+        self._check_fitted()
+        (group,) = check_groups([heads], self.n_heads_)
+        self._check_size(len(group))
+        self._solve([group], lambda done, total: False)
+        solved = self._optima[_mask(group)].weights
+        w = solved[:-1].reshape(-1, self.d_head_)
+        return w[np.argsort(np.argsort(group))], float(solved[-1])
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_rows"):
+            raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
+
+    def _check_size(self, size: int) -> None:
+        data.enough_rows(len(self._rows), size * self.d_head_)
+
+    def _seconds_each(self) -> float:
+        """Measure the seconds per subset on a small sample, whose solutions are kept."""
+        begin, before = time.perf_counter(), len(self._optima)
+        self._solve(sample_subsets(self.n_heads_, 3 * self.n_heads_, seed=0), lambda done, total: False)
+        return (time.perf_counter() - begin) / max(1, len(self._optima) - before)
+
+    def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
+        """Solve the groups and their starts: each group without its last head, and so on down to one head."""
+        wanted: set[Group] = set()
+        for group in groups:
+            prefix = tuple(sorted(group))
+            while prefix and prefix not in wanted:
+                wanted.add(prefix)
+                prefix = prefix[:-1]
+        new = [group for group in wanted if _mask(group) not in self._optima]
+        todo = sorted(new, key=lambda group: (len(group), group))
+        chunk = max(1, min(512, _CHUNK // len(self._rows)))
+        begin = 0
+        while begin < len(todo):
+            size = len(todo[begin])
+            piece = [group for group in todo[begin : begin + chunk] if len(group) == size]
+            self._solve_level(piece)
+            begin += len(piece)
+            if report(begin, len(todo)):
+                return
+
+    def _solve_level(self, groups: list[Group]) -> None:
+        """Solve groups of one size whose starts are solved."""
+        solutions = solve_groups(
+            self._rows,
+            self._columns(groups),
+            np.stack([self._start(group) for group in groups]),
+            data.ridge_of(self.bias, len(groups[0]) * self.d_head_),
+            self.C,
+            self.tolerance,
+        )
+        self._check_proven(groups, solutions)
+        found = zip(solutions.weights, solutions.objective.tolist(), solutions.gap.tolist())
+        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
+
+    def _check_proven(self, groups: list[Group], solutions: Solutions) -> None:
+        worst = int(np.argmax(np.where(np.isnan(solutions.relative_gap), np.inf, solutions.relative_gap)))
+        if not solutions.relative_gap[worst] <= self.tolerance:
+            features = self._rows[:, self._columns([groups[worst]])[0, :-1]]
+            raise data.unproven(f"heads {groups[worst]}", solutions.relative_gap[worst], self.tolerance, features)
+
+    def _columns(self, groups: Sequence[Group]) -> ndarray:
+        heads = np.asarray(groups)
+        columns = (heads[:, :, None] * self.d_head_ + np.arange(self.d_head_)).reshape(len(groups), -1)
+        return np.append(columns, np.full((len(groups), 1), self.n_heads_ * self.d_head_), axis=1)
+
+    def _start(self, group: Group) -> Float[ndarray, " columns"]:
+        """Return the best solved separator with one head less, with zeros for the new head."""
+        start = np.zeros(len(group) * self.d_head_ + 1)
+        mask = _mask(group)
+        parents = [(self._optima.get(mask & ~(1 << head)), place) for place, head in enumerate(group)]
+        solved = [(parent, place) for parent, place in parents if parent is not None]
+        if solved:
+            parent, place = min(solved, key=lambda pair: pair[0].objective)
+            here = place * self.d_head_
+            start[:here] = parent.weights[:here]
+            start[here + self.d_head_ :] = parent.weights[here:]
+        return start
+
+    def _accuracies(self, test: Float[ndarray, "rows columns"], groups: list[Group]) -> Float[ndarray, " groups"]:
+        accuracies = np.empty(len(groups))
+        chunk = max(1, _CHUNK // len(test))
+        for begin in range(0, len(groups), chunk):
+            piece = groups[begin : begin + chunk]
+            weights = np.zeros((len(piece), test.shape[1]))
+            for i, group in enumerate(piece):
+                weights[i, self._columns([tuple(sorted(group))])[0]] = self._optima[_mask(group)].weights
+            margin = weights @ test.T
+            # A row exactly on the plane gets the first class, as in scikit-learn.
+            right = np.where(test[:, -1] > 0, margin > 0, margin >= 0)
+            accuracies[begin : begin + chunk] = right.mean(axis=1)
+        return accuracies
+
+
+def separation_accuracies(
+    train_z: ArrayLike,
+    train_labels: ArrayLike,
+    test_z: ArrayLike,
+    test_labels: ArrayLike,
+    groups: Iterable[Any],
+    C: float = 1000.0,
+    bias: str = "penalized",
+) -> Float[ndarray, " groups"]:
+    """Return s-acc of each group of heads, from head outputs (rows, heads, d_head) and two-valued labels (rows,)."""
+    path = SeparatorPath(C, bias).fit(train_z, train_labels)
+    return path.score_subsets(test_z, test_labels, subsets=groups)["s_acc"].to_numpy()
 
 
 def fit_separator(
     x: ArrayLike, y: ArrayLike, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE
-) -> Separator:
-    """Fit the optimal linear separator of x (rows, features) with two-valued labels y (rows,).
+) -> tuple[Float[ndarray, " features"], float]:
+    """Return the optimal separator (w, b) of x (rows, features); x w + b > 0 predicts the larger of two labels y.
 
-    The larger label is the positive class. `bias` is "penalized" (liblinear's) or "free". Raises InterpError for one
-    class or more than two, fewer rows than features, values that are not finite, and data so badly scaled that a
-    relative gap of `tolerance` cannot be proven in float64.
+    Raises InterpError as SeparatorPath does.
     """
-    check_settings(C, bias, tolerance)
-    rows = features("x", x, "rows features")
-    signs, classes = two_classes(y, len(rows))
-    enough_rows(*rows.shape)
-    n_columns = rows.shape[1] + 1
-    solution = solve_groups(
-        signed_rows(rows, signs),
-        np.arange(n_columns)[None],
-        np.zeros((1, n_columns)),
-        ridge_of(bias, rows.shape[1]),
-        C,
-        tolerance,
-    )
-    if not solution.relative_gap[0] <= tolerance:
-        raise unproven(f"{rows.shape[1]} features", solution.relative_gap[0], tolerance, rows)
-    return Separator(
-        w=solution.weights[0, :-1],
-        b=float(solution.weights[0, -1]),
-        classes=classes,
-        objective=float(solution.objective[0]),
-        gap=float(solution.gap[0]),
-        iterations=int(solution.iterations[0]),
-        n_active=int(solution.n_active[0]),
-        C=C,
-        bias=bias,
-    )
+    w, b = SeparatorPath(C, bias, tolerance).fit(data.as_array(x)[:, None], y).weights([0])
+    return w[0], b
+
+
+def _mask(group: Iterable[int]) -> int:
+    return sum(1 << head for head in group)

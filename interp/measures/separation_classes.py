@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
+from interp.measures.separation import SeparatorPath
 from interp.measures.separation_data import features
-from interp.measures.separation_path import SeparatorPath
 from interp.measures.subsets import MAX_SUBSETS
 
 

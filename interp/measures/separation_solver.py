@@ -44,8 +44,6 @@ class Solutions:
     weights: Float[ndarray, "groups columns"]  # the bias last
     objective: Float[ndarray, " groups"]
     gap: Float[ndarray, " groups"]  # proven upper bound on objective - minimum
-    n_active: Int[ndarray, " groups"]  # training rows with a positive loss
-    iterations: Int[ndarray, " groups"]  # Newton steps
 
     @property
     def relative_gap(self) -> Float[ndarray, " groups"]:
@@ -71,18 +69,16 @@ def solve_groups(
     n_groups = len(columns)
     weights = start.copy()
     objective, gap = np.empty(n_groups), np.empty(n_groups)
-    n_active, iterations = np.zeros(n_groups, int), np.zeros(n_groups, int)
     padded = np.append(rows, np.zeros((1, rows.shape[1])), axis=0)  # the padding row is zero and has no loss
     working = _losses(rows, columns, weights) > -slack
     open_groups = np.arange(n_groups)
     for _ in range(50):
         for bucket, chosen in _buckets(working[open_groups], columns.shape[1]):
             groups = open_groups[bucket]
-            weights[groups], steps = _newton_on(padded, chosen, columns[groups], weights[groups], ridge, C, tolerance)
-            iterations[groups] += steps
+            weights[groups] = _newton_on(padded, chosen, columns[groups], weights[groups], ridge, C, tolerance)
         u = _losses(rows, columns[open_groups], weights[open_groups])
         proof = prove(rows, columns[open_groups], weights[open_groups], u, ridge, C)
-        objective[open_groups], gap[open_groups], n_active[open_groups] = proof
+        objective[open_groups], gap[open_groups] = proof
         grown = working[open_groups] | (u > 0)
         improvable = (grown != working[open_groups]).any(axis=1)
         working[open_groups] = grown
@@ -92,9 +88,8 @@ def solve_groups(
             break
     for group in np.flatnonzero(~(gap <= tolerance * objective)):
         careful = _solve_carefully(rows[:, columns[group]], ridge, C, tolerance)
-        weights[group], objective[group], gap[group], n_active[group] = careful[:4]
-        iterations[group] += careful[4]
-    return Solutions(weights, objective, gap, n_active, iterations)
+        weights[group], objective[group], gap[group] = careful
+    return Solutions(weights, objective, gap)
 
 
 def _scatter(columns: Int[ndarray, "groups columns"], weights: Float[ndarray, "groups columns"], width: int) -> ndarray:
@@ -110,11 +105,10 @@ def _losses(rows: ndarray, columns: ndarray, weights: ndarray) -> Float[ndarray,
 
 def prove(
     rows: ndarray, columns: ndarray, weights: ndarray, u: ndarray, ridge: ndarray, C: float
-) -> tuple[ndarray, ndarray, ndarray]:
-    """Return the objective, gap and number of active rows of each group, over all rows."""
+) -> tuple[ndarray, ndarray]:
+    """Return the objective and gap of each group, over all rows."""
     m = np.maximum(u, 0.0)
     objective = 0.5 * (ridge * weights**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
-    n_active = np.count_nonzero(m, axis=1)
     dual = m
     dual *= 2 * C
     excess = np.zeros(len(m))
@@ -127,7 +121,7 @@ def prove(
         dual = dual * factor
     gradient = ridge * weights - np.take_along_axis(dual @ rows, columns, axis=1)
     gradient[:, ridge == 0] = 0.0  # the constraint holds exactly, up to the rounding of two sums
-    return objective, 0.5 * np.einsum("gc,gc->g", gradient, gradient) + excess, n_active
+    return objective, 0.5 * np.einsum("gc,gc->g", gradient, gradient) + excess
 
 
 def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tuple[ndarray, ndarray]]:
@@ -150,11 +144,11 @@ def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tupl
 
 def _newton_on(
     padded: ndarray, chosen: ndarray, columns: ndarray, weights: ndarray, ridge: ndarray, C: float, tolerance: float
-) -> tuple[ndarray, ndarray]:
-    """Run Newton's method on each group's rows of `padded` (the last is padding); return weights and step numbers."""
+) -> Float[ndarray, "groups columns"]:
+    """Run Newton's method on each group's rows of `padded` (the last is padding); return the weights."""
     target = (chosen < len(padded) - 1).astype(float)
     z = padded.ravel()[chosen[:, :, None] * padded.shape[1] + columns[:, None, :]]
-    weights, steps = weights.copy(), np.zeros(len(weights), int)
+    weights = weights.copy()
     live = np.arange(len(weights))
     diagonal = np.arange(len(ridge))
     for _ in range(60):
@@ -177,8 +171,7 @@ def _newton_on(
         along = np.matmul(z, direction)[:, :, 0]
         step = _line_search(w, direction[:, :, 0], u, along, ridge, C)
         weights[live] = w + step[:, None] * direction[:, :, 0]
-        steps[live] += 1
-    return weights, steps
+    return weights
 
 
 def _line_search(
@@ -209,22 +202,22 @@ def _line_search(
 
 def _solve_carefully(
     z: Float[ndarray, "rows columns"], ridge: Float[ndarray, " columns"], C: float, tolerance: float
-) -> tuple[ndarray, float, float, int, int]:
+) -> tuple[ndarray, float, float]:
     """Solve one group on all rows, for data whose Hessian is too ill-conditioned to form.
 
-    Returns weights, objective, gap, number of active rows and number of Newton steps. Each Newton step is a
-    least-squares problem, solved by QR, whose condition number is the square root of the Hessian's. The dual point gets
-    the smallest correction on the rows at the margin such that Z^T a equals w up to rounding.
+    Returns weights, objective and gap. Each Newton step is a least-squares problem, solved by QR, whose condition
+    number is the square root of the Hessian's. The dual point gets the smallest correction on the rows at the margin
+    such that Z^T a equals w up to rounding.
     """
     damped = np.sqrt(np.where(ridge == 0, 1e-12, ridge))
     w = np.zeros(z.shape[1])
-    best: tuple[ndarray, float, float, int, int] = (w, np.inf, np.inf, 0, 0)
+    best: tuple[ndarray, float, float] = (w, np.inf, np.inf)
     for step in range(100):
         u = 1.0 - z @ w
         active = u > 0
         objective, gap = prove_carefully(z, w, u, ridge, C)
         if gap * best[1] < best[2] * objective or step == 0:
-            best = (w, objective, gap, int(active.sum()), step)
+            best = (w, objective, gap)
         if gap <= tolerance * objective:
             break
         stacked = np.concatenate([np.diag(damped), np.sqrt(2 * C) * z[active]])

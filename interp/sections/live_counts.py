@@ -75,7 +75,7 @@ def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
 
 def _separator(z: np.ndarray, labels: np.ndarray) -> list[float] | None:
     try:
-        separator = fit_separator(z, labels)
+        w, b = fit_separator(z, labels)
     except InterpError:  # more than two answers, or no separator that is proved to be the best
         return None
-    return [*map(float, separator.w), float(separator.b)]
+    return [*map(float, w), b]

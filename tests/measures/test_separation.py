@@ -1,256 +1,210 @@
-"""The separator against liblinear, against optima worked out by hand, and against its own claim: a gap that bounds."""
+"""Every subset of heads against one separator fitted at a time, from zero."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from closeness import close
 from numpy import ndarray
-from scipy.optimize import minimize
 
 from interp.errors import InterpError
-from interp.measures import separation_solver
-from interp.measures.separation import Separator, fit_separator
-from interp.measures.separation_data import signed_rows
-from interp.measures.separation_solver import prove, prove_carefully, solve_groups
+from interp.measures import separation
+from interp.measures.separation import SeparatorPath, fit_separator, separation_accuracies
+from interp.measures.subsets import all_subsets
 
 
-def objective(x: ndarray, y: ndarray, w: ndarray, b: float, C: float, bias: str) -> float:
-    """The definition, once more."""
-    hinge = np.maximum(0.0, 1.0 - y * (x @ w + b))
-    return float(0.5 * w @ w + (0.5 * b * b if bias == "penalized" else 0.0) + C * (hinge**2).sum())
-
-
-def cloud(seed: int, n: int = 400, d: int = 4, noise: float = 0.5) -> tuple[ndarray, ndarray]:
+def heads(seed: int, n_heads: int = 5, d_head: int = 2, n: int = 500) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """Head outputs that each see a part of the answer, some of them nothing; training and test."""
     generator = np.random.default_rng(seed)
-    x = generator.normal(size=(n, d))
-    return x, np.where(x @ generator.normal(size=d) + noise * generator.normal(size=n) > 0.3, 1, -1)
+    z = generator.normal(size=(2 * n, n_heads, d_head))
+    y = np.where(z[:, 0, 0] + 0.7 * z[:, -1, -1] + 0.3 * generator.normal(size=2 * n) > 0.2, 6, 5)
+    return z[:n], y[:n], z[n:], y[n:]
 
 
-@pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize(("noise", "scale"), [(0.5, 1.0), (0.0, 1.0), (0.5, 0.01)])
-def test_agrees_with_liblinear(dual: bool, noise: float, scale: float) -> None:
+@pytest.mark.parametrize("bias", ["penalized", "free"])
+@pytest.mark.parametrize(("n_heads", "d_head"), [(5, 2), (4, 1), (3, 4), (1, 3)])
+def test_all_subsets_equal_single_fits(n_heads: int, d_head: int, bias: str) -> None:
+    z, y, test_z, test_y = heads(0, n_heads, d_head)
+    path = SeparatorPath(bias=bias).fit(z, y)
+    table = path.score_subsets(test_z, test_y)
+    assert list(table.columns) == ["heads", "size", "s_acc", "objective", "relative_gap"]
+    assert list(table["heads"]) == all_subsets(n_heads)
+    for row in table.itertuples():
+        x, test_x = (a[:, row.heads].reshape(len(a), -1) for a in (z, test_z))
+        alone = SeparatorPath(bias=bias).fit(x[:, None], y).score_subsets(test_x[:, None], test_y).iloc[0]
+        assert row.size == len(row.heads)
+        assert row.objective == pytest.approx(alone["objective"], rel=2e-8)
+        assert 0 <= row.relative_gap <= 1e-8
+        assert abs(row.s_acc - alone["s_acc"]) <= 1 / len(test_y) + 1e-12
+        w, b = path.weights(row.heads)
+        np.testing.assert_allclose(w.ravel(), fit_separator(x, y, bias=bias)[0], rtol=1e-3, atol=1e-3)
+        assert row.s_acc == np.mean((test_x @ w.ravel() + b > 0) == (test_y == 6))
+
+
+def test_groups_in_any_order_and_form() -> None:
+    z, y, test_z, test_y = heads(1)
+    groups = [(4, 0), [0, 4], np.array([2]), (3, 1, 0), (0, 4)]
+    path = SeparatorPath().fit(z, y)
+    table = path.score_subsets(test_z, test_y, subsets=groups)
+    assert list(table["heads"]) == [(4, 0), (0, 4), (2,), (3, 1, 0), (0, 4)]
+    assert table["s_acc"][0] == table["s_acc"][1] == table["s_acc"][4]
+    (forward, b), (backward, same_b) = path.weights((0, 4)), path.weights((4, 0))
+    np.testing.assert_array_equal(forward, backward[::-1])
+    assert b == same_b
+    rotated, _ = path.weights((3, 0, 1))
+    np.testing.assert_array_equal(rotated, path.weights((0, 1, 3))[0][[2, 0, 1]])
+    np.testing.assert_array_equal(separation_accuracies(z, y, test_z, test_y, groups), table["s_acc"])
+
+
+def test_agrees_with_liblinear_on_count01_heads() -> None:
+    """Averages of values over 0s, 1s and 2s, as one attention layer makes them; classes overlap."""
     from sklearn.svm import LinearSVC
 
-    C = 1.0 if dual else 1000.0  # the dual solver needs millions of steps at C = 1000
-    x, y = cloud(1, n=600, noise=noise)
-    x *= scale
-    train, test = slice(0, 400), slice(400, 600)
-    reference = LinearSVC(C=C, tol=1e-8, dual=dual, max_iter=1_000_000, random_state=0).fit(x[train], y[train])
-    ours = fit_separator(x[train], y[train], C=C)
-    theirs = objective(x[train], y[train], reference.coef_[0], reference.intercept_[0], C, "penalized")
-    assert ours.objective <= theirs * (1 + 1e-12)
-    assert ours.objective == pytest.approx(theirs, rel=1e-6)
-    assert abs(ours.accuracy(x[test], y[test]) - reference.score(x[test], y[test])) <= 1 / 200 + 1e-12
-    np.testing.assert_allclose(ours.w, reference.coef_[0], rtol=1e-3, atol=1e-4)
+    generator = np.random.default_rng(0)
+    counts = np.append(generator.integers(0, 101, (3000, 3)), np.ones((3000, 1)), axis=1)
+    weighted = counts[:, None] * np.exp(generator.normal(size=(4, 4)))
+    z = np.einsum("rht,htd->rhd", weighted / weighted.sum(axis=2, keepdims=True), generator.normal(size=(4, 4, 2)))
+    y = np.where(counts[:, 1] > counts[:, 0], 5, 6)
+    train, test = slice(0, 2000), slice(2000, 3000)
+    table = SeparatorPath().fit(z[train], y[train]).score_subsets(z[test], y[test])
+    for row in table.itertuples():
+        x = z[:, row.heads].reshape(3000, -1)
+        theirs = LinearSVC(C=1000.0, tol=1e-8, dual=False, max_iter=100_000).fit(x[train], y[train])
+        hinge = np.maximum(0.0, 1.0 - np.where(y[train] == 6, 1, -1) * theirs.decision_function(x[train]))
+        objective = 0.5 * (np.sum(theirs.coef_**2) + theirs.intercept_[0] ** 2) + 1000.0 * np.sum(hinge**2)
+        assert row.objective <= objective * (1 + 1e-12)
+        assert abs(row.s_acc - theirs.score(x[test], y[test])) <= 1 / 1000 + 1e-12
 
 
-def test_two_points_by_hand() -> None:
-    # x = -1, 1: w minimizes w^2/2 + 2C (1 - w)^2, so w = 4C / (1 + 4C), and b = 0 by symmetry.
-    separator = fit_separator(np.array([[-1.0], [1.0]]), np.array([0, 1]), C=1000.0)
-    w = 4000 / 4001
-    assert separator.w[0] == pytest.approx(w, rel=1e-12)
-    assert separator.b == pytest.approx(0.0, abs=1e-12)
-    assert separator.objective == pytest.approx(w**2 / 2 + 2000 * (1 - w) ** 2, rel=1e-12)
-    assert separator.n_active == 2
-    # Moved by 10: a free bias follows at no cost, a penalized one pays.
-    moved = np.array([[9.0], [11.0]])
-    free = fit_separator(moved, np.array([0, 1]), bias="free")
-    assert free.objective == pytest.approx(separator.objective, rel=1e-9)
-    assert free.b == pytest.approx(-10 * w, rel=1e-6)
-    assert fit_separator(moved, np.array([0, 1])).objective > 10
+def test_chunks_and_sample_agree_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(2, n_heads=6)
+    whole = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    monkeypatch.setattr(separation, "_CHUNK", 3 * len(z))
+    small = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    np.testing.assert_allclose(small["objective"], whole["objective"], rtol=2e-8)
+    close(small["s_acc"], whole["s_acc"], atol=1 / len(test_y) + 1e-12)
+    some = SeparatorPath().fit(z, y).score_subsets(test_z, test_y, sample=20, seed=4).set_index("heads")
+    assert len(some) == 20
+    np.testing.assert_allclose(some["objective"], whole.loc[some.index, "objective"], rtol=2e-8)
 
 
-@pytest.mark.parametrize("bias", ["penalized", "free"])
-@settings(max_examples=30, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    d=st.integers(1, 6),
-    noise=st.sampled_from([0.0, 0.1, 3.0]),
-    C=st.sampled_from([0.1, 1e3]),
-)
-def test_optimal_and_proven(bias: str, seed: int, d: int, noise: float, C: float) -> None:
-    x, y = cloud(seed, n=60, d=d, noise=noise)
-    if len(set(y)) < 2:
-        return
-    found = fit_separator(x, y, C=C, bias=bias)
-    assert found.objective == pytest.approx(objective(x, y, found.w, found.b, C, bias), rel=1e-9)
-    assert 0 <= found.relative_gap <= 1e-8
-
-    def value_and_gradient(v: ndarray) -> tuple[float, ndarray]:
-        hinge = np.maximum(0.0, 1.0 - y * (x @ v[:-1] + v[-1]))
-        pull = -2 * C * hinge * y
-        penalty = v[-1] if bias == "penalized" else 0.0
-        return objective(x, y, v[:-1], v[-1], C, bias), np.append(v[:-1] + x.T @ pull, penalty + pull.sum())
-
-    start = np.append(found.w, found.b) + np.random.default_rng(seed).normal(size=d + 1)
-    other = minimize(value_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 2000})
-    assert other.fun >= found.objective - found.gap - 1e-12 * found.objective
+def test_collapsed_heads() -> None:
+    """A head with the same output on every row does not break the separator, and adds to it only a cheaper bias."""
+    z, y, test_z, test_y = heads(3, n_heads=3)
+    z[:, 1], test_z[:, 1] = 0.25, 0.25
+    table = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    assert table["relative_gap"].max() <= 1e-8
+    assert abs(table.loc[[(0,)], "s_acc"].iloc[0] - table.loc[[(0, 1)], "s_acc"].iloc[0]) <= 2 / len(test_y)
+    majority = max(np.mean(test_y == 5), np.mean(test_y == 6))
+    assert table.loc[[(1,)], "s_acc"].iloc[0] == majority
 
 
-@pytest.mark.parametrize("bias", [1.0, 0.0])
-@pytest.mark.parametrize("distance", [1e-4, 1e-2, 0.1, 1.0])
-def test_gap_bounds_the_distance_to_the_minimum(bias: float, distance: float) -> None:
-    """At any weights, near the optimum or far from it, both proofs leave at least what is still to gain."""
-    x, y = cloud(3, n=300, d=5)
-    rows, columns, ridge = signed_rows(x, y.astype(float)), np.arange(6)[None], np.array([1.0] * 5 + [bias])
-    best = solve_groups(rows, columns, np.zeros((1, 6)), ridge, 1000.0)
-    for seed in range(5):
-        w = best.weights + distance * np.random.default_rng(seed).normal(size=(1, 6))
-        u = 1 - w @ rows.T
-        objective, gap, n_active = prove(rows, columns, w, u, ridge, 1000.0)
-        left = objective[0] - best.objective[0]
-        assert 0 < left <= gap[0]
-        assert n_active[0] == (rows @ w[0] < 1).sum()
-        careful_objective, careful_gap = prove_carefully(rows, w[0], u[0], ridge, 1000.0)
-        assert careful_objective == pytest.approx(objective[0], rel=1e-12)
-        assert left <= careful_gap
+def test_starts_are_as_good_as_the_best_smaller_group() -> None:
+    z, y, test_z, test_y = heads(7, n_heads=4)
+    path = SeparatorPath().fit(z, y)
+    table = path.score_subsets(test_z, test_y).set_index("heads")
+    for group in all_subsets(4)[4:]:
+        start = path._start(group)
+        hinge = np.maximum(0, 1 - np.where(y == 6, 1, -1) * (z[:, group].reshape(len(z), -1) @ start[:-1] + start[-1]))
+        smaller = [group[:i] + group[i + 1 :] for i in range(len(group))]
+        best = min(table["objective"][part] for part in smaller)
+        assert 0.5 * start @ start + 1000 * (hinge**2).sum() == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize("bias", [1.0, 0.0])
-def test_gap_is_primal_minus_dual(bias: float) -> None:
-    """D(a) = sum a - |Z^T a|^2 / 2 - sum a^2 / 4C at a = 2C max(0, u), balanced over the classes for a free bias."""
-    C, (x, y) = 10.0, cloud(11, n=50, d=3)
-    rows = signed_rows(x, y.astype(float))
-    w = np.random.default_rng(1).normal(size=(1, 4))
-    u = 1 - w @ rows.T
-    a = 2 * C * np.maximum(0, u[0])
-    if bias == 0:
-        plus, minus = a[y > 0].sum(), a[y < 0].sum()
-        assert plus > 2 * minus or minus > 2 * plus
-        a[y > 0] *= min(1.0, minus / plus)
-        a[y < 0] *= min(1.0, plus / minus)
-    pull = (a @ rows)[: 4 if bias else 3]
-    dual = a.sum() - 0.5 * pull @ pull - (a**2).sum() / (4 * C)
-    objective, gap, _ = prove(rows, np.arange(4)[None], w, u, np.array([1.0, 1.0, 1.0, bias]), C)
-    assert objective[0] - gap[0] == pytest.approx(dual, rel=1e-9)
+def test_rows_on_the_plane_get_the_first_class() -> None:
+    """Outputs of zero and balanced classes: w = b = 0, and every row lies on the plane."""
+    z, y = np.zeros((40, 2, 2)), np.array([5, 6] * 20)
+    table = SeparatorPath().fit(z, y).score_subsets(z[:10], np.array([5] * 7 + [6] * 3))
+    assert set(table["s_acc"]) == {0.7}
 
 
-def test_careful_proof_without_a_feasible_dual() -> None:
-    """Only one class has rows inside the margin: with a free bias the dual point must be 0, so nothing is proven."""
-    x, y = cloud(12, n=50, d=3)
-    rows, w, ridge = signed_rows(x, y.astype(float)), np.array([0.3, -0.2, 0.0, -2.5]), np.array([1.0, 1.0, 1.0, 0.0])
-    u = 1 - rows @ w
-    assert (u[y > 0] > 0).all()
-    assert (u[y < 0] < 0).all()
-    objective, gap = prove_carefully(rows, w, u, ridge, 1000.0)
-    assert gap == pytest.approx(objective)
+def test_solved_subsets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(4)
+    path = SeparatorPath().fit(z, y)
+    first = path.score_subsets(test_z, test_y)
+    monkeypatch.setattr(separation, "solve_groups", lambda *_: pytest.fail("solved again"))
+    assert path.score_subsets(test_z, test_y).equals(first)
+    path.score_subsets(z, y, sample=7)
+    monkeypatch.undo()
+    other = path.fit(z[:300], y[:300]).score_subsets(test_z, test_y)  # new rows, nothing may be kept
+    assert not np.allclose(other["objective"], first["objective"])
 
 
-def test_any_working_set_gives_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a slack of -50 hardly any row is in the first working set; the others must be found on the way."""
-    monkeypatch.setattr(separation_solver, "_solve_carefully", lambda *_: pytest.fail("not needed here"))
-    x, y = cloud(4, n=500, d=6)
-    rows, columns, ridge = signed_rows(x, y.astype(float)), np.array([[0, 1, 6], [2, 5, 6]]), np.ones(3)
-    start = np.random.default_rng(0).normal(size=(2, 3))
-    whole = solve_groups(rows, columns, start, ridge, 1000.0, slack=np.inf)
-    grown = solve_groups(rows, columns, start, ridge, 1000.0, slack=-50.0)
-    np.testing.assert_allclose(grown.objective, whole.objective, rtol=1e-8)
-    np.testing.assert_allclose(grown.weights, whole.weights, rtol=1e-4, atol=1e-6)
+def test_stop_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(5)
+    monkeypatch.setattr(separation, "_CHUNK", 4 * len(z))
+    path = SeparatorPath().fit(z, y)
+    calls: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> bool:
+        calls.append((done, total))
+        return done >= 7
+
+    table = path.score_subsets(test_z, test_y, stop=stop, progress=True)
+    assert calls == [(4, 31), (5, 31), (9, 31)]
+    assert list(table["heads"]) == all_subsets(5)[:9]
+    assert len(path.score_subsets(test_z, test_y)) == 31  # and goes on from there
 
 
-@pytest.mark.parametrize("bias", ["penalized", "free"])
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda x: x * 1e6, id="large"),
-        pytest.param(lambda x: x * 1e-6, id="small"),
-        pytest.param(lambda x: x * 10.0 ** np.array([-6, -2, 2, 6]), id="mixed scales"),
-        pytest.param(lambda x: x + 1e3, id="far from the origin"),
-        pytest.param(lambda x: x * np.array([1, 0, 1, 1]) + np.array([0, 3, 0, 0]), id="a constant feature"),
-        pytest.param(lambda x: x[:, [0, 0, 1, 1]], id="repeated features"),
-        pytest.param(lambda x: x * 0 + 1, id="all rows equal"),
-    ],
-)
-@pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_hard_data(change: Callable[[ndarray], ndarray], noise: float, bias: str) -> None:
-    x, y = cloud(5, n=400, noise=noise)
-    found = fit_separator(change(x), y, bias=bias)
-    assert found.relative_gap <= 1e-8
-    assert found.objective == pytest.approx(objective(change(x), y, found.w, found.b, 1000.0, bias), rel=1e-6)
+def twenty() -> Iterator[ndarray]:
+    generator = np.random.default_rng(0)
+    yield generator.normal(size=(60, 20, 1))
+    yield np.where(generator.random(60) > 0.5, 1, -1)
 
 
-def test_scaling_a_separable_problem() -> None:
-    """With a free bias the hard-margin optimum scales by s^-2 when x does by s; s = 1e6 needs the careful path."""
-    x, y = cloud(6, noise=0.0)
-    a, b = (fit_separator(x * s, y, bias="free").objective * s**2 for s in (1e3, 1e6))
-    assert b == pytest.approx(a, rel=1e-3)
-
-
-def test_all_rows_equal_by_hand() -> None:
-    # 30 rows x = 1 of class +, 10 of class -. Only s = w + b enters, and w = b, so s minimizes
-    # s^2/4 + C (30 (1-s)^2 + 10 (1+s)^2): s = 2C (30 - 10) / (1/2 + 2C 40) = 40000 / 80000.5 for C = 1000.
-    separator = fit_separator(np.ones((40, 1)), np.array([1] * 30 + [-1] * 10))
-    assert separator.decision(np.ones((1, 1)))[0] == pytest.approx(40000 / 80000.5, rel=1e-10)
-    assert separator.w[0] == pytest.approx(separator.b)
-    assert separator.accuracy(np.ones((4, 1)), np.array([1, 1, 1, -1])) == 0.75
-
-
-def test_labels_keep_their_values_and_order() -> None:
-    x, y = cloud(7)
-    tokens = np.where(y > 0, 6, 5)
-    separator = fit_separator(x, tokens)
-    assert separator.classes == (5, 6)
-    assert set(separator.predict(x)) == {5, 6}
-    assert separator.accuracy(x, tokens) == np.mean(separator.predict(x) == tokens) > 0.8
-    assert separator.accuracy(x[tokens == 5], tokens[tokens == 5]) > 0.8  # a test set may hold one class
-    np.testing.assert_array_equal(fit_separator(x, y > 0).w, separator.w)
-
-
-def test_accepts_tensors() -> None:
-    import torch
-
-    x, y = cloud(8)
-    tensor = torch.tensor(x, requires_grad=True)
-    np.testing.assert_array_equal(fit_separator(tensor, torch.tensor(y)).w, fit_separator(x, y).w)
-
-
-X, Y = cloud(9, n=20)
+Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"y": np.ones(20)}, "one class only"),
-        ({"y": np.arange(20)}, "20 classes"),
-        ({"y": Y[:19]}, "one label per row"),
-        ({"y": np.where(Y > 0, np.nan, 0.0)}, "labels hold values that are not finite"),
-        ({"x": np.where(X > 1, np.nan, X)}, "values that are NaN or above 1e+100, the first at"),
-        ({"x": X * 1e200}, "NaN or above 1e+100"),
-        ({"x": X[:, 0]}, "(rows, features) is needed"),
-        ({"x": X[:, :0]}, "nothing to separate"),
-        ({"x": X[:3], "y": np.array([0, 1, 0])}, "3 rows are fewer than 4 features"),
-        ({"C": 0.0}, "C is 0.0"),
-        ({"bias": "none"}, "known: penalized, free"),
-        ({"tolerance": 0.0}, "tolerance is 0.0"),
+        ({"subsets": []}, "no groups of heads"),
+        ({"subsets": [(0,), ()]}, "a group of heads is empty"),
+        ({"subsets": [(0, 1, 0)]}, "the group (0, 1, 0) repeats a head"),
+        ({"subsets": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
+        ({"subsets": [(-1,)]}, "names head -1"),
+        ({"subsets": [0, 1]}, "0 is not a group of heads"),
+        ({"subsets": [(0,)], "sample": 3}, "either subsets or sample"),
+        ({"sample": 32}, "5 heads have 31"),
+        ({"max_subsets": 30}, "5 heads have 31 subsets"),
+        ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
+        ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z has 300 values that are NaN"),
+        ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
+        ({"y": TEST_Y[:-1]}, "one label per row"),
     ],
 )
-def test_bad_input(arguments: dict, sentence: str) -> None:
+def test_bad_requests(arguments: dict, sentence: str) -> None:
+    path = SeparatorPath().fit(Z, Y)
     with pytest.raises(InterpError) as error:
-        fit_separator(**{"x": X, "y": Y, **arguments})
+        path.score_subsets(**{"test_z": TEST_Z, "y": TEST_Y, **arguments})
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_what_cannot_be_proven_is_refused() -> None:
-    x, y = cloud(10, noise=0.0)
-    with pytest.raises(InterpError, match="not proven optimal: its relative objective gap"):
-        fit_separator(x + np.array([1e9, 0, 0, 0]), y, bias="free")
+def test_too_many_subsets_says_how_many_and_how_long() -> None:
+    z, y = twenty()
+    with pytest.raises(InterpError, match=r"20 heads have 1,048,575 subsets, about \d.* of work here; .*sample=1000"):
+        SeparatorPath().fit(z, y).score_subsets(z, y)
+    assert len(SeparatorPath().fit(z, y).score_subsets(z, y, sample=30)) == 30
 
 
-def test_wrong_test_data() -> None:
-    separator = fit_separator(X, Y)
-    with pytest.raises(InterpError, match="x has 3 features, but the separator was fitted on 4"):
-        separator.predict(X[:, :3])
-    with pytest.raises(InterpError, match="labels hold 7, but the separator was fitted on -1 and 1"):
-        separator.accuracy(X, np.full(20, 7))
+def test_bad_training_rows() -> None:
+    with pytest.raises(InterpError, match="one class only"):
+        SeparatorPath().fit(Z, np.ones(30))
+    with pytest.raises(InterpError, match=r"train_z has shape \(30, 10\)"):
+        SeparatorPath().fit(Z.reshape(30, -1), Y)
+    few = SeparatorPath().fit(Z[:8], Y[:8])
+    with pytest.raises(InterpError, match="8 rows are fewer than 10 features"):
+        few.score_subsets(TEST_Z, TEST_Y)
+    few.score_subsets(TEST_Z, TEST_Y, subsets=[(0, 1, 2, 3)])  # 8 features are enough for 8 rows
+    with pytest.raises(InterpError, match="call fit"):
+        SeparatorPath().score_subsets(TEST_Z, TEST_Y)
 
 
-def test_a_row_on_the_plane_gets_the_first_class() -> None:
-    proof = {"objective": 0.0, "gap": 0.0, "iterations": 1, "n_active": 0, "C": 1.0, "bias": "free"}
-    plane = Separator(w=np.array([1.0]), b=-2.0, classes=("no", "yes"), **proof)
-    assert plane.predict([[1.0], [2.0], [3.0]]).tolist() == ["no", "no", "yes"]
-    assert plane.relative_gap == 0.0
+def test_the_group_that_cannot_be_proven_is_named() -> None:
+    z = Z.copy()
+    z[:, 2] += 1e12
+    with pytest.raises(InterpError, match=r"separator of heads \(2,\) was not proven optimal"):
+        SeparatorPath(bias="free").fit(z, Y).score_subsets(TEST_Z, TEST_Y)

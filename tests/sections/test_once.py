@@ -9,7 +9,7 @@ import pytest
 import interp
 from interp.families.histogram.measures.counting import CountingModel
 from interp.measures import outputs
-from interp.measures.separation_path import SeparatorPath
+from interp.measures.separation import SeparatorPath
 from interp.measures.subject import Subject
 from interp.populations import InputsAsked
 from interp.report import Report
@@ -45,7 +45,7 @@ def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pyte
     fill(study, report, ["separation", "attention_ratios", "head_planes", "head_logits"])
     assert {"separation", "groups"} <= set(report.tables)
     assert {"attention_ratios", "best_head", "logit_distributions"} <= set(report.figures)
-    assert len(fitted) == 1
+    assert len(fitted) == 1 + 2  # all groups, and the line of each head
     fill(study, report, ["heads"])
     assert _distinct(taken) == 3  # train and test at '=', test at the answer
     assert set(study.times.values()) == {1}

@@ -63,5 +63,5 @@ def test_planes_hold_outputs_value_vectors_and_separators(model) -> None:
     at = (test.tokens[0] == 3).nonzero()[0, 0]
     vector = planes.values[(planes.values["head"] == 3) & (planes.values["token"] == "2")][["x", "y"]].to_numpy()[0]
     assert vector == pytest.approx(cache["v", 0][0, at, 3].detach().numpy(), abs=1e-5)
-    separator = fit_separator(fitted.z[:, 3].numpy(), fitted.labels.numpy())
-    assert planes.lines[3] == pytest.approx((*separator.w, separator.b))
+    w, b = fit_separator(fitted.z[:, 3].numpy(), fitted.labels.numpy())
+    assert planes.lines[3] == pytest.approx((*w, b))

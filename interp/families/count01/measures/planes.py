@@ -53,8 +53,8 @@ def head_planes(
             first, second = (float(share) for share in plane.explained_variance_ratio_)
             variance[head] = first, second
         else:
-            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
-            lines[head] = (float(separator.w[0]), float(separator.w[1]) if d_head == 2 else 0.0, separator.b)
+            w, b = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
+            lines[head] = (float(w[0]), float(w[1]) if d_head == 2 else 0.0, b)
         if d_head == 1:
             middle = np.full((len(its_values), 1), row.max() / 2)
             z, its_values = np.hstack([z, row[:, None]]), np.hstack([its_values, middle])
