@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, of_type, one_of, quoted
-from interp.measures.runs import Edit, Neuron, Part, check_neuron, heads_of, mlps_of, stream_hook
+from interp.measures.runs import Edit, Neuron, Part, part_named, stream_hook
 from interp.measures.subject import Subject
 
 At = Callable[[Int[Tensor, "units length"], Int[Tensor, "units"]], Int[Tensor, "units"]]
@@ -61,12 +61,8 @@ class Place:
         return replace(place, basis=_orthonormal(place.basis, place.width(subject), str(place)))
 
     def _check(self, subject: Subject) -> None:
-        if isinstance(self.what, Part):
-            known = heads_of(subject) if self.what.head is not None else mlps_of(subject)
-            if self.what not in known:
-                raise InterpError(one_of(self.what.kind, self.what, known or ["none"]))
-        elif isinstance(self.what, Neuron):
-            check_neuron(subject, self.what)
+        if not isinstance(self.what, int):
+            part_named(subject, self.what)
         elif not 0 <= self.what <= subject.model.cfg.n_layers:
             raise InterpError(one_of("residual stream", self.what, range(subject.model.cfg.n_layers + 1)))
         if isinstance(self.position, str) and self.position not in ("read", "each"):
@@ -128,17 +124,10 @@ def _parse(subject: Subject, text: str) -> Place:
     where: int | str = "read" if position is None else position.lower()
     if re.fullmatch(r"-?\d+", str(where)):
         where = int(where)
-    if kind == "embedding" and not name:
-        return Place(0, where)
-    numbers = [int(part) if part.isdecimal() else part for part in name.split(".")]
-    if kind == "head" and len(numbers) == 2 and all(isinstance(n, int) for n in numbers):
-        return Place(Part(numbers[0], numbers[1]), where)  # type: ignore[arg-type]
-    if kind == "neuron" and len(numbers) == 2 and isinstance(numbers[1], int):
-        layer = None if numbers[0] == "readout" else numbers[0]
-        if not isinstance(layer, str):
-            return Place(Neuron(layer, numbers[1]), where)
-    if len(numbers) == 1 and isinstance(numbers[0], int) and kind in ("mlp", "stream"):
-        return Place(Part(numbers[0]) if kind == "mlp" else numbers[0], where)
+    if name.isdecimal() if kind == "stream" else kind == "embedding" and not name:
+        return Place(int(name or 0), where)
+    if kind in ("head", "mlp", "neuron") and name:
+        return Place(part_named(subject, f"{kind.replace('mlp', 'MLP')} {name}"), where)
     raise InterpError(f"{quoted(text)} is not a place; write it as {FORMS}")
 
 

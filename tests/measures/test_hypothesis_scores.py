@@ -253,7 +253,7 @@ def test_a_model_that_always_gives_one_answer_changes_nothing() -> None:
 
 REFUSED = [
     ([Variable("a", at="head 1.0")], "unknown head 'head 1.0'; known: head 0.0, head 0.1"),
-    ([Variable("a", at="MLP 0")], "unknown MLP 'MLP 0'; known: none"),
+    ([Variable("a", at="MLP 0")], "there is no MLP 0: this model has no MLPs"),
     ([Variable("a", at="stream 2")], "unknown residual stream '2'; known: 0, 1"),
     ([Variable("a", at="neuron 0.1")], "unknown layer of neurons '0'; known: none"),
     ([Variable("a", at="tail 0.0")], "'tail 0.0' is not a place; write it as"),
