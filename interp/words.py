@@ -73,6 +73,14 @@ def number(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
 
 
+def rounded(value: float, decimals: int) -> str:
+    """Format a number with this many decimals, with "≈" if it would wrongly be 0, 1 or -1: 0.99999 is "≈1"."""
+    text = f"{value:.{decimals}f}"
+    if float(text) in (0, 1, -1):
+        text = f"{'' if float(text) == value else '≈'}{float(text) + 0.0:.0f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def number_at_most(value: float, digits: int = 4) -> str:
     """Format a number as an upper bound: rounded up to `digits` significant digits."""
     exact = Decimal(repr(float(value)))

@@ -141,12 +141,12 @@ def _log_weights(
         largest = largest.maximum(torch.where(scores.isfinite(), scores.abs(), 0.0).amax((0, 2)))
     spread = (high - low).amax(1)
     constant = (spread <= 1e-4 * largest.clamp_min(1.0)) & spread.isfinite()
-    if _raw_scores(subject):
+    if raw_scores(subject):
         constant[:] = False
     return torch.where(constant[:, None], (low + high) / 2, (total / number).log())
 
 
-def _raw_scores(subject: Subject) -> bool:
+def raw_scores(subject: Subject) -> bool:
     """Whether attention weights are raw scores, so that ratios are not e^(score difference)."""
     from interp.architecture.task_model import TaskModel
 

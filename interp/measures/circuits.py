@@ -154,9 +154,10 @@ class SingularValues(Tabular):
         """Draw the values of each matrix, the largest first."""
         from interp.report import figures as draw
 
+        table = self.table.assign(owner=self.table["matrix"].str.replace(r" (QK|OV)$", "", regex=True))
         return draw.lines(
-            self.table, "index", "value", "matrix", x_title="index", y_title="singular value", markers=True
-        )
+            table, "index", "value", "matrix", x_title="index", y_title="singular value", markers=True, owner="owner"
+        ).update_xaxes(tickformat="d")
 
 
 def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> SingularValues:

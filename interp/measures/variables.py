@@ -291,7 +291,7 @@ def pairs_of(
     where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
-        return f"No set of features needs {name} to determine the answer, so its own effect cannot be measured"
+        return f"No set of features needs {name} to determine the answer, so an effect of its own cannot be measured"
     table = {key: int(c) for key, c in zip(_keys(values, (name, *kept)), where.classes)}
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(where))

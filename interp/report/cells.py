@@ -52,7 +52,7 @@ def for_a_page(frame: pd.DataFrame) -> pd.DataFrame:
     if "heads" in frame and len(frame) and all(isinstance(group, tuple) for group in frame["heads"]):
         named = [", ".join(f"0.{head}" if isinstance(head, int) else str(head) for head in g) for g in frame["heads"]]
         frame = frame.assign(heads=named)
-    missing = [frame.iloc[:, place].isna().mean() for place in range(frame.shape[1])]
+    missing = [(frame.iloc[:, place].isna() | (frame.iloc[:, place] == "")).mean() for place in range(frame.shape[1])]
     order = sorted(range(frame.shape[1]), key=lambda place: missing[place] > 0.5)
     return frame.iloc[:, [place for place in order if missing[place] < 1 or frame.empty]]
 

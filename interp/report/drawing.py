@@ -42,6 +42,8 @@ def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[f
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
+NEGLIGIBLE = 0.02
+"""A color scale does not diverge for values on the other side of its center that are smaller than this share."""
 MOSTLY = 0.5
 """A color scale is extended to a value outside the data only if the data then span at least this share of it."""
 
@@ -51,14 +53,14 @@ def color_limits(
 ) -> tuple[float, float, bool]:
     """Return the least and largest value of a color scale that fits the data, and whether it diverges from its center.
 
-    It diverges if values lie on both sides of the center. Otherwise it spans the data, and is extended to each end (and
-    to the center) that leaves at most half of it unused.
+    It diverges if values lie well on both sides of the center. Otherwise it spans the data, and is extended to each end
+    (and to the center) that leaves at most half of it unused.
     """
     low, high = color_range(values)
     if (finite := np.unique(values)[:1]).size and ends and np.all(np.asarray(values) == finite):
         low, high = min(float(finite[0]), *ends), max(float(finite[0]), *ends)
         return float(low if low < high else low - 0.5), float(high), False
-    if center is not None and low < center < high:
+    if center is not None and min(high - center, center - low) > NEGLIGIBLE * (high - low):
         return *color_range(values, center), True
     span = high - low
     for end in sorted([*ends, *([] if center is None else [center])], key=lambda end: max(low - end, end - high)):
@@ -69,11 +71,17 @@ def color_limits(
 
 
 def log_axis(values: ArrayLike) -> dict[str, Any]:
-    """Return a logarithmic axis with at most about seven ticks, at powers of ten unless the range is short."""
+    """Return a logarithmic axis with at most about seven ticks: powers of ten, or 1, 2 and 5 on a short one."""
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
-    decades = float(np.log10(numbers.max() / numbers.min())) if numbers.size else 0.0
-    tick = {"dtick": max(1, round(decades / 7))} if decades > 1.5 else {}
+    low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (1.0, 1.0)
+    decades = float(np.log10(high / low))
+    few = [digit * 10.0 ** (np.floor(np.log10(low)) + power) for power in range(3) for digit in (1, 2, 5)]
+    tick: dict[str, Any] = {}
+    if decades > 1.5:
+        tick = {"dtick": max(1, round(decades / 7))}
+    elif sum(low <= place <= high for place in few) > 1:
+        tick = {"tickvals": few, "ticktext": [f"{place:g}" for place in few]}
     return {"type": "log", "exponentformat": "power", "tickfont": {"size": 11}, **tick}
 
 
@@ -86,6 +94,23 @@ def color_axis(low: int | float, high: int | float, title: str, diverging: bool)
 def head_name(head: object) -> str:
     """Return a head's name in tables and on axes: "0.3" for head 3 of the only layer, or a full name as it is."""
     return f"0.{head}" if isinstance(head, int | np.integer) else plain(head)
+
+
+NEAR = 0.06
+"""Dots closer than this share of both axes form a pile with one label."""
+
+
+def piles(places: np.ndarray) -> list[list[int]]:
+    """Return the dots whose labels would overlap, as groups of row numbers. places: (dots, 2)."""
+    size = np.ptp(places, axis=0) + 1e-9
+    found: list[list[int]] = []
+    for number in np.lexsort(places.T):
+        near = [pile for pile in found if (np.abs(places[pile[0]] - places[number]) < NEAR * size).all()]
+        if near:
+            near[0].append(int(number))
+        else:
+            found.append([int(number)])
+    return found
 
 
 TITLE_HEIGHT = 26
@@ -114,8 +139,11 @@ def panels(
     )
     # Above and below the plots: legend, titles and axis titles.
     drawn.update_layout(template=theme.template(), height=inner + 124, margin={"t": 64, "b": 60})
-    if n_across > 1:
-        drawn.update_layout(meta={"min_width": 60 + 165 * n_across})
+    least = {"min_width": 60 + 165 * n_across} if n_across > 1 else {}
+    if n_down > 1:
+        least["min_height"] = drawn.layout.height
+    if least:
+        drawn.update_layout(meta=least)
     drawn.update_annotations(font_size=13)
     drawn.update_layout(legend_y=1 + TITLE_HEIGHT / inner)  # above the titles of the plots
     if n_across == 1:  # at the left, where a narrow page shows it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -45,12 +46,14 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
         [trace for pair, letters in labels.items() for trace in _arrow(places, pair, letters, labels, size)]
     )
     drawn.add_traces(_start(places[0], size))
-    for number, answer in enumerate(dict.fromkeys(answers)):
-        drawn.add_trace(_nodes(places, answers, answer, number))
+    fills = dict(zip(["", *sorted(set(answers) - {""})], itertools.cycle(FILLS)))  # an answer has one in all automata
+    for answer in dict.fromkeys(answers):
+        drawn.add_trace(_nodes(places, answers, answer, fills[answer]))
     reach = size + 0.45
     drawn.update_xaxes(visible=False, range=[-reach, reach], constrain="domain")
     drawn.update_yaxes(visible=False, range=[-reach, reach], scaleanchor="x")
-    meta = {"max_width": int(drawn.layout.height), "words": _words(following, answers, alphabet)}
+    height = int(drawn.layout.height)
+    meta = {"max_width": height, "min_height": min(height, 80 + 24 * n), "words": _words(following, answers, alphabet)}
     return drawn.update_layout(showlegend=True, margin={"l": 8, "r": 8, "t": 24, "b": 8}, meta=meta)
 
 
@@ -76,9 +79,8 @@ def _half(n: int) -> float:
     return 0.0 if n == 1 else max(0.5, 0.4 / math.sin(math.pi / n))
 
 
-def _nodes(places: Sequence[Point], answers: Sequence[str], answer: str, number: int) -> go.Scatter:
+def _nodes(places: Sequence[Point], answers: Sequence[str], answer: str, fill: str) -> go.Scatter:
     mine = [state for state, said in enumerate(answers) if said == answer]
-    fill = FILLS[number % len(FILLS)]
     light = {theme.ORANGE, theme.SKY, theme.PURPLE}
     ink = theme.INK if fill == theme.PAPER else ON_LIGHT if fill in light else theme.PAPER
     return go.Scatter(

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, compact, is_number, log_axis
+from interp.report.drawing import color_axis, color_range, compact, is_number, log_axis, piles
 from interp.report.theme import plain
 
 Axis = Literal["linear", "log"]
@@ -29,25 +29,34 @@ def lines(
     markers: bool = False,
     spread: str | None = None,
     tokens: str | None = None,
+    owner: str | None = None,
+    colors: Mapping[str, str] | None = None,
 ) -> go.Figure:
     """Draw y against x, one line per value of `color`, each in the order of x.
 
-    `spread` is a column with the half-width of a band around each line. `tokens` is a column with the input that a
-    click on a point loads; see interp.report.aim.
+    Lines of one `owner` (a column) have one color and differ in their dashes. `spread` is a column with the half-width
+    of a band around each line. `tokens` is a column with the input that a click on a point loads; see
+    interp.report.aim. `colors`: by the values of `color`.
     """
     theme.check_frame(frame, [column for column in (x, y, color, spread, tokens) if column], "lines")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
+    owners: list[object] = []
     for position, (name, part) in enumerate(_groups(frame, color)):
         part = part.sort_values(x, kind="stable")
+        dash, hue = position // len(theme.COLORS), (colors or {}).get(str(name), _color(position))
+        if owner:
+            mine = part[owner].iloc[0]
+            dash, hue = owners.count(mine), _color(list(dict.fromkeys([*owners, mine])).index(mine))
+            owners.append(mine)
         if spread:
-            drawn.add_traces(_band(part, x, y, spread, _color(position), plain(name)))
+            drawn.add_traces(_band(part, x, y, spread, hue, plain(name)))
         trace = go.Scatter(
             x=_positions(part[x]),
             y=compact(part[y]),
             name=plain(name),
             legendgroup=plain(name),
             mode="lines+markers" if markers else "lines",
-            line={"width": 2, "color": _color(position), "dash": _DASHES[position // len(theme.COLORS) % len(_DASHES)]},
+            line={"width": 2, "color": hue, "dash": _DASHES[dash % len(_DASHES)]},
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
@@ -68,7 +77,7 @@ def bars(
     """Draw one bar per row; bars with the same x are side by side or stacked.
 
     `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`. `colors`: by the values of
-    `color`.
+    `color`; kinds of parts have their own.
     """
     theme.check_frame(frame, [column for column in (x, y, color, error, tokens) if column], "bars")
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
@@ -80,7 +89,7 @@ def bars(
             x=_positions(part[x]),
             y=compact(part[y]),
             name=plain(name),
-            marker={"color": (colors or {}).get(str(name), _color(position))},
+            marker={"color": (colors or theme.KIND_COLORS).get(str(name), _color(position))},
             error_y=whiskers,
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
@@ -131,9 +140,9 @@ def scatter(
         trace.update(_inputs(part, tokens))
         if label:
             trace.update(text=[plain(value) for value in part[label]], hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}")
-            if named:
-                trace.update(mode="markers+text", textposition="top center", textfont_size=11, cliponaxis=False)
         drawn.add_trace(trace)
+    if label and named:
+        drawn.add_trace(_names(frame, x, y, label))
     if is_scale and color is not None:
         drawn.update_layout(coloraxis=color_axis(*color_range(frame[color]), color_title or color, diverging=False))
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
@@ -165,6 +174,17 @@ def history(frame: pd.DataFrame) -> go.Figure:
     drawn.update_yaxes(title_text="loss (nats)", **log_axis(frame["loss"]), row=1, col=1)
     drawn.update_yaxes(title_text="accuracy", row=1, col=2)
     return drawn
+
+
+def _names(frame: pd.DataFrame, x: str, y: str, label: str) -> go.Scatter:
+    """Return labels above dots; dots close to each other share one."""
+    places = frame[[x, y]].to_numpy(float)
+    groups = piles(places)
+    above = [max(pile, key=lambda dot: places[dot, 1]) for pile in groups]
+    words = [", ".join(plain(frame[label].iloc[dot]) for dot in sorted(pile)) for pile in groups]
+    names = go.Scatter(x=compact(places[above, 0]), y=compact(places[above, 1]), text=words, mode="text")
+    names.update(textposition="top center", textfont_size=11, cliponaxis=False, hoverinfo="skip", showlegend=False)
+    return names
 
 
 def _inputs(part: pd.DataFrame, column: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError, one_of
 from interp.report import theme
-from interp.report.drawing import color_axis, color_limits, compact, head_name, log_axis
+from interp.report.drawing import color_axis, color_limits, compact, head_name, log_axis, piles
 from interp.report.figures_matrices import heatmap
 from interp.report.theme import plain
 
@@ -173,21 +173,9 @@ def _drawable(ratios: pd.Series) -> np.ndarray:
     return compact(np.clip(ratios.to_numpy(dtype=float), SMALLEST_RATIO, LARGEST_RATIO))
 
 
-NEAR = 0.06
-"""Dots closer than this share of both axes form a pile with one label."""
-
-
 def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
     """Return the positions of labels (in powers of ten), with the heads that each label names."""
     places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
-    size = np.ptp(places, axis=0) + 1e-9
-    piles: list[list[int]] = []
-    for number in np.lexsort(places.T):
-        near = [pile for pile in piles if (np.abs(places[pile[0]] - places[number]) < NEAR * size).all()]
-        if near:
-            near[0].append(int(number))
-        else:
-            piles.append([int(number)])
     heads = frame["head"].to_numpy()
     return [
         (
@@ -195,7 +183,7 @@ def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
             float(places[pile, 1].max()),
             ", ".join(head_name(head) for head in sorted(heads[pile])),
         )
-        for pile in piles
+        for pile in piles(places)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,14 @@ from interp.errors import InterpError
 from interp.report import theme
 from interp.report.drawing import color_axis, color_limits, compact, head_name, is_lowest, panels
 from interp.report.theme import plain
+from interp.words import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+MOST_GAPS = 40
+"""Largest number of rows or columns with gaps between the cells: gaps would cover smaller cells."""
 
 
 def heatmap(
@@ -54,7 +60,7 @@ def heatmap(
     cells = _cells(values, x, y, x_title, y_title, color_title)
     widths = {}
     if show_values:
-        cells.update(texttemplate="%{z:.3g}", textfont={"size": 11})
+        cells.update(text=_written(np.asarray(matrix, dtype=float)), texttemplate="%{text}", textfont={"size": 11})
         widths["min_width"] = 200 + 56 * len(x)
     height = min(620, max(260, 150 + 34 * len(y)))
     drawn = theme.figure(cells, x=x_title, y=y_title, height=height)
@@ -64,6 +70,7 @@ def heatmap(
     if square:
         drawn.update_yaxes(scaleanchor="x")
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
+        widths["min_height"] = min(height, 420)
     return drawn.update_layout(meta=widths)
 
 
@@ -126,15 +133,23 @@ def _cells(
         raise InterpError(f"the labels of a heat map must differ; they are {list(map(str, x))} and {list(map(str, y))}")
     row, column = plain(_unless_said(y_title, y)), plain(_unless_said(x_title, x))
     value = plain(color_title)
+    gap = int(max(len(x), len(y)) <= MOST_GAPS)
     return go.Heatmap(
         z=values,
         x=[plain(label) for label in x],
         y=[plain(label) for label in y],
         coloraxis="coloraxis",
-        xgap=1,
-        ygap=1,
+        xgap=gap,
+        ygap=gap,
         hovertemplate=f"{row}%{{y}}<br>{column}%{{x}}<br>{value} %{{z:.4g}}<extra></extra>",
     )
+
+
+def _written(matrix: np.ndarray) -> list[list[str]]:
+    """Return the numbers in the cells of a heat map, all with as many decimals: three digits for the largest."""
+    largest = np.nanmax(np.abs(matrix), initial=0.0)
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if 0 < largest < np.inf else 0
+    return [["" if np.isnan(value) else rounded(float(value), decimals) for value in row] for row in matrix]
 
 
 def _unless_said(title: str, labels: Sequence[object]) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FEWEST = 3
 """Least number of bars, cells or points for a figure."""
+ROUNDING = 1e-9
+"""Rounding error of a number near 0 or 1."""
 ALIKE = 1e-6
 """Values with a smaller relative difference look equal in any picture."""
 
@@ -61,7 +63,7 @@ def instead(figure: go.Figure) -> str | None:
     if not marks:
         return "There is nothing to draw."
     if len(marks) < FEWEST and not any(trace.type == "box" for trace in traces):
-        return "; ".join(f"{mark.where}: {number(mark.value)}" for mark in marks) + "."
+        return "; ".join(f"{mark.where}: {number(mark.value, rounding=ROUNDING)}" for mark in marks) + "."
     if all(trace.type in ("bar", "heatmap") or _is_line(trace) for trace in traces) and _alike(marks):
         exact = len({mark.value for mark in marks}) == 1
         seen = "" if exact else ", as far as could be seen"

@@ -289,7 +289,7 @@ def _paragraphs(text: str) -> list[str]:
 def _size(figure: go.Figure) -> str:
     """Return the size of a figure's box in CSS."""
     height, hints = height_of(figure), size_hints(figure)
-    least = f"min-width:{hints['min_width']}px;" if "min_width" in hints else ""
+    least = "".join(f"{name.replace('_', '-')}:{size}px;" for name, size in hints.items() if name != "max_width")
     if "max_width" in hints:
         return f"{least}max-width:{hints['max_width']}px;aspect-ratio:{hints['max_width']}/{height}"
     return f"{least}height:{height}px"
@@ -301,9 +301,11 @@ def height_of(figure: go.Figure) -> int:
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """Return a figure's "min_width" (narrower pages scroll) and "max_width" (of square figures), in pixels, if any."""
+    """Return a figure's "min_width" (narrower pages scroll), "max_width" (of square figures) and "min_height" (if it
+    cannot be drawn as low as the others in a column), in pixels."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
-    return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
+    names = ("min_width", "max_width", "min_height")
+    return {name: int(meta[name]) for name in names if isinstance(meta.get(name), int | float)}
 
 
 def _figure_json(figure: go.Figure) -> str:
@@ -356,6 +358,7 @@ def variables() -> str:
         "warning": theme.VERMILLION,
     }
     names |= {f"series-{i}": color for i, color in enumerate(theme.COLORS)}
+    names |= {f"token-{i}": color for i, color in enumerate(theme.COUNTED_COLORS)}
     light = "".join(f"--{name}:{color};" for name, color in names.items()) + "--muted:#59616B;--panel:#F5F7F9;"
     dark = (
         "".join(f"--{name}:{theme.DARK[color]};" for name, color in names.items()) + "--muted:#A6AFB9;--panel:#1F242B;"

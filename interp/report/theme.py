@@ -22,13 +22,17 @@ ORANGE, SKY, GREY, INK, PAPER, GRID = "#E69F00", "#56B4E9", "#767C85", "#1B1F24"
 COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 
 # The same colors for the classes of the Count01 task in every figure.
-TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": GREEN}
+TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": INK}
+COUNTED_COLORS = (ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY)
+"""Colors of counted tokens, in this order: the first ones are not those of the classes."""
+KIND_COLORS = {"embedding": BLUE, "positions": SKY, "head": VERMILLION, "MLP": GREEN, "biases": GREY}
+"""Colors of the kinds of parts, whichever of them a model has."""
 
 
 def token_colors(counted: Sequence[str], others: Iterable[str]) -> dict[str, str]:
     """Return the color of each token, as in the live panel: counted tokens in their order, then two for all others."""
     marks = {token: (PURPLE, GREY)[number % 2] for number, token in enumerate(others)}
-    return marks | {token: COLORS[number % len(COLORS)] for number, token in enumerate(counted)}
+    return marks | {token: COUNTED_COLORS[number % len(COUNTED_COLORS)] for number, token in enumerate(counted)}
 
 
 SEQUENTIAL = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6DCD59", "#B4DE2C")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from interp import words
 from interp.errors import UnsupportedError
+from interp.measures.attention_ratios import raw_scores
 from interp.measures.circuits import number_circuits
 from interp.measures.heads import category, group_metrics
 from interp.measures.outputs import HeadOutputs, head_outputs
@@ -49,6 +51,19 @@ def numbers_in_words(study: Study) -> str:
             f"first to the last.{copied}"
         )
     return " ".join(sentences)
+
+
+def weights(study: Study) -> str:
+    """Return what the entries of attention patterns are."""
+    return "raw score" if raw_scores(study.subject) else "attention weight"
+
+
+def reasons(found: Mapping[str, str]) -> str:
+    """Return why features are not measured as sentences, each after a space: one for all with the same reason."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in found.items():
+        alike.setdefault(reason.replace(f" {name} ", " \0 ", 1), []).append(name)
+    return "".join(f" {one.replace(chr(0), words.either(names, len(names)))}." for one, names in alike.items())
 
 
 def needs_two_answers(study: Study) -> str | None:

@@ -9,6 +9,7 @@ from interp.measures.head_types import KINDS, head_types
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import weights
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -53,7 +54,7 @@ def make(study: Study, report: Report) -> None:
                 _named(by_position, **shape).rename(columns={"query": "query position", "key": "key position"}),
                 "query position",
                 "key position",
-                color_title="mean weight",
+                color_title=f"mean {weights(study)}",
             ),
             "Mean attention from each position (rows) to each position (columns), over the inputs that have both.",
         )
@@ -63,7 +64,7 @@ def make(study: Study, report: Report) -> None:
         table = by_token[by_token["key"].map(study.task.token_id).isin(seen)]
         report.add_figure(
             "attention_by_token",
-            draw.circuit(_named(table, **shape), color_title="weight to all of a kind"),
+            draw.circuit(_named(table, **shape), color_title=f"{weights(study)} to all of a kind"),
             f"Total attention from a query token (rows) to all tokens of one kind (columns){at}, mean over queries.",
         )
     if found is not None:

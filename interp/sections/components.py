@@ -15,6 +15,8 @@ from interp.report import Report
 from interp.sections.base import Study, section
 from interp.words import counted, either, number
 
+ROUNDING = 1e-6
+"""Rounding error of the mean of logits in float32."""
 MOST_SAID = 4
 """Largest number of right answers in the sentence."""
 
@@ -44,7 +46,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
         values = found.values if index is None else found.values[found.classes == index]
         leaders = largest(values, inputs)
         own = values[:, leaders[0]]
-        interval = "" if inputs.exact else f", 95% interval ±{number(half_width(own, inputs), 2)}"
+        interval = "" if inputs.exact else f", 95% interval ±{number(half_width(own, inputs), 2, ROUNDING)}"
         when = "" if index is None else f" when '{word(index)}' is right"
         said.append(f"{either(found.parts['component'][leaders])}{when} ({number(float(own.mean()))} logits{interval})")
     return f"The part that adds most is {'; '.join(said)}."

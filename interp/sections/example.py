@@ -8,6 +8,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
+from interp.sections._shared import weights
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -42,14 +43,15 @@ def make(study: Study, report: Report) -> None:
     short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.cfg.n_layers)]
     _, seen = activations(study.subject, short, names)
-    words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0])]
-    report.heading("Attention on one input")
+    shown = min(width, int(short.lengths[0]))  # without padding
+    words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0, :shown])]
+    report.heading("Attention on one input", f"The input is {study.task.format(tokens[0, :shown])}.")
     for layer, name in enumerate(names):
-        pattern = seen[name][0].double().cpu()
+        pattern = seen[name][0, :, :shown, :shown].double().cpu()
         heads = [f"{layer}.{head}" for head in range(len(pattern))]
         frame = tidy(pattern, "value", head=heads, query=words, key=words)
         report.add_figure(
             f"attention_layer_{layer}",
-            inputs(draw.circuit(frame, color_title="attention weight"), "tokens", token_ids(tokens[0].tolist())),
-            f"Rows: the query token; columns: the token it attends to (layer {layer}, one input).",
+            inputs(draw.circuit(frame, color_title=weights(study)), "tokens", token_ids(tokens[0].tolist())),
+            f"Rows: the query token; columns: the token it attends to (layer {layer}).",
         )

@@ -9,9 +9,12 @@ from interp.measures.head_features import head_features
 from interp.measures.runs import heads_of
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import reasons
 from interp.sections.base import Study, section
 
 MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
+ROUNDING = 1e-6
+"""Rounding error of a share of the variance, in float32."""
 
 
 def needs(study: Study) -> str | None:
@@ -27,11 +30,11 @@ def make(study: Study, report: Report) -> None:
     fits = max(1, len(features)) * len(heads_of(study.subject))
     inputs = study.population("head_features", fits=fits, most=INPUTS)
     table = head_features(study.subject, inputs.batch, features)
-    reasons = "".join(f" {reason}." for reason in table.attrs["reasons"].values())
+    unknown = reasons(table.attrs["reasons"])
     if table.empty:
-        report.heading("Heads by feature", f"No feature of the task can be measured.{reasons}")
+        report.heading("Heads by feature", f"No feature of the task can be measured.{unknown}")
         return
-    report.heading("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{reasons}")
+    report.heading("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{unknown}")
     shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
     for quantity, title, caption in (
         ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),
@@ -67,7 +70,8 @@ def sentence(table: pd.DataFrame) -> str:
             continue
         best = known.loc[known["variance"].idxmax()]
         if best["variance"] >= 0.5:
-            found.append(f"{name} {words.share(float(best['variance']), 2)} (head {best['layer']}.{best['head']})")
+            share = words.share(float(best["variance"]), 2, ROUNDING)
+            found.append(f"{name} {share} (head {best['layer']}.{best['head']})")
     if not found:
         return "No feature explains half of the variance of a head's output."
     return f"Share of the variance of head outputs that features explain: {'; '.join(found)}."

@@ -37,18 +37,19 @@ def make(study: Study, report: Report) -> None:
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]
-        else "all"
+        else f"all {len(table)}"
     )
     report.heading(
         "Neurons",
-        f"Neurons replaced by their mean, one at a time: {fewer}. {most_needed(table, inputs)}",
+        f"Measured {inputs.measured}. Neurons replaced by their mean, one at a time: {fewer}. "
+        f"{most_needed(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(
         "neurons",
         shown,
         "accuracy, loss: of the whole model without the neuron. change: of the loss, in nats. active: share of the "
-        f"answers at which the neuron is above 0. Measured {inputs.measured}.",
+        "answers at which the neuron is above 0.",
     )
     if study.task.cyclic:
         _waves(study, report, inputs.batch)
@@ -69,7 +70,7 @@ def make(study: Study, report: Report) -> None:
                 matrix.to_numpy(), list(matrix.columns), list(matrix.index), names[1], names[0], "activation", 0.0,
                 square=False,
             ),
-            f"Neuron {neuron}: mean activation by {names[0]} and {names[1]}.",
+            f"Mean activation of {neuron} by {names[0]} and {names[1]}.",
         )  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def _features(study: Study, batch: Batch) -> tuple[str, ...]:
 
 def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None:
     """Draw all neurons against one feature, as bars if it has few values."""
-    table = pd.concat([frame.assign(neuron=f"neuron {neuron}") for neuron, frame in found.items()])
+    table = pd.concat([frame.assign(neuron=str(neuron)) for neuron, frame in found.items()])
     if table[name].nunique() <= 6:
         figure = draw.bars(table.assign(**{name: table[name].astype(str)}), name, "activation", "neuron",
                            y_title="mean activation", error="spread")  # fmt: skip

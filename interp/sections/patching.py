@@ -88,7 +88,7 @@ def make(study: Study, report: Report) -> None:
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
         f"Among single parts, {words.either(first['site'])} recovers most: {most}"
-        f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2)})'}.",
+        f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2, ROUNDING)})'}.",
     )
     report.add_figure(
         "patching_stream",

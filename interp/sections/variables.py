@@ -7,6 +7,7 @@ from typing import Literal
 from interp.measures.variables import probe, sites
 from interp.populations import Population
 from interp.report import Report
+from interp.sections._shared import reasons
 from interp.sections.base import Study, section
 
 MOST_LAYERS, MOST_WIDTH = 12, 1024
@@ -35,13 +36,12 @@ def make(study: Study, report: Report) -> None:
     if table.empty:
         report.heading("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
-    reasons = "".join(f" {reason}." for reason in found.reasons.values())
     report.heading(
         "Variables",
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
         "to read it from the residual stream, on held-out inputs. Is it used? One site gets its value on another "
         "input (interchange): either the whole vector, or only the directions that the probe reads. The model should "
-        "then answer as if this variable alone had changed." + reasons,
+        "then answer as if this variable alone had changed." + reasons(found.reasons),
     )
     quantities: tuple[Literal["probe", "along_probe"], ...] = ("probe", "along_probe")
     for quantity in quantities:

@@ -175,5 +175,5 @@ def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
     batch = subject.task.sample(60, seed=1)
     values = {"bit": torch.arange(60) % 2, "sum": reads_of(subject, batch).classes}
     assert pairs_of(subject, batch, "bit", values, 20, 0) == (
-        "No set of features needs bit to determine the answer, so its own effect cannot be measured"
+        "No set of features needs bit to determine the answer, so an effect of its own cannot be measured"
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.report.reading import finding, instead, values_of
+from interp.report.theme import COLORS
 
 HEX = re.compile(r"#[0-9A-Fa-f]{6}([0-9A-Fa-f]{2})?")
 USED = 0.4
@@ -56,6 +57,27 @@ def _values(figure: go.Figure) -> Iterator[str]:
                 yield f"{letter} of {trace.name!r} is missing somewhere"
             if letter in "xy" and _axis(figure, trace, letter).type == "log" and (array <= 0).any():
                 yield f"{letter} of {trace.name!r} has {int((array <= 0).sum())} values that its log axis cannot show"
+
+
+def differing(figures: Iterable[go.Figure]) -> Iterator[str]:
+    """Names in legends of one page that have different colors. A token counts by its name in quotes."""
+    seen: dict[str, str] = {}
+    for figure in figures:
+        for trace in figure.data:
+            if not trace.name or trace.showlegend is False:
+                continue
+            quoted = re.findall(r"'([^']+)'", trace.name)
+            name = f"'{quoted[0]}'" if len(quoted) == 1 else trace.name
+            color = trace.line.color if "lines" in (getattr(trace, "mode", None) or "") else trace.marker.color
+            if not isinstance(color, str):
+                continue
+            if faded := re.fullmatch(r"rgba\((\d+), (\d+), (\d+), .*\)", color):
+                color = "#" + "".join(f"{int(channel):02X}" for channel in faded.groups())
+            if seen.setdefault(name, color) != color:
+                yield f"{name} is {seen[name]} and {color}"
+    tokens = [color for name, color in seen.items() if name.startswith("'")]
+    if len(set(tokens)) < len(tokens) <= len(COLORS) + 1:
+        yield f"tokens share colors: {seen}"
 
 
 def _ranges(figure: go.Figure) -> Iterator[str]:

@@ -26,6 +26,11 @@ def test_log_axis_ticks(values, step):
     assert log_axis(np.array(values, dtype=float)).get("dtick") == step
 
 
+def test_short_log_axes_have_ticks_at_1_2_and_5():
+    assert log_axis([3.0, 25.0])["ticktext"][1:5] == ["2", "5", "10", "20"]
+    assert "tickvals" not in log_axis([0.6, 0.7])
+
+
 def test_panels_fill_rows_from_the_left():
     figure, places = panels(["a", "b", "c", "d", "<e>"], n_across=2, panel_height=100)
     assert places == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
@@ -48,6 +53,7 @@ def test_one_panel_needs_no_width():
         ([2.0, 5.0], 0.0, (), (0.0, 5.0, False)),
         ([8.0, 9.0], 0.0, (), (8.0, 9.0, False)),
         ([-1.0, 3.0], 0.0, (), (-3.0, 3.0, True)),
+        ([-1e-6, 3.0], 0.0, (), (-1e-6, 3.0, False)),  # half the colors would show nothing
         ([0.7, 0.7], None, (1.0,), (0.7, 1.0, False)),
         ([1.0, 1.0], None, (1.0,), (0.5, 1.0, False)),
     ],

@@ -38,10 +38,13 @@ def test_scatter_colors_by_scale_or_by_name():
     assert by_scale.layout.coloraxis.colorbar.title.text == "err"
     assert [trace.name for trace in scatter(FRAME, "x", "y", "who").data] == ["a", "&lt;b&gt;"]
     assert not scatter(FRAME, "x", "y").data[0].showlegend
-    assert [scatter(FRAME, "x", "y", label="who", named=named).data[0].mode for named in (False, True)] == [
-        "markers",
-        "markers+text",
-    ]
+    assert len(scatter(FRAME, "x", "y", label="who").data) == 1
+
+
+def test_dots_close_to_each_other_share_a_label():
+    frame = pd.DataFrame({"x": [0.0, 1.0, 0.01], "y": [0.0, 1.0, 0.02], "who": ["a", "b", "c"]})
+    labels = scatter(frame, "x", "y", label="who", named=True).data[-1]
+    assert dict(zip(labels.text, labels.y.tolist())) == {"a, c": np.float32(0.02), "b": 1.0}
 
 
 def test_history_has_a_line_per_seed_and_quantity():

@@ -19,6 +19,12 @@ def test_heatmap_names_everything():
     assert layout.yaxis.autorange == "reversed"
 
 
+def test_cells_show_0_and_1_only_where_they_are():
+    values = [[0.0, 1.0, 0.999997], [-5e-6, -0.25, np.nan]]
+    figure = heatmap(values, "abc", "de", "x", "y", "z", center=0, show_values=True)
+    assert [list(row) for row in figure.data[0].text] == [["0", "1", "≈1"], ["≈0", "−0.25", ""]]
+
+
 def test_heatmap_refuses_labels_that_do_not_fit():
     with pytest.raises(InterpError, match=r"has shape \(1, 2\); expected \(1, 3\) from its labels"):
         heatmap([[1.0, 2.0]], "abc", "d", "x", "y", "z")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from report.figure_checks import problems
+from report.figure_checks import differing, problems
 from report.shipped_reports import CLICKED, drawn, whole
 
 import interp
@@ -27,6 +27,7 @@ def test_figures_of(name: str) -> None:
     items = [item for item in report.items if isinstance(item, FigureItem)]
     assert len(items) >= 3
     found = [f"{item.key}: {problem}" for item in items for problem in problems(item.figure, item.caption)]
+    found += differing(item.figure for item in items)
     assert not found, "\n".join(found)
 
 
@@ -56,6 +57,17 @@ def broken() -> list[tuple[str, go.Figure, str]]:
 @pytest.mark.parametrize(("says", "figure", "caption"), broken(), ids=[one[0] for one in broken()])
 def test_what_is_wrong_is_found(says: str, figure: go.Figure, caption: str) -> None:
     assert any(says in problem for problem in problems(figure, caption))
+
+
+def test_a_name_has_one_color_on_a_page() -> None:
+    frame = pd.DataFrame({"x": ["a", "b"], "y": [1.0, 2.0], "kind": ["MLP", "head"], "token": ["to '0'", "to '1'"]})
+    kinds, alone = figures.bars(frame, "x", "y", "kind"), figures.bars(frame[1:], "x", "y", "kind")
+    tokens, logit = (
+        figures.bars(frame, "x", "y", "token"),
+        figures.bars(frame[1:].replace("to '1'", "'1'"), "x", "y", "token"),
+    )
+    assert list(differing([kinds, alone, tokens])) == []
+    assert list(differing([tokens, logit])) == ["'1' is #D55E00 and #0072B2"]
 
 
 def test_what_is_fine_is_left_alone() -> None:

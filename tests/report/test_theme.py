@@ -99,6 +99,6 @@ def test_a_color_scale_goes_from_0_to_1():
 
 def test_tokens_have_the_colors_of_the_live_panel():
     colors = theme.token_colors(["0", "1", "2"], ["[BOS]", "="])
-    assert [colors[token] for token in ("0", "1", "2")] == list(theme.COLORS[:3])
+    assert [colors[token] for token in ("0", "1", "2")] == list(theme.COUNTED_COLORS[:3])  # --token-0 and so on
     assert colors["[BOS]"] == theme.COLORS[3]  # as counts_panel.js: 6 - 3 for odd places among the tokens, else 6
     assert colors["="] == theme.COLORS[6]

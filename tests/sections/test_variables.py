@@ -6,6 +6,8 @@ import pytest
 from sections.standin_report import one_section
 from standins import NAMES
 
+from interp.sections._shared import reasons
+
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
 def test_variables(name) -> None:
@@ -16,3 +18,12 @@ def test_variables(name) -> None:
     table = report.tables["variables"]
     assert set(table["layer"]) == set(range(study.model.cfg.n_layers + 1))
     assert {"variables_probe", "variables_along_probe"} <= set(report.figures)
+
+
+def test_features_with_the_same_reason_share_a_sentence() -> None:
+    found = {
+        "a": "No set needs a to tell",
+        "n1 - n0": "No set needs n1 - n0 to tell",
+        "b": "The feature b has one value",
+    }
+    assert reasons(found) == " No set needs a or n1 - n0 to tell. The feature b has one value."

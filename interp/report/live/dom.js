@@ -60,7 +60,7 @@ function rgb(name) {
 
 const written = (vocabulary, ids) => ids.map((id) => vocabulary[id]).join(vocabulary.every((word) => word.length === 1 || word[0] === "[") ? "" : " ");
 
-const tokenColor = (index) => `var(--series-${index % 7})`;
+const tokenColor = (index) => `var(--token-${index % 7})`;
 
 // Draws on a canvas of `width` by `height` cells, one RGBA cell each; CSS stretches it without smoothing.
 function drawCells(canvas, width, height, cell) {

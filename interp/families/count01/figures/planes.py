@@ -108,7 +108,7 @@ def _traces(
     traces = []
     if separator is not None:
         ends = _clipped_line(separator, *ranges)
-        line = {"color": theme.GREEN, "width": 2}
+        line = {"color": theme.INK, "width": 2}
         traces.append(_scatter(ends, "lines", "separator", legend).update(line=line, hoverinfo="name"))
     splits = list(dict.fromkeys(points["split"])) if "split" in points.columns else [None]
     for label in sorted(points["label"].unique(), key=str):

@@ -9,9 +9,14 @@ from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures import readout as counting_readout
 from interp.families.histogram.sections import shared
+from interp.measures.runs import Neuron
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.theme import BLUE, GREEN, PURPLE, VERMILLION
 from interp.sections.base import Study, section
+
+RELATIONS = {"self": BLUE, "same": VERMILLION, "different": GREEN, "BOS": PURPLE}
+"""The color of each relation of two tokens, in all figures."""
 
 
 @section("counting_attention", title="Attention by relation", order=420, block="where", needs=shared.needs_counter)
@@ -43,7 +48,7 @@ def counting_attention(study: Study, report: Report) -> None:
         "attention_by_relation",
         draw.lines(
             table, "count", "mean", "relation", markers=True, x_title="count of the position's token",
-            y_title="attention weight" if softmax else "raw score", spread="std",
+            y_title="attention weight" if softmax else "raw score", spread="std", colors=RELATIONS,
         ),
         f"Mean attention of a position to {words.joined(known[r] for r in table['relation'].unique())}, by the count "
         f"of the position's token. Bands: one standard deviation of single weights.{_course(table)}",
@@ -87,7 +92,9 @@ def counting_embeddings(study: Study, report: Report) -> None:
             )
             report.add_figure(
                 f"{quantity}_distribution",
-                draw.lines(frame, quantity, "share", "relation", y_title="share of the pairs", markers=True),
+                draw.lines(
+                    frame, quantity, "share", "relation", y_title="share of the pairs", markers=True, colors=RELATIONS
+                ),
                 "Distribution of the cosines of different tokens, by relation (Figures 3 and 7)."
                 if quantity == "cosine"
                 else "Distribution of the attention scores of pairs, before any softmax. Do pairs of equal tokens "
@@ -135,7 +142,7 @@ def counting_neurons(study: Study, report: Report) -> None:
     first = selectivity["neuron"].head(3)
     over_tokens = activity[activity["neuron"].isin(first)].groupby(["neuron", "count"], as_index=False)["activation"]
     shown = over_tokens.mean().assign(spread=over_tokens.std(ddof=0)["activation"])
-    shown["neuron"] = "neuron " + shown["neuron"].astype(str)
+    shown["neuron"] = [str(Neuron(None, index)) for index in shown["neuron"]]
     report.add_figure(
         "hidden_by_count",
         draw.lines(shown, "count", "activation", "neuron", y_title="mean activation", markers=True, spread="spread"),
