@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from typing import Any
 
 import pandas as pd
 
 from interp.errors import InterpError, one_of
 
-Format = str | Callable[[object], str]
+Format = str | Callable[[Any], str]
 """How a column is written: a format specification such as ".3f", or a function from a value to text."""
 
 MISSING = "–"

@@ -55,7 +55,7 @@ def make(study: Study, report: Report) -> None:
             "content) takes its place, together with all others not used. Column without: the share of the model's "
             "answers that stay with the part itself at its mean, too. Column kept: the share that stays with this "
             f"description and those of earlier parts in place. Both are measured {found.tested_on}.",
-            dict.fromkeys(("without", "kept"), words.share),
+            {"without": words.share, "kept": words.share},
         )
 
 

@@ -25,7 +25,7 @@ def make(study: Study, report: Report) -> None:
         "inputs",
         table,
         "The inputs on which each section measured; interval: half the widest 95% interval of a share.",
-        {"interval": lambda margin: words.at_most(float(margin), 3)},
+        {"interval": lambda margin: words.at_most(margin, 3)},
     )
 
 
