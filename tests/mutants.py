@@ -96,10 +96,11 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
     """The test files of a module: its own, those of its room or family, and all others that import it."""
     *packages, stem = Path(file).with_suffix("").parts
     room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
-    named, package = f"{'.'.join(packages)}.{stem}", rf"{packages[0]}(\.\w+)*"
+    named = f"{'.'.join(packages)}.{stem}"
+    package = "|".join(re.escape(".".join(packages[:n])) for n in range(1, len(packages) + 1))
     kinds = [node.name for node in ast.parse((root / file).read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
     names = rf"\b({'|'.join([stem, *kinds])})\b"
-    beside = re.compile(rf"^from {package} import (.*|\([^)]*){names}", re.MULTILINE)
+    beside = re.compile(rf"^from ({package}) import (.*|\([^)]*){names}", re.MULTILINE)
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text("utf-8")

@@ -39,7 +39,8 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     "import interp.toy.double", "from interp.toy import double", "from interp.toy import (\n    half,\n    double,\n)",
 ])  # fmt: skip
 def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) -> None:
-    files = {"interp/toy/double.py": "", "tests/test_a.py": text, "tests/test_b.py": "from interp.toy import half"}
+    other = "from interp.toy import half\nfrom interp.other import double"
+    files = {"interp/toy/double.py": "", "tests/test_a.py": text, "tests/test_b.py": other}
     for name, said in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(said)

@@ -76,3 +76,9 @@ def test_what_ended_a_search_is_said() -> None:
 def test_options_below_zero_are_refused_in_a_sentence(option: str, value: int) -> None:
     with pytest.raises(InterpError, match=rf"{option} = -1 must"):
         interp.certify("histogram/dot-exact", **{option: value})
+
+
+def test_an_option_of_another_method_is_refused_with_those_that_it_has() -> None:
+    said = "the certificate by count box: unknown option 'secondz'; known: box, question"
+    with pytest.raises(InterpError, match=said):
+        interp.certify("count01/minimal", secondz=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -152,3 +153,15 @@ def test_a_norm_may_add_more_than_it_is_given(eps: float) -> None:
             assert (np.abs(moved - value) <= found.error).all()
             reached = max(reached, float((np.abs(moved - value) / found.error).max()))
         assert reached > 0.3
+
+
+def test_a_norm_of_numbers_that_are_off_by_half() -> None:
+    """Four ones, each off by a half: the norm of 3/2 beside three 1/2 is more by .73."""
+    one = np.ones((N, 1))
+    given = Forms(one, np.zeros((N, 0, 1)), 0 * one, one / 2)
+    found = FormArithmetic(torch.float64).norm(given, "rms", one[:, 0], 0 * one[:, 0], 0.0)
+    moved = one + np.array(list(product((-1, 1), repeat=N))).T / 2
+    off = np.abs(moved / np.sqrt((moved**2).mean(0)) - 1).max()
+    assert off == pytest.approx(3**0.5 - 1)
+    assert (off <= found.error).all()
+    assert found.error == pytest.approx((1 / 2 + 1 / 2) / (1 - 1 / 2), rel=1e-6)

@@ -79,6 +79,10 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
          "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
         (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
          "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
+        (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 2)),), {"values": [[1]], "yes": 1, "no": 0}),
+         "The answer is yes if the number of 1s is odd, otherwise no.", 4),
+        (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 3)),), {"values": [[1]], "yes": 1, "no": 0}),
+         "The answer is yes if the number of 1s modulo 3 is 1, otherwise no.", 4),
         (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
          "The answer is yes if 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, otherwise no.", 7),
         (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
@@ -124,6 +128,9 @@ def test_a_table_leaves_out_what_costs_nothing() -> None:
     answers = np.array([0] * 5000 + [1] * 5000 + [1])
     found = {rule.form: rule for rule in fits(BITS, (ONES,), [values], answers)}
     assert len(found["table"].data["entries"]) == 1
+    answers = np.array([0] * 5000 + [0] * 2497 + [1] * 2503 + [0])  # the default is right nearly as often
+    half = {rule.form: rule for rule in fits(BITS, (ONES,), [values], answers)}
+    assert half["table"].data["entries"] == []
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,13 @@ def test_the_circuit() -> None:
     same = Table("same", ("token", "before"), (1, 0, 0, 1), ("no", "yes"))
     anywhere = Head("last_same", "", "position", ((NEVER, NEVER, 0.0),), "same")
     beside = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token")
-    answer = Linear("answer", ("last_same",), (EYE,), (0.0, 0.0), ("no", "yes"))
-    steps = (Head("before", "position", "position", before, "token"), same, anywhere, beside)
+    either = Table("either", ("same", "last_same"), (0, 1, 1, 1), ("no", "yes"))
+    after = Head("last_either", "", "position", ((NEVER, NEVER, 0.0),), "either")
+    answer = Linear("answer", ("last_either",), (EYE,), (0.0, 0.0), ("no", "yes"))
+    steps = (Head("before", "position", "position", before, "token"), same, anywhere, beside, either, after)
     model = interp.compile(Program(("a", "b"), 3, True, steps, answer), decoys=3)
     parts = [step.part for step in model.task.program.steps]
-    assert parts == ["head 0.0", "MLP 0", "head 1.0", "head 0.1"]
+    assert parts == ["head 0.0", "MLP 0", "head 1.0", "head 0.1", "MLP 1", "head 2.0"]
 
 
 def test_unused_parts_change_nothing() -> None:
