@@ -100,10 +100,14 @@ def normed(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Trac
     return numbers.layer_norm(x, part.w.detach(), part.b.detach(), model.spec.layers[index].norm_eps)
 
 
-def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries: Tracked) -> Tracked:
-    """Return the stream after a layer, at the query positions."""
-    norm = model.spec.layers[index].norm
-    inner, outer = ((normed(numbers, model, index, "ln1", part) if norm == "pre" else part) for part in (x, queries))
+def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, at: Int[Tensor, "rows"] | None) -> Tracked:
+    """Return the stream after a layer, at one position per row (None: at all positions)."""
+    attn: Any = model.blocks[index].attn
+    norm, rows = model.spec.layers[index].norm, torch.arange(len(x.value))
+    inner = normed(numbers, model, index, "ln1", x) if norm == "pre" else x
+    if hasattr(attn, "W_pos"):
+        inner = numbers.add(inner, exact(attn.W_pos.detach()[: x.value.shape[1]].expand_as(x.value)))
+    queries, outer = (part if at is None else part[rows, at][:, None] for part in (x, inner))
     stream = numbers.add(queries, attention(numbers, model, index, inner, outer))
     if norm == "post":
         stream = normed(numbers, model, index, "ln1", stream)
@@ -133,8 +137,7 @@ def forward_with_bound(
     x, last = embed(numbers, model, tokens), len(model.spec.layers) - 1
     for index in range(last + 1):
         # In the last layer only the read position is a query.
-        queries = x if index < last else x[torch.arange(len(tokens)), model.answer_positions(tokens)][:, None]
-        x = block(numbers, model, index, x, queries)
+        x = block(numbers, model, index, x, None if index < last else model.answer_positions(tokens))
     parts: Any = model
     x = x[:, 0]
     if model.spec.final_norm != "none":

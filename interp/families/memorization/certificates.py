@@ -21,7 +21,6 @@ from interp.certificates import rounding
 from interp.certificates.arithmetic import format_refusal, premise_refusal
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.probes import Probes
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, exact
 from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import entropy, kl_rows
@@ -71,21 +70,9 @@ def last_logits_with_bound(
     model: TaskModel, tokens: Int[Tensor, "rows length"], dtype: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
     """Return the logits at the last token (float64), and a bound on the error in `dtype` (default: the model's)."""
-    parts: Any = model
-    numbers, attn = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype]), parts.blocks[0].attn
     size = model.cfg.n_heads * tokens.shape[1] * (tokens.shape[1] + 4 * model.cfg.d_head) + model.task.n_out
-    values, bounds = [], []
-    for part in tokens.split(max(1, NUMBERS_AT_ONCE // size)):
-        stream = rounding.embed(numbers, model, part)
-        seen = stream
-        if hasattr(attn, "W_pos"):
-            seen = numbers.add(stream, exact(attn.W_pos.detach()[: part.shape[1]].expand_as(stream.value)))
-        # The last token sees all others, so the causal mask has no effect on it.
-        added = rounding.attention(numbers, model, 0, seen)
-        last = rounding.neurons(numbers, model, 0, numbers.add(stream[:, -1], added[:, -1]))
-        out = numbers.linear(last, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
-        values.append(out.value)
-        bounds.append(out.error)
+    parts = tokens.split(max(1, NUMBERS_AT_ONCE // size))
+    values, bounds = zip(*(rounding.forward_with_bound(model, part, dtype=dtype) for part in parts))
     return torch.cat(values), torch.cat(bounds)
 
 

@@ -21,9 +21,9 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.budget import check_size
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Progress, Status, register_method
+from interp.certificates.base import Certificate, Progress, register_method
 from interp.certificates.probes import Probes
-from interp.certificates.sampling import SampledShare, Stratum
+from interp.certificates.sampling import Stratum
 from interp.certificates.scope import anything
 from interp.families.languages.certificates.strings import (
     CHECKED,
@@ -32,8 +32,9 @@ from interp.families.languages.certificates.strings import (
     bounded_margins,
     labelled,
     one_label_each,
-    run_some,
+    string_probes,
     unchecked,
+    verdict,
 )
 from interp.families.languages.tasks.language import decided
 from interp.tasks import Task
@@ -166,51 +167,25 @@ def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "string
 def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
     """Return the strings with the smallest margins."""
     chosen = torch.from_numpy(np.abs(margin).argsort()[:PROBED])
-    part = symbols[chosen]
-    batch = task.of_symbols(part, torch.full((len(part),), part.shape[1]))
     near, slip = (torch.from_numpy(array)[chosen] for array in (margin, bound))
-    return Probes(batch, torch.stack([~batch.labels, batch.labels], 1), near, near, slip)
+    return string_probes(task, symbols[chosen], near, near, slip)
 
 
 def _conclude(
     model: TaskModel, table: pd.DataFrame, counterexample: str | None, probes: tuple[Probes, ...]
 ) -> Certificate:
-    total, wrong, tied = (int(table[name].sum()) for name in ("strings", "wrong", "tied"))
     strata = [Stratum(*numbers) for numbers in table[["strings", "right", "wrong"]].astype(object).to_numpy().tolist()]
-    run_some(model, strata)
-    share = SampledShare.of(strata)
     good = table.loc[table["status"] == "certified", "length"].tolist()
-    status: Status = "refuted" if counterexample else "certified" if len(good) == len(table) else "undecided"
-    worst = table.loc[table["smallest_margin"].idxmin()]
     exact = table.loc[(table["wrong"] == 0) & (table["tied"] == 0), "length"].tolist()
     notes = [f"right on every string of {_ranges(exact)} symbols in exact arithmetic"] if exact else []
     if exact != good:
         proved = f"proved at {_ranges(good)} symbols" if good else "proved at no length"
         notes.append(f"as run, in any order of evaluation: {proved}; a float64 copy (dtype = float64) reaches further")
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     counted = [n for n in map(int, table["length"]) if by_counts(model, n)]
     compared = max((n for n in map(int, table["length"]) if _compared(model.task, n)), default=0)
-    if len(counted) == len(table):
-        how = "one string for all of its rearrangements"
-    else:
-        how = "every string run"
-    return Certificate(
-        model=model.spec.id,
-        status=status,
-        accuracy=share.accuracy,
-        confidence=share.confidence,
-        n_errors=None if tied else wrong,
-        n_inputs=total,
-        worst_margin=float(worst["smallest_margin"]),
-        rounding=float(worst["rounding"]) if np.isfinite(worst["rounding"]) else None,
-        counterexample=counterexample,
-        method=f"{how}, {dtype}",
-        domain=f"every string of 1 to {int(table['length'].max())} symbols",
-        notes=(*notes, *share.notes),
-        on_trust=unchecked(model.task, max(counted, default=0), compared),
-        tables={"lengths": table},
-        probes=probes,
-    )
+    how = "one string for all of its rearrangements" if len(counted) == len(table) else "every string run"
+    trust = unchecked(model.task, max(counted, default=0), compared)
+    return verdict(model, table, strata, counterexample, how, probes, tuple(notes), trust)
 
 
 def _ranges(lengths: list[int]) -> str:

@@ -32,7 +32,7 @@ from interp.certificates.sampling import Stratum
 from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
-from interp.families.languages.certificates.strings import verdict
+from interp.families.languages.certificates.strings import string_probes, verdict
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.spec import Construction
 from interp.tasks import Task
@@ -163,7 +163,6 @@ def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:
         missed = mirrored.clone()
         missed[torch.arange(PROBED), torch.randint(0, int(length), (PROBED,), generator=generator)] ^= 1
         rows = torch.cat([mirrored, missed, strings])
-        batch = task.of_symbols(rows, torch.full((len(rows),), int(length)))
         least = torch.full((len(rows),), float(margin), dtype=torch.float64)
-        right = torch.stack([~batch.labels, batch.labels], 1)
-        yield Probes(batch, right, least, torch.full_like(least, torch.inf), torch.full_like(least, float(bound)))
+        high, slip = torch.full_like(least, torch.inf), torch.full_like(least, float(bound))
+        yield string_probes(task, rows, least, high, slip)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -31,7 +30,7 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.budget import check_size, most
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, register_method
+from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.certificates.sampling import SampledShare, Stratum
@@ -200,10 +199,9 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
-    found = verdict(model, table, strata, wrong, how, tuple(probes))
-    return replace(found, on_trust=unchecked(task, longest)) if said else replace(
-        found, notes=(*found.notes, f"labels compared on every string up to {longest}")
-    )  # fmt: skip
+    notes = (*upto(table, strata), *([] if said else [f"labels compared on every string up to {longest}"]))
+    trust = unchecked(task, longest) if said else ()
+    return verdict(model, table, strata, wrong, how, tuple(probes), notes, trust)
 
 
 def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> list[int]:
@@ -280,16 +278,14 @@ def _probes(
     model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
 ) -> Probes:
     """Draw random strings from the classes with the smallest margins."""
-    length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
+    generator = torch.Generator().manual_seed(symbols.shape[1])
     chosen = margin.argsort()[:most].repeat(most)[:most]
     free = torch.nonzero(~seen)[:, 0]
     rows = symbols[chosen].clone()
     for row in rows:
         any_order = free[torch.randperm(len(free), generator=generator)]
         row[free] = row[any_order] if counts_matter(model) else torch.randint(0, 2, (len(free),), generator=generator)
-    batch = task.of_symbols(rows, torch.full((len(rows),), length))
-    right = torch.stack([~batch.labels, batch.labels], 1)
-    return Probes(batch, right, margin[chosen], margin[chosen], bound[chosen])
+    return string_probes(task, rows, margin[chosen], margin[chosen], bound[chosen])
 
 
 def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
@@ -338,33 +334,41 @@ def _pairs(
 
 def verdict(
     model: TaskModel, table: pd.DataFrame, strata: Sequence[Stratum], wrong: str | None, method: str,
-    probes: tuple[Probes, ...],
+    probes: tuple[Probes, ...], notes: tuple[str, ...] | None = None, on_trust: tuple[str, ...] = (),
 ) -> Certificate:  # fmt: skip
     """Make a certificate from a table of lengths and a stratum for each; certified if every length is."""
-    good = table["status"] == "certified"
-    whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
-    n_inputs = sum(one.inputs for one in strata)
+    whole: Status = "certified" if (table["status"] == "certified").all() else "refuted" if wrong else "undecided"
     run_some(model, strata)
     share = SampledShare.of(strata)
-    least = int(table.loc[~good, "length"].min()) - 1 if not good.all() else int(table["length"].max())
     worst = table.loc[table["smallest_margin"].idxmin()]
     return Certificate(
         model=model.spec.id,
-        status=whole,  # type: ignore[arg-type]
+        status=whole,
         accuracy=share.accuracy,
         confidence=share.confidence,
-        n_inputs=n_inputs,
+        n_inputs=sum(one.inputs for one in strata),
         worst_margin=float(worst["smallest_margin"]),
         counterexample=wrong,
         method=f"{method}, {str(next(model.parameters()).dtype).removeprefix('torch.')}",
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
-        rounding=float(worst["rounding"]),
+        rounding=float(worst["rounding"]) if math.isfinite(worst["rounding"]) else None,
         n_errors=None if any(one.open for one in strata) else sum(one.wrong for one in strata),
-        notes=(
-            f"certified at every length up to {least}",
-            f"about 10^{math.log10(n_inputs):.0f} strings",
-            *share.notes,
-        ),
+        notes=(*(upto(table, strata) if notes is None else notes), *share.notes),
+        on_trust=on_trust,
         tables={"lengths": table},
         probes=probes,
     )
+
+
+def upto(table: pd.DataFrame, strata: Sequence[Stratum]) -> tuple[str, str]:
+    """Return notes on the lengths that are certified, and on the number of strings."""
+    good = table["status"] == "certified"
+    least = int(table["length"].max()) if good.all() else int(table.loc[~good, "length"].min()) - 1
+    n = sum(one.inputs for one in strata)
+    return f"certified at every length up to {least}", f"about 10^{math.log10(n):.0f} strings"
+
+
+def string_probes(task: Any, symbols: Tensor, low: Tensor, high: Tensor, bound: Tensor) -> Probes:
+    """Return strings of one length, with bounds on their margins, as probes."""
+    batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
+    return Probes(batch, torch.stack([~batch.labels, batch.labels], 1), low, high, bound)
