@@ -9,9 +9,9 @@ every place of every file is as likely as any other.
 A test file is run once without any mutant when it is first asked, while the functions that its tests call are noted.
 A mutant is killed when one of the tests that call its function fails or takes ten times as long, and passes without the
 mutant; those of its own test file are asked first, then those of its room and of every file that imports it, for
-MOST_SECONDS at most. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in a
-message, a bound that is only looser) counts as a survivor, and so does what only slow tests would see: the score is one
-from below.
+MOST_SECONDS at most, and last the golden outputs. The same seed draws the same mutants of the same tree. What nobody
+can notice (a mistake in a message, a bound that is only looser) counts as a survivor, and so does what only slow tests
+would see: the score is one from below.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 
 FAILED = "failed-test"
+GOLDEN = "tests/test_golden.py"
+"""What every shipped model gives: it is asked of every module."""
 MOST_SECONDS = 25.0
 """Tests that take longer than this together are not all run for one mutant."""
 
@@ -93,7 +95,8 @@ def room_of(file: str) -> str:
 
 
 def candidates(root: Path, file: str) -> tuple[str, ...]:
-    """The test files of a module: its own, those of its room or family, and all others that import it."""
+    """The test files of a module: its own, those of its room or family, all others that import it, and those of the
+    modules that do."""
     *packages, stem = Path(file).with_suffix("").parts
     room = root.joinpath("tests", *packages[1 : 3 if packages[1:2] == ["families"] else 2])
     named = f"{'.'.join(packages)}.{stem}"
@@ -101,13 +104,17 @@ def candidates(root: Path, file: str) -> tuple[str, ...]:
     kinds = [node.name for node in ast.parse((root / file).read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
     names = rf"\b({'|'.join([stem, *kinds])})\b"
     beside = re.compile(rf"^from ({package}) import (.*|\([^)]*){names}", re.MULTILINE)
-    found = []
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    found = set()
+    for path in (root / "tests").rglob("test_*.py"):
         text = path.read_text("utf-8")
         if path.parent == room or (len(packages) > 1 and room in path.parents) or named in text or beside.search(text):
-            found.append(path)
-    found.sort(key=lambda path: (path.name != f"test_{stem}.py", room not in path.parents, path))
-    return tuple(str(path.relative_to(root)) for path in found)
+            found.add(path)
+    for path in (root / packages[0]).rglob("*.py"):
+        mirror = root / "tests" / path.relative_to(root / packages[0]).with_name(f"test_{path.stem}.py")
+        if mirror.is_file() and (named in (text := path.read_text("utf-8")) or beside.search(text)):
+            found.add(mirror)
+    order = sorted(found - {root / GOLDEN}, key=lambda p: (p.name != f"test_{stem}.py", room not in p.parents, p))
+    return tuple(str(path.relative_to(root)) for path in order)
 
 
 def users(root: Path, file: str) -> set[str]:
@@ -362,6 +369,10 @@ def turns(mutant: Mutant, tree: Path, known: dict[str, list[Test]], kept: Path |
             if tests := chosen(mutant, known[file], left, using):
                 left -= sum(one.seconds for one in tests)
                 yield tests
+    if (tree / GOLDEN).is_file():
+        known[GOLDEN] = known[GOLDEN] if GOLDEN in known else tests_of(tree, GOLDEN, kept)
+        if tests := chosen(mutant, known[GOLDEN], using=using):
+            yield tests
 
 
 def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list[tuple[Mutant, str]]:

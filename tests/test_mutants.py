@@ -41,10 +41,11 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
 def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) -> None:
     other = "from interp.toy import half\nfrom interp.other import double"
     files = {"interp/toy/double.py": "", "tests/test_a.py": text, "tests/test_b.py": other}
+    files |= {"interp/more/user.py": "from interp.toy.double import it", "tests/more/test_user.py": ""}
     for name, said in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(said)
-    assert mutants.candidates(tmp_path, "interp/toy/double.py") == ("tests/test_a.py",)
+    assert mutants.candidates(tmp_path, "interp/toy/double.py") == ("tests/more/test_user.py", "tests/test_a.py")
 
 
 def test_compiled_functions_are_asked_of_who_uses_them() -> None:
@@ -99,6 +100,15 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, monkey
     assert said.count("survived: toy/sums.py") == 1  # the default value
     assert said.count("not called: toy/sums.py") == 2
     assert (tree / "toy/sums.py").read_text() == before
+
+
+def test_golden_outputs_are_asked_last(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / mutants.GOLDEN).write_text("")
+    calls = frozenset({"toy/sums.py:1"})
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [mutants.Test(file, 20.0, calls)])
+    first = next(mutants.mutants_of(tree, "toy/sums.py"))
+    asked = [[one.name for one in tests] for tests in mutants.turns(first, tree, {}, None)]
+    assert asked == [["tests/test_sums.py"], [mutants.GOLDEN]]
 
 
 def test_a_test_that_fails_without_the_mutant_kills_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

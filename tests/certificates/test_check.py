@@ -228,6 +228,20 @@ def test_averages_of_numbers_that_are_off_are_off_by_no_more(softmax):
             assert abs(mean - middle / check.ONE) <= allowed / check.ONE
 
 
+def test_scores_of_numbers_that_are_off_are_off_by_no_more():
+    """Queries and keys anywhere within their errors, beside which the rounding of the products is small."""
+    layer = check.layer.Layer.__new__(check.layer.Layer)
+    layer.model = SimpleNamespace(f=check.FORMATS["float32"])
+    layer.normed, layer.factor = (lambda row: row), (lambda n: (check.ONE, check.ONE))
+    layer.query = layer.key = lambda head, row: row
+    q, k = ((1.5, 2.0**-6), (-2.0, 2.0**-7)), ((0.75, 2.0**-5), (3.0, 2.0**-8))
+    asking, row = (vec(*((m, 0.0, e) for m, e in numbers)) for numbers in (q, k))
+    (middle,), _, (allowed,) = layer.scores(0, asking, [row], 1)
+    assert middle / check.ONE == sum(m * n for (m, _), (n, _) in zip(q, k))
+    worst = sum((abs(m) + e) * (abs(n) + d) - abs(m * n) for (m, e), (n, d) in zip(q, k))
+    assert worst <= allowed / check.ONE <= 1.01 * worst
+
+
 def test_a_row_of_several_holds_them_all():
     rows = [vec((1.0, 0.25, 0.0), (2.0, 0.0, 1e-3)), vec((3.0, 0.5, 0.0), (-1.0, 0.0, 0.0))]
     found = check.strings.hull(rows)
