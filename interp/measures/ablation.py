@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
@@ -27,7 +27,7 @@ from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.outputs import head_outputs
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import (
     Edit,
     Hook,
@@ -49,9 +49,6 @@ from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
 from interp.tasks import Batch
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 Mode = Literal["zero", "mean", "pooled_mean", "resample"]
 
 
@@ -63,7 +60,7 @@ class Ablation(Tabular):
     def title(self) -> str:
         return f"Accuracy and loss with parts ablated ({self['mode'].iloc[0]})"
 
-    def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> go.Figure:
+    def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> Figure:
         """Draw a bar per group."""
         from interp.report import figures as draw
 

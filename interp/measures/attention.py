@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -15,14 +15,11 @@ from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, as_batch, batch_of
-from interp.measures.results import Result, tidy
+from interp.measures.results import Figure, Result, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 MOST_CELLS = 4_000_000
 """Largest number of weights of attention_patterns."""
@@ -62,7 +59,7 @@ class AttentionPatterns(Result):
         columns = ["row", "layer", "head", "query", "key", "query_token", "key_token", "weight"]
         return pd.concat(frames, ignore_index=True)[columns]
 
-    def plot(self, row: int = 0) -> go.Figure:
+    def plot(self, row: int = 0) -> Figure:
         """Draw all heads of all layers on one input, with a label for each token."""
         from interp.report import figures as draw
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -18,14 +17,11 @@ from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category
 from interp.measures.inputs import Inputs, as_batch
 from interp.measures.outputs import check_layer
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import activations, data, pieces
 from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +35,7 @@ class AttentionRatios(Tabular):
         one, two, three = self.tokens
         return f"Attention to '{one}' over that to '{two}' (w01) and to '{three}' (w02), and separation accuracy"
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw one dot per head (Figure 5 of Zsámboki et al. 2025)."""
         from interp.report import figures as draw
 

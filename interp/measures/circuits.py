@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,12 +22,9 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
 from interp.measures.embeddings import token_vectors
-from interp.measures.results import Tabular, tidy
+from interp.measures.results import Figure, Tabular, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, no_sum, post_norm
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 def no_circuits(subject: Subject) -> str | None:
@@ -150,7 +147,7 @@ class SingularValues(Tabular):
     def title(self) -> str:
         return f"Singular values of {', '.join(list(dict.fromkeys(self['matrix']))[:6])}"
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw the values of each matrix, the largest first."""
         from interp.report import figures as draw
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -21,14 +20,11 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
-from interp.measures.results import Result
+from interp.measures.results import Figure, Result
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks.sets import unpack_sets
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,7 @@ class Attribution(Result):
             negative=(self.values < 0).double().mean(0).numpy(),
         )
 
-    def plot(self, by_answer: bool = False) -> go.Figure:
+    def plot(self, by_answer: bool = False) -> Figure:
         """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer."""
         from interp.report import figures as draw
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -25,15 +25,12 @@ from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_by_kind, pairs_from
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
 from interp.measures.subject import Model, Subject, norm_follows_attention
 from interp.tasks import Batch
 from interp.tasks.batch import Pairs
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64
@@ -133,7 +130,7 @@ class Edges(Tabular):
             f"{counted(self.pairs, 'pair')}"
         )
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw what every part (rows) passes on to every later part (columns)."""
         from interp.report import figures as draw
 

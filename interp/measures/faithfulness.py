@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
@@ -19,7 +19,7 @@ from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, check_mode, scores_without
 from interp.measures.edges import EMBEDDING, OUTPUT, Edge, Node, check_edges, edge_effects, nodes, run_edges, written
 from interp.measures.inputs import Inputs, batch_of
-from interp.measures.results import Result
+from interp.measures.results import Figure, Result
 from interp.measures.runs import (
     Part,
     Score,
@@ -34,9 +34,6 @@ from interp.measures.runs import (
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import share
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +58,7 @@ class CircuitTest(Result):
     def title(self) -> str:
         return str(self)
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
         from interp.report import figures as draw
 

@@ -14,7 +14,7 @@ lie between 0 and 1, and the entropy is NaN.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -25,14 +25,11 @@ from interp.errors import InterpError, one_of
 from interp.measures.attention import attention_rows
 from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 QUERIES = 4096
 """Number of queries processed per batch."""
@@ -49,7 +46,7 @@ class HeadTypes(Tabular):
     def title(self) -> str:
         return f"Types of heads: share of each head's attention on keys of a kind, {counted(self.inputs, 'input')}"
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw the scores, one row per head."""
         from interp.report import figures as draw
 

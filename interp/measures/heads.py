@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -21,14 +21,11 @@ from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import HeadOutputs as HeadOutputs
 from interp.measures.outputs import check_layer, read_positions
 from interp.measures.outputs import head_outputs as head_outputs
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import heads_of, numbered
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import MAX_SUBSETS, select_groups
 from interp.tasks import IGNORED, Batch
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SUCCESSFUL, FAILED = 0.98, 0.6
 """Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
@@ -50,7 +47,7 @@ class HeadMetrics(Tabular):
     def title(self) -> str:
         return "Separation accuracy, learned accuracy and ROC AUC of groups of heads"
 
-    def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> go.Figure:
+    def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> Figure:
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
         from interp.report import figures as draw
         from interp.report.figures_heads import METRICS

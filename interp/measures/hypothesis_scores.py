@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,7 +20,7 @@ from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Units, Values
 from interp.measures.hypothesis_places import Place
 from interp.measures.interchange import NO_PAIRS, HypothesisAnswers, interchange
-from interp.measures.results import Result
+from interp.measures.results import Figure, Result
 from interp.measures.runs import NOTHING, Score, operations
 from interp.measures.scrubbing import Scrubber
 from interp.measures.subject import Model, Subject
@@ -28,9 +28,6 @@ from interp.populations import Population, choose, given, sample, wilson
 from interp.tasks import Batch
 from interp.tasks.sets import set_word
 from interp.words import share
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SECONDS = 15.0
 """Time limit for one run over all inputs, in seconds."""
@@ -90,7 +87,7 @@ class HypothesisTest(Result):
     def title(self) -> str:
         return str(self)
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw the accuracy of the model, of the scrubbed model, and with shuffled labels."""
         from interp.report import figures as draw
 

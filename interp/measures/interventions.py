@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,14 +22,11 @@ from interp.measures.attention_ratios import attended
 from interp.measures.circuits import circuit_tables
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import check_layer, decompose
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 # ---------------------------------------------------------------- attention ratios (section 5.4)
 
@@ -128,7 +125,7 @@ class Reweighting(Tabular):
     def title(self) -> str:
         return f"Separation accuracy of heads with their attention to {', '.join(self.tokens)} set by hand"
 
-    def plot(self, x: str | None = None) -> go.Figure:
+    def plot(self, x: str | None = None) -> Figure:
         """Draw the mean s-acc of the heads against a ratio, w01 or w02 (default: the one that varies; Figures 8, 9)."""
         from interp.report import figures as draw
 

@@ -7,7 +7,7 @@ scale of that stream, and the readout. The last row is the model's own output.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -17,13 +17,10 @@ from torch import Tensor
 from interp.architecture.answers import correct, decide, losses
 from interp.errors import InterpError, one_of
 from interp.measures.inputs import Inputs, as_batch, batch_of
-from interp.measures.results import Result
+from interp.measures.results import Figure, Result
 from interp.measures.runs import activations, has_mlp, pieces, reads_of, stream_hook
 from interp.measures.subject import Model, Subject
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +43,7 @@ class LogitLens(Result):
     def to_frame(self) -> pd.DataFrame:
         return self.table
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         """Draw accuracy and agreement by stage, or, with several positions, agreement by stage and position."""
         from interp.report import figures as draw
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -22,7 +22,7 @@ from interp.measures.ablation import aligned
 from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import (
     Edit,
     Part,
@@ -38,9 +38,6 @@ from interp.measures.runs import (
 from interp.measures.subject import Model, Subject
 from interp.tasks.batch import Pairs
 from interp.words import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 MAX_POSITIONS = 40  # largest length for which positions are patched one by one
 
@@ -86,7 +83,7 @@ class Patched(Tabular):
         found = self.table
         return found[(found["kind"] == "head") & (found["position"] != "all")].reset_index(drop=True)
 
-    def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> go.Figure:
+    def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> Figure:
         """Draw the residual stream by layer and position, the parts, or the heads by position."""
         from interp.report import figures as draw
 

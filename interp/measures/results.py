@@ -12,7 +12,9 @@ from torch import Tensor
 from interp.views import view
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from plotly.graph_objects import Figure as Figure
+else:
+    Figure = Any  # plotly takes a second to load
 
 SHOWN = 8
 """Number of rows that a notebook or a terminal shows."""
@@ -28,7 +30,7 @@ class Result:
     def to_frame(self) -> pd.DataFrame:
         raise NotImplementedError
 
-    def plot(self) -> go.Figure:
+    def plot(self) -> Figure:
         raise NotImplementedError
 
     def __getitem__(self, column: str) -> pd.Series:

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -30,13 +30,10 @@ from interp.errors import InterpError, one_of
 from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads, value_at_reads
-from interp.measures.results import Tabular
+from interp.measures.results import Figure, Tabular
 from interp.measures.runs import Edit, activations, forward, hooks_of, pieces, reads_of, stream_hook, stream_name
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 Feature: TypeAlias = str | Tensor | Callable[[Batch], Tensor]
 """A feature of the task by its name, its values, or a function that gives them for a batch."""
@@ -78,7 +75,7 @@ class VariableProbes(Tabular):
     def title(self) -> str:
         return "Linear probes of the residual stream: is a feature there, and is it used?"
 
-    def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> go.Figure:
+    def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> Figure:
         """Draw the accuracy of the probe, or of interchange, by site (rows: features and positions)."""
         from interp.report import figures as draw
 
