@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
-from interp.measures.edges import edge_effects
+from interp.measures.edges import edge_effects, edges_by_kind
+from interp.measures.pairs import pairs_by_kind
 from interp.measures.subject import Subject
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask
@@ -137,7 +138,7 @@ def edges_scored(model: TaskModel, n: int = 64) -> dict[str, float]:
     from sklearn.metrics import roc_auc_score
 
     task: ProgramTask = model.task  # type: ignore[assignment]
-    found = edge_effects(Subject.of(model), task.sample(n))
+    found = edge_effects(edges_by_kind(Subject.of(model), pairs_by_kind(model, n)))
     truth = true_edges(task.program)
     true = pd.Series([pair in truth for pair in zip(found["sender"], found["receiver"])])
     kind = pd.Series([kind_of_edge(*pair) for pair in zip(found["sender"], found["receiver"])])

@@ -11,7 +11,7 @@ see the changed input, and the receiver's change propagates to the output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
-from interp.measures.pairs import Compared, align, compared, leaning, pairs_by_kind, pairs_from
+from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
 from interp.measures.results import Figure, Tabular
 from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
 from interp.measures.subject import Model, Subject, norm_follows_attention
@@ -34,6 +34,8 @@ from interp.words import counted
 
 EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64
+DIGITS = 4
+"""Decimal digits of effects that rank edges."""
 Node = Part | str
 
 
@@ -203,24 +205,41 @@ def path_patching(
     return Edges(table, tuple(map(str, known)), len(pairs))
 
 
-def edge_effects(subject: Subject, batch: Batch) -> pd.DataFrame:
-    """Measure every edge on minimal pairs of each kind apart; columns sender, receiver, and one for each kind.
+def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edges]:
+    """Measure every edge on minimal pairs of each kind apart (see measures.pairs.pairs_by_kind).
 
-    The kinds are those of interp.tasks.pairs that the task allows (else the task's own, "pairs"). An edge that carries
-    how long a row is has effect 0 on pairs of one length.
+    Kinds whose inputs the model does not tell apart are left out. Raises InterpError if it tells none apart.
     """
-    kinds = pairs_by_kind(subject, batch) or {"pairs": pairs_from(subject, batch)}
-    frames = []
+    found = dict[str, Edges]()
     for kind, pairs in kinds.items():
         try:
-            frames.append(path_patching(subject, pairs).to_frame().rename(columns={"recovered": kind}))
-        except InterpError as error:  # the model does not tell these pairs apart
-            if len(kinds) == 1:
+            found[kind] = path_patching(subject, pairs)
+        except InterpError as error:
+            if kind == [*kinds][-1] and not found:
                 raise error
-    found = frames[0]
-    for frame in frames[1:]:
-        found = found.merge(frame, on=["sender", "receiver"])
     return found
+
+
+def edge_effects(by_kind: Mapping[str, Edges]) -> pd.DataFrame:
+    """The effects of edges by kind of pair, largest first: columns sender, receiver, and one for each kind.
+
+    Edges whose largest effects are equal up to rounding stay in the order of the model's parts.
+    """
+    first = next(iter(by_kind.values()))
+    found = first.table[["sender", "receiver"]].assign(
+        **{kind: one.table["recovered"] for kind, one in by_kind.items()}
+    )
+    largest = found[[*by_kind]].abs().max(axis=1).round(DIGITS)
+    return found.loc[largest.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+
+
+def largest(by_kind: Mapping[str, Edges]) -> Edges:
+    """For each edge the effect, over all kinds of pairs, whose size is largest."""
+    first = next(iter(by_kind.values()))
+    size = first.table["recovered"]
+    for one in by_kind.values():
+        size = size.where(size.abs() >= one.table["recovered"].abs(), one.table["recovered"])
+    return Edges(first.table.assign(recovered=size), first.order, sum(one.pairs for one in by_kind.values()))
 
 
 # ---------------------------------------------------------------- circuits of edges

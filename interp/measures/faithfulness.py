@@ -17,8 +17,20 @@ from torch import Tensor
 
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, check_mode, scores_without
-from interp.measures.edges import EMBEDDING, OUTPUT, Edge, Node, check_edges, edge_effects, nodes, run_edges, written
+from interp.measures.edges import (
+    EMBEDDING,
+    OUTPUT,
+    Edge,
+    Node,
+    check_edges,
+    edge_effects,
+    edges_by_kind,
+    nodes,
+    run_edges,
+    written,
+)
 from interp.measures.inputs import Inputs, batch_of
+from interp.measures.pairs import pairs_by_kind
 from interp.measures.results import Figure, Result
 from interp.measures.runs import (
     Part,
@@ -188,10 +200,8 @@ def find_circuit(
     if not edges:
         return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
     known = {EMBEDDING, OUTPUT, *map(str, kept)}
-    effects = edge_effects(subject, test[slice(0, 64)])
+    effects = edge_effects(edges_by_kind(subject, pairs_by_kind(subject, batch=test[slice(0, 64)])))
     effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
-    largest = effects.drop(columns=["sender", "receiver"]).abs().max(axis=1)
-    effects = effects.loc[largest.sort_values(ascending=False, kind="stable").index]
     ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
 
     def enough_edges(some: Sequence[Edge]) -> bool:

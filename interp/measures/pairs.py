@@ -19,6 +19,9 @@ from interp.tasks.pairs import KINDS, minimal_pairs
 from interp.tasks.sets import unpack_sets
 from interp.tasks.validation import check_batch
 
+FEWEST = 10
+"""Least number of pairs of a kind."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -87,10 +90,19 @@ def pairs_from(
     return pairs
 
 
-def pairs_by_kind(subject: Subject, batch: Batch, seed: int = 0) -> dict[str, Pairs]:
-    """Make minimal pairs of each of KINDS that the task allows."""
-    made = {kind: minimal_pairs(subject.task, batch, seed, kind) for kind in KINDS}
-    return {kind: pairs for kind, pairs in made.items() if len(pairs) and len(compared(subject, pairs).rows)}
+def pairs_by_kind(model: Model, batch_size: int = 64, seed: int = 0, batch: Batch | None = None) -> dict[str, Pairs]:
+    """Make minimal pairs of the kinds that a task allows: "own", if the task makes its own, and each of KINDS.
+
+    Kinds with fewer than FEWEST pairs are left out, but for the task's own. Raises as make_pairs does if there is none.
+    """
+    subject = Subject.of(model)
+    task = subject.task
+    batch = task.sample(batch_size, task.splits[-1], seed=seed) if batch is None else batch
+    made = {kind: minimal_pairs(task, batch, seed, kind) for kind in KINDS} if task.labels_tokens else {}
+    found = {kind: pairs for kind, pairs in made.items() if len(pairs) >= FEWEST and len(compared(subject, pairs).rows)}
+    if type(task).corrupt is Task.corrupt and found:
+        return found
+    return {"own": make_pairs(subject, seed=seed, batch=batch), **found}
 
 
 def make_pairs(

@@ -8,10 +8,11 @@ from sections.standin_report import one_section
 from standins import standin
 
 import interp
+from interp.measures.edges import DIGITS
 from interp.measures.pairs import make_pairs, pairs_from
 from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
-from interp.sections.edges import differs
+from interp.sections.edges import made_of
 
 
 def test_strongest_edge() -> None:
@@ -20,27 +21,32 @@ def test_strongest_edge() -> None:
     table = report.tables["edges"]
     first = table.iloc[0]
     assert report.facts["strongest_edge"] == f"{first['sender']} -> {first['receiver']}"
-    assert (
-        f"On {n} pairs of inputs, made on 16 inputs only (split test, seed 0), the strongest edge is from"
-        in report.html()
-    )
-    assert "The inputs of a pair" in report.html()
-    assert table["recovered"].abs().is_monotonic_decreasing
+    assert f"On {n} pairs with one token changed" in report.html()
+    assert "made on 16 inputs only (split test, seed 0), the strongest edge is from" in report.html()
+    largest = table.drop(columns=["sender", "receiver"]).abs().max(axis=1)
+    assert largest.round(DIGITS).is_monotonic_decreasing
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 
 
-def test_in_what_pairs_differ() -> None:
+def test_what_pairs_of_one_length_cannot_show() -> None:
     subject = Subject.of(interp.load("count01/minimal"))
 
-    def said(clean: str, corrupted: str) -> str:
-        return differs(pairs_from(subject, clean, corrupted))
+    def said(clean: str, corrupted: str, kind: str) -> str:
+        return made_of({kind: pairs_from(subject, clean, corrupted)})
 
-    blind = "so an edge that only carries the length has effect 0 here."
-    assert (
-        said("[BOS]1101=", "[BOS]0101=") == f"The inputs of a pair have the same length and differ in 1 token, {blind}"
-    )
-    assert said("[BOS]1101=", "[BOS]0000=").endswith(f"differ in at most 3 tokens, {blind}")
-    assert said("[BOS]1101=", "[BOS]01=") == "The inputs of a pair may differ in length."
+    blind = " (inputs of one length, so an edge that only carries the length has effect 0)"
+    assert said("[BOS]1101=", "[BOS]0101=", "changed") == f"1 pair with one token changed{blind}"
+    assert said("[BOS]1101=", "[BOS]01=", "shorter") == "1 pair with one token less"
+
+
+def test_an_edge_that_carries_the_length_has_an_effect_on_longer_rows() -> None:
+    """languages/parity: its last head reads where the row ends, and no changed token moves that."""
+    _, report = one_section("languages/parity", "edges")
+    table = report.tables["edges"].set_index(["sender", "receiver"])
+    assert list(table.columns) == ["own", "changed", "shorter"]
+    carried = table.loc[("embedding", "MLP 0")].abs()
+    assert carried["changed"] < 1e-6
+    assert carried["shorter"] > 0.1
 
 
 def test_few_edges_are_made_and_many_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_edges_cost_a_run_for_each_edge_and_sender(layers: int, each: float, mon
     monkeypatch.setattr(edges, "edges", lambda subject: [None] * 11)
     monkeypatch.setattr(edges, "nodes", lambda subject: [None] * 5)
     monkeypatch.setattr(edges, "operations", lambda subject, length: each * length)
-    assert edges.cost(study(layers, length=3)) == pytest.approx(200 * (11 + 5 * layers) * each * 3 / edges.SPEED)
+    assert edges.cost(study(layers, length=3)) == pytest.approx(4 * 200 * (11 + 5 * layers) * each * 3 / edges.SPEED)
 
 
 @pytest.mark.parametrize(("letters", "each"), [("ab", 5e8), ("ab", 10.0), ("abc", 1e8), ("ab", 1e11)])
