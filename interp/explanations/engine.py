@@ -23,6 +23,7 @@ from interp.measures.subject import Subject
 from interp.populations import Population, everything, sample, wilson
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums
+from interp.programs.quantize import KEPT
 from interp.programs.reading import Reading
 from interp.programs.running import Kept, Running
 from interp.programs.words import step_words
@@ -133,16 +134,22 @@ def explained(empty: Explanation, reading: Reading, population: Population, shar
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
         agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
         level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
-        if level == "explained" and (listing := lists(program, population, empty.parameters)):
-            level = "in part"
+        listing = misses(agreement) if level == "in part" else lists(program, population, empty.parameters)
+        level = "in part" if listing else level
     some = any(role.status == "explained" for role in reading.roles.values())
     parts = tuple(part_role(reading, program, part) for part in reading.running.parts)
     return replace(
         empty, level=level if some or program is not None else "none", parts=parts,
         program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
-        without=None if reading.without is None else reading.without.share,
+        without=reading.without, spare=reading.left([part for part, share in reading.removed.items() if share >= KEPT]),
         joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
+
+
+def misses(agreement: Agreement) -> str:
+    """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
+    least = f", and {words.share(agreement.least)} of a frequent one" if agreement.least < agreement.share else ""
+    return f"gives {agreement}{least}"
 
 
 def lists(program: Program, population: Population, parameters: int) -> str:
@@ -172,8 +179,8 @@ def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole
         drawn = sketch(reading, program)
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
-    every = None if reading.without is None else reading.without.share
-    return PartRole(role.part, role.status, does, brief, makes, reading.removed.get(part, every), role.kept, role.note)
+    without = reading.removed.get(part, reading.without)
+    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

@@ -37,10 +37,10 @@ class Explanation:
     is said about how the model does it. "none": neither.
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
-    and MLP. without: the share of the model's answers that stay with all parts that are not used at their means. joint:
-    the share that stays with all descriptions in place, too. tested_on: the inputs of these numbers, in words. listing:
-    why a program of the parts that gives the answers is no explanation, if there is one. reason:
-    why nothing more was found.
+    and MLP. without: the share of the model's answers that stay with all parts that are minor or not used at their
+    means. spare: the share that stays without all used parts that each alone may be at their mean, too. joint: the
+    share that stays with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a
+    program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
 
     Example:
 
@@ -58,6 +58,7 @@ class Explanation:
     agreement: Agreement | None = None
     parts: tuple[PartRole, ...] = ()
     without: float | None = None
+    spare: float | None = None
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""

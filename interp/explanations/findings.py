@@ -43,7 +43,8 @@ class PartRole:
     takes its place), "minor" (it matters, but for fewer answers than a description may change) or "not used" (with its
     mean over positions of the same kind in its place, together with that of all parts not used, the answers stay).
     does: the description in words; brief: without numbers. variable: what it makes, in words, if that is known.
-    without: the share of the model's answers that stay with this part at its mean, together with all that are not used.
+    without: the share of the model's answers that stay with this part at its mean, together with all that are minor or
+    not used.
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
     """
 

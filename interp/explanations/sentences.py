@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interp import words
+from interp.explanations.findings import PartRole
 from interp.programs.language import Sums
+from interp.programs.quantize import KEPT
 from interp.programs.words import answer_words, grouped, parts_words, plural
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ SPARED = 0.9
 """Share of the answers that stay without a part that can nearly be spared."""
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
+LISTED = 9
+"""Most parts at their means that are named."""
+USED = ("explained", "kept")
+"""The statuses of parts that are used."""
 
 
 def summary(found: Explanation) -> str:
@@ -49,10 +56,10 @@ def how(found: Explanation) -> str:
     """How the parts give the answers: which are used, what each does, and what the program of them gives."""
     if not found.parts:
         return ""
-    used = [one for one in found.parts if one.status != "not used"]
+    used = [one for one in found.parts if one.status in USED]
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
-    text = [_used(found, [one.part for one in used])]
+    text = [_used(found, used)]
     groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
     said = [f"{parts_words(parts)} {plural(does) if len(parts) > 1 else does}" for parts, does in groups]
     if len(said) > NAMED:
@@ -61,26 +68,22 @@ def how(found: Explanation) -> str:
         said = [*said[:NAMED], f"the {others} in the table of parts"]
     kept = [one.part for one in used if one.status == "kept"]
     explained = found.program is not None and found.level == "explained"
-    if minor := [one.part for one in used if one.status == "minor"]:
-        said.append(_unread(minor, "matters for few of the answers", "matter for few of the answers"))
     if kept and explained:
-        said.append(_unread(kept, "is not described", "are not described"))
+        several, it = ("are", "them") if len(kept) > 1 else ("is", "it")
+        said.append(f"{parts_words(kept)} {several} not described, and no step reads {it}")
     if said:
         text.append(f"{_capital('; '.join(said))}.")
     if found.program is not None and explained:
         text.append(
             f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
         )
-    elif found.listing:
-        text.append(f"A program of these parts gives the answers, but it {found.listing}, so it is no explanation.")
-    elif kept:
-        text.append(
-            f"Not described: {parts_words(kept)}; with the descriptions of the others in place, {_stay(found.joint)}."
-        )
-    else:
-        text.append(
-            f"With these descriptions in place, {_stay(found.joint)}, but the parts do not add up to a program."
-        )
+        return " ".join(text)
+    joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
+    text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
+    if found.listing:
+        text.append(f"A program of these parts {found.listing}, so it is no explanation.")
+    elif not kept:
+        text.append("No table of them, and no weighted sum over them, gives the answers.")
     return " ".join(text)
 
 
@@ -92,20 +95,38 @@ def _as_network(found: Explanation) -> str:
     return f" as a smaller network, with {n} of which it is not known what they stand for" if sums else ""
 
 
-def _unread(parts: list[str], one: str, several: str) -> str:
-    said, it = (several, "them") if len(parts) > 1 else (one, "it")
-    return f"{parts_words(parts)} {said}, and no step reads {it}"
+def _used(found: Explanation, used: Sequence[PartRole]) -> str:
+    """Which parts are used, and what stays without the others, and without one more."""
+    others = [one.part for one in found.parts if one.status not in USED]
+    n = len(used)
+    if others:
+        named = parts_words(others) if len(others) <= LISTED else "the others"
+        means = "their means" if len(others) > 1 else "its mean"
+        begin = f"{n} of {words.counted(len(found.parts), 'part')} {'are' if n > 1 else 'is'} used"
+        text = f"{begin}: with {named} at {means}, {_stay(found.without)} {found.tested_on}; "
+        mean, end = "at its mean, too", ""
+    else:
+        text = {1: "The only part is used: ", 2: "Both parts are used: "}.get(n, f"All {n} parts are used: ")
+        mean, end = "at its mean", f" of the answers stay {found.tested_on}"
+    shares = {one.part: one.without or 0.0 for one in used}
+    spare = [part for part, share in shares.items() if share >= KEPT]
+    if spare:  # parts that stand in for each other
+        which, least = parts_words(spare), min(shares[part] for part in spare)
+        one = f"one of {which}" if len(spare) > 1 else which
+        text += f"with {one} {mean}, {_bound(least, 'least', len(spare))}{end or ' stay'}"
+        if len(spare) > 1:
+            text += f"; with {'both' if len(spare) == 2 else f'all {len(spare)}'}, {words.portion(found.spare or 0.0)}"
+    else:
+        which = "one more" if others else "it" if n == 1 else "any one"
+        text += f"with {which} {mean}, {_bound(max(shares.values()), 'most', n)}{end or ' stay'}"
+    return f"{text}."
 
 
-def _used(found: Explanation, used: list[str]) -> str:
-    left = len(found.parts) - len(used)
-    n = f"{len(used)} of {words.counted(len(found.parts), 'part')} {'is' if len(used) == 1 else 'are'} used"
-    if not left:
-        every = {1: "The only part is used.", 2: "Both parts are used."}
-        return every.get(len(used), f"All {len(used)} parts are used.")
-    which = f" ({parts_words(used)})" if len(used) <= 8 else ""
-    others = "the others at their means" if left > 1 else "the other at its mean"
-    return f"{n}{which}: with {others}, {_stay(found.without)} {found.tested_on}."
+def _bound(share: float, limit: str, n: int) -> str:
+    """A share that is the least, or the most, of n."""
+    if n == 1 or share in (0.0, 1.0):
+        return words.portion(share)
+    return f"at {limit} {words.at_least(share) if limit == 'least' else words.at_most(share)}"
 
 
 def _stay(share: float | None) -> str:

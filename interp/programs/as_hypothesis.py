@@ -52,7 +52,9 @@ def as_hypothesis(program: Program) -> Hypothesis:
 def _named(program: Program, step: Step) -> str:
     """A variable in words, with its part."""
     words = said(program, step.name).removeprefix("the ")
-    return step.part if step.part in words else f"{words} ({step.part})"
+    if words in (f"value of {step.part}", f"rounded value of {step.part}"):
+        return step.part
+    return words if step.part in words else f"{words} ({step.part})"
 
 
 def _readers(program: Program, step: Step, level: Step) -> bool:

@@ -28,15 +28,15 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     reading.made = {"token": codes(batch.tokens, len(reading.task.vocabulary))}
     places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
     reading.made["position"] = codes(places, batch.tokens.shape[1])
-    matter, reading.without = used(reading.running, reading.kinds, reading.check, reading.strict)
-    unused = [part for part in reading.running.parts if part not in matter]
+    reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict)
+    unused = [part for part in reading.running.parts if part not in reading.matter]
     reading.roles |= {part: Role(str(part), "not used") for part in unused}
     reading.put({part: reading.kinds.means(part) for part in unused})
-    reading.matter = matter
-    reading.removed = {part: reading.stays(part, reading.kinds.means(part)) for part in matter}
-    for part in matter:
+    for part in reading.matter:
         reading.check()
         (describe_head if part.head is not None else describe_mlp)(reading, part)
+    reading.without = reading.left()
+    reading.removed = {part: reading.left([part]) for part in reading.matter}
     return reading
 
 

@@ -59,10 +59,10 @@ class Reading:
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
     """The parts that matter, in order of running."""
-    without: Kept | None = None
-    """What stays without all other parts."""
+    without: float = 1.0
+    """The share of answers that stays with all parts at their means that do not matter, or are minor."""
     removed: dict[Part, float] = field(default_factory=dict)
-    """The share of answers that stays with a part that matters at its mean, too."""
+    """The same with a further part at its mean."""
     needed: dict[str, Tensor] = field(default_factory=dict)
     """The positions at which each part's output matters."""
 
@@ -154,6 +154,13 @@ class Reading:
         found = quantize(self.running, self.kinds, part, self.low(part), self.strict)
         self.needed[str(part)] = found.needed
         return found
+
+    def left(self, parts: Sequence[Part] = ()) -> float:
+        """The share of answers of the model, without descriptions, that stays with all parts at their means that do not
+        matter, or are minor, and with these."""
+        self.check()
+        out = [part for part, role in self.roles.items() if role.status in ("not used", "minor") or part in parts]
+        return self.running.original.kept({part: self.kinds.means(part) for part in out}).share
 
     def stays(self, part: Part, value: Tensor) -> float:
         return self.kept({part: value}).share

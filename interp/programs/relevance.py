@@ -113,8 +113,8 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
     return [name for name in names if name not in out]
 
 
-def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool = True) -> tuple[list[Part], Kept]:
-    """Return the parts that matter, in order of running, and what stays with all others at their means.
+def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool = True) -> list[Part]:
+    """Return the parts that matter, in order of running: with all others at their means, the answers stay.
 
     strict: a part matters, too, if it cannot carry the values of other positions of the same kind: where a later part
     decides by the largest of its inputs, the mean may stand for the usual value.
@@ -127,5 +127,4 @@ def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool
         either = (running.kept({part: new[part] for part in out}) for new in ((means, others) if strict else (means,)))
         return min(either, key=lambda kept: kept.both)
 
-    found = needed(running.parts, kept)
-    return found, running.kept({part: means[part] for part in running.parts if part not in found})
+    return needed(running.parts, kept)

@@ -15,18 +15,22 @@ GRADED = 2.3
 """A soft head mostly attends where its scores are at most this far (a tenth of the attention) below the largest."""
 STRONG = 1.4
 """A soft head attends most to values whose scores are at most this far (a quarter of the weight) below the largest."""
+SLIGHT = 0.1
+"""Least distance between the scores of values of which a soft head is said to attend to some more than to others."""
 ORDER = 8.0
 """Least distance between scores of which the larger decides alone, unless it occurs some thousand times less."""
 
 
 def said(program: Program, name: str) -> str:
-    """A variable in words: "the token", "the position", what it is if that is known, or the part that makes it."""
+    """A variable in words: "the token", "the position", or the part that makes it, and what it is if that is known."""
     if name in ("token", "position"):
         return f"the {name}"
+    part = name.removesuffix(" level")
     if name in program.words:
-        return program.words[name]
-    if name.endswith(" level"):
-        return f"the level of {name.removesuffix(' level')}"
+        made_by = {step.name: step.part for step in program.steps}.get(name) or part
+        return f"{program.words[name]} ({made_by})"
+    if part != name:
+        return f"the rounded value of {part}"
     if (sums := _sums(program, name)) is not None:
         return f"{words.counted(len(sums.bias), 'weighted sum')} over {_of(program, sums.of)}"
     return f"the value of {name}"
@@ -60,12 +64,14 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     if isinstance(step, Waves):
         return waves_words(program, step)
     if isinstance(step, Sums):
-        kind = "ramp" if step.ramps else "sum"
-        return f"makes {words.counted(len(step.bias), kind)} of weighted sums over {of}"
+        n = words.counted(len(step.bias), "weighted sum")
+        return f"makes {n} over {of}{', or 0 where they are negative' if step.ramps else ''}"
     if isinstance(step, Table):
         cells = words.counted(len(step.entries), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
-    return f"compares sums of weights of {of}"
+    if len(step.values) == 2:
+        return f"takes one of two values by the sign of a weighted sum over {of}"
+    return f"takes the value with the largest weighted sum over {of}"
 
 
 def waves_words(program: Program, step: Waves) -> str:
@@ -90,8 +96,8 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
     if step.total:
-        by = [f"their {_own(program, step.key)}"] if step.key else []
-        by += [f"its own {_own(program, step.query)}"] if step.query else []
+        by = [_there(program, step.key)] if step.key else []
+        by += [_here(program, step.query)] if step.query else []
         return f"with weights by {words.joined(by)}" if by else "with one weight"
     if not step.query and not step.key:
         return "evenly to all positions that it sees"
@@ -103,20 +109,19 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
-    own, other = _own(program, step.query), _own(program, step.key)
-    return f"to positions by their {other} and its own {own} (a table of scores)"
+    by = f"{_there(program, step.key)} and {_here(program, step.query)}"
+    return f"to positions by {by} (a table of scores)"
 
 
 def _products(program: Program, key: Sums, query: Sums | None) -> str:
     """Where a head attends whose scores are products of sums over the query's and over the key's variables."""
     if not key.of:
         return "evenly to all positions that it sees"
-    by = f"to positions by {words.counted(len(key.bias), 'weighted sum')} over their {_bare(program, key.of)}"
-    return by if query is None or not query.of else f"{by}, times sums over its own {_bare(program, query.of)}"
-
-
-def _bare(program: Program, names: Sequence[str]) -> str:
-    return _of(program, names).replace("the ", "")
+    if query is None or not query.of:
+        return f"to positions by {words.counted(len(key.bias), 'weighted sum')} over {_of(program, key.of)} there"
+    each = f"a weighted sum over {_of(program, key.of)} there and one over {_of(program, query.of)} at its own position"
+    n = len(key.bias)
+    return f"to positions by {f'{n} products, each of' if n > 1 else 'the product of'} {each}"
 
 
 def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, brief: bool) -> str:
@@ -124,17 +129,15 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
     if all(scores[one] - scores[other] >= ORDER for one, other in pairwise(order)):
         listed = ", ".join(repr(keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
-        return f"to positions whose {_own(program, key)} comes first in the order {listed}"
-    most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
+        return f"to positions where {said(program, key)} comes first in the order {listed}"
     weights = "" if brief else f" ({_weights(scores, keys)})"
-    more = f", most to {_values(most, len(keys) + 1)}," if len(most) < len(order) else ""
-    return f"to positions by their {_own(program, key)}{more}{weights}"
+    return f"to positions by {_there(program, key)}{_more(scores, keys, order, key == 'position')}{weights}"
 
 
 def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
     """Where a head attends whose scores grow with the logarithm of the number of tokens."""
-    own, other = (_own(program, name) for name in (step.query, step.key))
-    by = f"to positions by their {other}{f' and its own {own}' if step.query else ''}, with powers of the length"
+    own = f" and {_here(program, step.query)}" if step.query else ""
+    by = f"to positions by {_there(program, step.key)}{own}, with powers of the length"
     if brief or step.query:
         return by
     (scores,) = step.scores
@@ -144,8 +147,30 @@ def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
     return f"{by} as weights ({keys[order[0]]!r} 1, {', '.join(powers)}{more}, with n tokens)"
 
 
-def _own(program: Program, name: str) -> str:
-    return said(program, name).removeprefix("the ")
+def _more(scores: Sequence[float], keys: Values, order: Sequence[int], places: bool) -> str:
+    """Which values a soft head attends to more than to others. order: those it attends to, the largest score first."""
+    drops = [scores[one] - scores[other] for one, other in pairwise(order)]
+    if len(order) > NAMED and min(drops) > 0 and all(keys[at].isdecimal() for at in order):
+        numbers = [int(keys[at]) for at in order]
+        for more, sign in (("later" if places else "larger", -1), ("earlier" if places else "smaller", 1)):
+            if numbers == sorted(numbers, key=lambda number: sign * number):
+                return f", the {more} the more,"
+    most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
+    if len(most) < len(order):
+        return f", most to {_values(most, len(keys))},"
+    if not drops or max(drops) < SLIGHT:
+        return ""
+    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))},"
+
+
+def _there(program: Program, name: str) -> str:
+    """A variable of an attended position."""
+    return f"their {name}" if name in ("token", "position") else f"{said(program, name)} there"
+
+
+def _here(program: Program, name: str) -> str:
+    """A variable of a head's own position."""
+    return f"its own {name}" if name in ("token", "position") else f"{said(program, name)} at its own position"
 
 
 def _weights(scores: Sequence[float], keys: Values) -> str:
@@ -181,12 +206,12 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
         firsts = {tuple(row) for row in chosen if row}
         if firsts == {(0,)}:
             return "to the first position"
-    own, other = _own(program, step.query), said(program, step.key)
+    own, other = _here(program, step.query), said(program, step.key)
     if queries == keys:
         if all(row == [q] for q, row in enumerate(chosen) if row):
-            return f"to positions where {other} equals its own {own}"
+            return f"to positions where {other} equals {own}"
         if all(q not in row and len(row) >= len(keys) - 1 for q, row in enumerate(chosen) if row):
-            return f"to positions where {other} differs from its own {own}"
+            return f"to positions where {other} differs from {own}"
     return ""
 
 
@@ -209,8 +234,8 @@ def _places(chosen: Sequence[int], n: int) -> str:
 
 def _pairs(program: Program, step: Head) -> str:
     pairs = sum(score > NEVER for row in step.scores for score in row)
-    own, other = _own(program, step.query), _own(program, step.key)
-    return f"to positions whose {other} fits its own {own} (a table of {words.counted(pairs, 'pair')})"
+    fits = f"{said(program, step.key)} fits {_here(program, step.query)}"
+    return f"to positions where {fits} (a table of {words.counted(pairs, 'pair')})"
 
 
 def _values(listed: Sequence[str], n: int) -> str:
@@ -218,7 +243,7 @@ def _values(listed: Sequence[str], n: int) -> str:
         return "anything"
     if len(listed) <= NAMED:
         return words.either([repr(one) for one in listed], NAMED) if listed else "nothing"
-    return f"one of {len(listed)} values"
+    return f"{', '.join(map(repr, listed[: NAMED - 1]))} or one of {len(listed) - NAMED + 1} others"
 
 
 def answer_words(program: Program) -> str:
@@ -240,7 +265,7 @@ def answer_words(program: Program) -> str:
     parts = [one.removeprefix("the value of ") for one in of if one.startswith("the value of ")]
     if len(parts) > 1:
         of = [*(one for one in of if not one.startswith("the value of ")), f"the values of {parts_words(parts)}"]
-    return f"The answer is the one with the largest sum of weights of {words.joined(of)}."
+    return f"The answer is the one with the largest weighted sum over {words.joined(of)}."
 
 
 def _cosines(program: Program, answer: Cosines) -> str:
@@ -293,6 +318,6 @@ def parts_words(parts: Sequence[str]) -> str:
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
     phrase = phrase.replace("that it sees", "that they see")
-    for one in ("attends", "reads", "looks up", "makes", "compares", "adds up"):
+    for one in ("attends", "reads", "looks up", "makes", "takes", "adds up"):
         phrase = phrase.replace(one, one.replace("s ", " ") if " " in one else one[:-1])
     return phrase

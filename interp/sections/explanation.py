@@ -53,8 +53,8 @@ def make(study: Study, report: Report) -> None:
             "kept: it matters, and no description takes its place. minor: it matters, but for fewer answers than a "
             "description may change. not used: its mean over positions of the same kind (the read position, marks, "
             "content) takes its place, together with all others not used. Column without: the share of the model's "
-            "answers that stay with the part itself at its mean, too. Column kept: the share that stays with this "
-            f"description and those of earlier parts in place. Both are measured {found.tested_on}.",
+            "answers that stay with this part and all that are minor or not used at their means. Column kept: the "
+            f"share that stays with this description and those of earlier parts in place. Both: {found.tested_on}.",
             {"without": words.share, "kept": words.share},
         )
 
@@ -67,7 +67,7 @@ def evidence(found: Explanation) -> str:
     parts = words.joined(f"{n} {said}" for status, said in names.items() if (n := found.count(status)))
     size = f"The program has {found.size}. " if found.found else ""
     return (
-        f"{size}Parts of the model: {parts}. With the parts that are not used at their means, "
+        f"{size}Parts of the model: {parts}. With the parts that are minor or not used at their means, "
         f"{words.portion(found.without)} of the model's answers stay {found.tested_on}; with the descriptions in "
         f"place, too, {words.portion(found.joint)}."
     )

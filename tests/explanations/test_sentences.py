@@ -14,19 +14,20 @@ from interp.programs.language import Linear, Program
 
 READS = "attends to the first position and reads the token"
 PARTS = (
-    PartRole("head 0.0", "explained", READS, READS, kept=1.0),
-    PartRole("head 0.1", "explained", READS, READS, kept=1.0),
-    PartRole("head 0.2", "not used"),
-    PartRole("MLP 0", "kept"),
+    PartRole("head 0.0", "explained", READS, READS, without=0.25, kept=1.0),
+    PartRole("head 0.1", "explained", READS, READS, without=0.5, kept=1.0),
+    PartRole("head 0.2", "not used", without=1.0),
+    PartRole("MLP 0", "kept", without=0.125),
 )
+LEAST = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs; "
 FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.995, tested_on="on all 8 inputs")
 
 
 def test_parts_that_do_the_same_are_said_once() -> None:
     assert how(FOUND) == (
-        "3 of 4 parts are used (heads 0.0 and 0.1 and MLP 0): with the other at its mean, all of the answers stay on "
-        "all 8 inputs. Heads 0.0 and 0.1 attend to the first position and read the token. Not described: MLP 0; with "
-        "the descriptions of the others in place, 0.9950 of the answers stay."
+        f"{LEAST}with one more at its mean, too, at most 0.5000 stay. Heads 0.0 and 0.1 attend to the first "
+        "position and read the token. Not described: MLP 0; with the descriptions of the others in place, 0.9950 of the "
+        "answers stay."
     )
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
 
@@ -35,17 +36,42 @@ def test_parts_that_no_step_reads() -> None:
     answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
     program = Program(("a", "b"), 1, True, (), answer)
     agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
-    parts = (*PARTS[:1], PartRole("head 0.2", "minor"), PartRole("MLP 0", "kept"))
+    parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), PARTS[3])
     assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
-        f"All 3 parts are used. Head 0.0 {READS}; head 0.2 matters for few of the answers, and no step reads it; MLP 0 "
-        "is not described, and no step reads it. The answer follows from the token: by itself, this program gives all "
-        "of the model's answers on all 2 inputs."
+        f"{LEAST.replace('3 of 4', '2 of 3')}with one more at its mean, too, at most 0.2500 stay. "
+        f"Head 0.0 {READS}; MLP 0 is not described, and no step reads it. The answer follows from the token: by itself, "
+        "this program gives all of the model's answers on all 2 inputs."
     )
 
 
 def test_all_parts_are_used() -> None:
     said = [how(replace(FOUND, parts=(PARTS[0],) * n)).partition(". ")[0] for n in (1, 2, 3)]
-    assert said == ["The only part is used", "Both parts are used", "All 3 parts are used"]
+    assert said == [
+        "The only part is used: with it at its mean, 0.2500 of the answers stay on all 8 inputs",
+        "Both parts are used: with any one at its mean, at most 0.2500 of the answers stay on all 8 inputs",
+        "All 3 parts are used: with any one at its mean, at most 0.2500 of the answers stay on all 8 inputs",
+    ]
+
+
+def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
+    """Each alone may be at its mean, but not both; a part that may never be is not among them."""
+    spare = [replace(one, without=share) for one, share in zip(PARTS, (0.9999, 0.9989))]
+    said = [how(replace(FOUND, parts=parts, spare=0.5)).partition(". ")[0]
+            for parts in ((*spare, PARTS[3]), (*spare, *PARTS[2:]), (spare[0], *PARTS[1:]))]  # fmt: skip
+    assert said == [
+        "All 3 parts are used: with one of heads 0.0 and 0.1 at its mean, at least 0.9989 of the answers stay on all 8 "
+        "inputs; with both, 0.5000",
+        f"{LEAST}with one of heads 0.0 and 0.1 at its mean, too, at least 0.9989 stay; with both, 0.5000",
+        f"{LEAST}with head 0.0 at its mean, too, 0.9999 stay",
+    ]
+
+
+def test_a_program_that_gives_too_few_answers_is_said_to() -> None:
+    said = how(replace(FOUND, parts=PARTS[:2], listing="gives 0.9700 of the model's answers on all 8 inputs"))
+    assert said.endswith(
+        "With the descriptions in place, 0.9950 of the answers stay. A program of these parts gives 0.9700 of the "
+        "model's answers on all 8 inputs, so it is no explanation."
+    )
 
 
 def test_nothing_is_said_of_parts_that_do_nothing() -> None:

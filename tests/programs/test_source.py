@@ -50,14 +50,15 @@ def test_words() -> None:
                                                           ("x", "y")), words={"p": "the token before"})  # fmt: skip
     assert [step_words(program, step) for step in steps] == [
         "attends to the position before and reads the token",
-        "attends to positions where the token before equals its own token and reads the token",
+        "attends to positions where the token before (head 0.0) equals its own token and reads the token",
         "attends evenly to all positions that it sees and reads the token",
-        "attends to positions by their token (weights 'a' 1, 'b' 0.5) and reads the token",
+        "attends to positions by their token, more to 'a', (weights 'a' 1, 'b' 0.5) and reads the token",
         "attends evenly to positions 0 and 2 and reads the token",
-        "attends to position 1 and reads the token before",
-        "attends to positions whose token before fits its own token (a table of 3 pairs) and reads the token",
+        "attends to position 1 and reads the token before (head 0.0)",
+        "attends to positions where the token before (head 0.0) fits its own token (a table of 3 pairs) and reads the "
+        "token",
         "attends to position 2 minus its own position and reads the token",
-        "looks up the token and the token before in a table of 4 entries",
+        "looks up the token and the token before (head 0.0) in a table of 4 entries",
     ]
     assert answer_words(program) == "The answer follows from the value of t."
     most = Linear("answer", ("w",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
@@ -116,7 +117,7 @@ def test_numbers_in_python_and_in_words() -> None:
         assert function(row) == program(row)
     assert Program.from_json(program.to_json()) == program
     assert [step_words(program, step) for step in steps[3:]] == [
-        "attends to positions by 2 weighted sums over their token and position, times sums over its own token and "
-        "reads the position",
-        "makes 2 ramps of weighted sums over the value of h and the token",
+        "attends to positions by 2 products, each of a weighted sum over the token and the position there and one over "
+        "the token at its own position and reads the position",
+        "makes 2 weighted sums over the value of h and the token, or 0 where they are negative",
     ]

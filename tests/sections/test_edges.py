@@ -39,7 +39,7 @@ def test_what_pairs_of_one_length_cannot_show() -> None:
     assert said("[BOS]1101=", "[BOS]01=", "shorter") == "1 pair with one token less"
 
 
-def test_an_edge_that_carries_the_length_has_an_effect_on_longer_rows() -> None:
+def test_an_edge_that_carries_the_length_is_seen_by_its_pairs() -> None:
     """languages/parity: its last head reads where the row ends, and no changed token moves that."""
     _, report = one_section("languages/parity", "edges")
     table = report.tables["edges"].set_index(["sender", "receiver"])
