@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from interp.explanations.explanation import Explanation
 
 TABLE = "A look-up table, no algorithm. "
-SPARED = 0.9
-"""Share of the answers that stay without a part that can nearly be spared."""
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 LISTED = 9
@@ -30,26 +28,15 @@ def summary(found: Explanation) -> str:
     if found.level == "explained":
         return f"Explained{_as_network(found)}. {how(found)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
-    table = found.rule is not None and found.rule.listing
-    held = _held(found) if table else ""
+    table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
         what = f" A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
-        return f"{TABLE if table else ''}{held}Explained in part. {how(found)}{what}"
+        return f"{table}Explained in part. {how(found)}{what}"
     if found.level == "answers only":
-        return f"{TABLE if table else ''}{rule}. {held}How the model computes it is not explained."
+        used = [one for one in found.parts if one.status in USED]
+        parts = f"{_used(found, used)} " if used else ""
+        return f"{table}{rule}. {parts}How the model computes it is not explained."
     return f"No explanation found{f': {found.reason}' if found.reason else ''}."
-
-
-def _held(found: Explanation) -> str:
-    """How many answers stay without each part that is used, where none can be spared."""
-    used = [one for one in found.parts if one.status != "not used"]
-    most = max((1.0 if one.without is None else one.without for one in used), default=1.0)
-    if len(used) < 2 or most >= SPARED:
-        return ""
-    return (
-        f"{words.counted(len(used), 'part')} hold the table together: with any one of them at its mean, at most "
-        f"{words.at_most(most)} of the answers stay. "
-    )
 
 
 def how(found: Explanation) -> str:

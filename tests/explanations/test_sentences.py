@@ -19,15 +19,15 @@ PARTS = (
     PartRole("head 0.2", "not used", without=1.0),
     PartRole("MLP 0", "kept", without=0.125),
 )
-LEAST = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs; "
+USED = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs; "
 FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.995, tested_on="on all 8 inputs")
 
 
 def test_parts_that_do_the_same_are_said_once() -> None:
     assert how(FOUND) == (
-        f"{LEAST}with one more at its mean, too, at most 0.5000 stay. Heads 0.0 and 0.1 attend to the first "
-        "position and read the token. Not described: MLP 0; with the descriptions of the others in place, 0.9950 of the "
-        "answers stay."
+        f"{USED}with one more at its mean, too, at most 0.5000 stay. Heads 0.0 and 0.1 attend to the first "
+        "position and read the token. Not described: MLP 0; with the descriptions of the others in place, 0.9950 of "
+        "the answers stay."
     )
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
 
@@ -38,9 +38,9 @@ def test_parts_that_no_step_reads() -> None:
     agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
     parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), PARTS[3])
     assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
-        f"{LEAST.replace('3 of 4', '2 of 3')}with one more at its mean, too, at most 0.2500 stay. "
-        f"Head 0.0 {READS}; MLP 0 is not described, and no step reads it. The answer follows from the token: by itself, "
-        "this program gives all of the model's answers on all 2 inputs."
+        f"{USED.replace('3 of 4', '2 of 3')}with one more at its mean, too, at most 0.2500 stay. "
+        f"Head 0.0 {READS}; MLP 0 is not described, and no step reads it. The answer follows from the token: by "
+        "itself, this program gives all of the model's answers on all 2 inputs."
     )
 
 
@@ -61,8 +61,8 @@ def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
     assert said == [
         "All 3 parts are used: with one of heads 0.0 and 0.1 at its mean, at least 0.9989 of the answers stay on all 8 "
         "inputs; with both, 0.5000",
-        f"{LEAST}with one of heads 0.0 and 0.1 at its mean, too, at least 0.9989 stay; with both, 0.5000",
-        f"{LEAST}with head 0.0 at its mean, too, 0.9999 stay",
+        f"{USED}with one of heads 0.0 and 0.1 at its mean, too, at least 0.9989 stay; with both, 0.5000",
+        f"{USED}with head 0.0 at its mean, too, 0.9999 stay",
     ]
 
 
@@ -99,13 +99,13 @@ def test_a_long_table_is_said_to_be_no_algorithm() -> None:
     agreement = Agreement(16, 0, 1.0, 1.0, 1.0, 1.0, "on all 16 inputs")
     kept = tuple(PartRole(f"head 0.{head}", "kept", without=0.3 + head / 10) for head in range(2))
 
-    def said(n: int, without: float = 0.0) -> str:
+    def said(n: int) -> str:
         rule = Rule(setting, "table", first, {"entries": [[at, 1] for at in range(n)], "default": 0})
-        parts = (*kept, PartRole("MLP 0", "kept", without=without))
-        return summary(Explanation("a", "b", 9, "answers only", parts=parts, rule=rule, agreement=agreement))
+        return summary(
+            Explanation("a", "b", 9, "answers only", parts=kept, rule=rule, agreement=agreement, tested_on="x")
+        )
 
-    held = "3 parts hold the table together: with any one of them at its mean, at most 0.4000 of the answers stay."
+    used = "Both parts are used: with any one at its mean, at most 0.4000 of the answers stay x. How the model"
     assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
-    assert held in said(LISTED + 1)
-    assert "hold" not in said(LISTED + 1, without=1.0)
+    assert used in said(LISTED + 1)
     assert said(LISTED).startswith("The answer is looked up")
