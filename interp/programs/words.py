@@ -92,7 +92,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if isinstance(waves, Waves) and not step.query:
         k = words.joined(str(k) for k in waves.frequencies if k)
         angles = "" if brief else f" x (cos and sin of 2πkx/{waves.period} for k = {k})"
-        return f"to positions by waves of their {_bare(program, waves.of)}{angles}"
+        return f"to positions by waves of {words.joined(_there(program, name) for name in waves.of)}{angles}"
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
     if step.total:
@@ -109,8 +109,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
-    by = f"{_there(program, step.key)} and {_here(program, step.query)}"
-    return f"to positions by {by} (a table of scores)"
+    return f"to positions by {_there(program, step.key)} and {_here(program, step.query)} (a table of scores)"
 
 
 def _products(program: Program, key: Sums, query: Sums | None) -> str:
