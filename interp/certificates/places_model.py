@@ -2,7 +2,7 @@
 
 Any number of heads, grouped keys and values, all kinds of positions, norms before or after attention, plain and gated
 MLPs are supported. Models with other features are refused.
-certificates/places.py compares the tables with the model itself on random inputs.
+certificates/probes.py compares the bounds with the model itself on random inputs.
 """
 
 from __future__ import annotations

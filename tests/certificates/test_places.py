@@ -14,7 +14,7 @@ import interp
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
-from interp.certificates import places
+from interp.certificates import places, probes
 from interp.certificates.converted import CONVERTED, convert
 from interp.certificates.places import Proof, certify_places
 from interp.certificates.places_sets import Bounds, Sight
@@ -369,7 +369,7 @@ def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytes
     plain = model.blocks[0].mlp.forward
     monkeypatch.setattr(model.blocks[0].mlp, "forward", lambda x: plain(x) * 1.5)
     with pytest.raises(Mismatch, match="proof and model disagree"):
-        certify_places(model)
+        probes.compare(model, certify_places(model).probes)
 
 
 def test_a_task_under_the_name_of_another_is_refused() -> None:
