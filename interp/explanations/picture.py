@@ -17,7 +17,7 @@ from interp.programs.words import parts_words
 WIDTH, LEFT, BOX = 400, 26, 56
 """Width of the drawing, x of the stream, and x of the boxes (pixels at full size)."""
 LINE, PAD, GAP = 17, 10, 22
-LETTERS, TITLE = 48, 38
+LETTERS, TITLE = 43, 36
 """Characters per line of a box, and per line of its title."""
 ARROW = "M0 0 L8 4 L0 8 z"
 

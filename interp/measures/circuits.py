@@ -154,7 +154,7 @@ class SingularValues(Tabular):
         table = self.table.assign(owner=self.table["matrix"].str.replace(r" (QK|OV)$", "", regex=True))
         return draw.lines(
             table, "index", "value", "matrix", x_title="index", y_title="singular value", markers=True, owner="owner"
-        ).update_xaxes(tickformat="d")
+        ).update_xaxes(dtick=max(1, round(float(table["index"].max()) / 8)))
 
 
 def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> SingularValues:

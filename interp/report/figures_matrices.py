@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-MOST_GAPS = 40
-"""Largest number of rows or columns with gaps between the cells: gaps would cover smaller cells."""
+MOST_GAPS, MOST_WRITTEN = 30, 17
+"""Largest number of rows or columns with gaps between the cells (gaps would cover smaller cells), and of columns whose
+numbers fit on a page."""
 
 
 def heatmap(
@@ -46,7 +47,7 @@ def heatmap(
         center: value of the neutral color, usually 0; the scale diverges if the data lie on both sides of it.
         ends: values to which the color scale is extended if the data still span half of it, such as 0 and 1 for shares.
         square: whether cells are as wide as they are high.
-        show_values: whether to write the numbers into the cells.
+        show_values: whether to write the numbers into the cells, if the columns are few enough.
 
     Raises:
         InterpError: the matrix is empty or does not fit the labels, or two labels of an axis are equal.
@@ -59,7 +60,7 @@ def heatmap(
     low, high, diverging = color_limits(values, center, ends)
     cells = _cells(values, x, y, x_title, y_title, color_title)
     widths = {}
-    if show_values:
+    if show_values and len(x) <= MOST_WRITTEN:
         cells.update(text=_written(np.asarray(matrix, dtype=float)), texttemplate="%{text}", textfont={"size": 11})
         widths["min_width"] = 200 + 56 * len(x)
     height = min(620, max(260, 150 + 34 * len(y)))

@@ -46,7 +46,7 @@ def circuits(study: Study, report: Report) -> None:
         "The largest singular value of each circuit, and its effective rank: with s the squared singular values, the "
         "square of their sum divided by the sum of their squares.",
     )
-    if (n_heads > 1 or values["index"].max() > 0) and values["matrix"].nunique() <= 12:
+    if values["index"].max() > 0 and values["matrix"].nunique() <= 12:
         report.add_figure("circuits_singular", found.plot(), "Singular values of W_QK and W_OV, the largest first.")
     cells = n_heads * study.task.d_vocab * max(study.task.d_vocab, study.task.n_out)
     if not subject.count_space and cells <= MOST_CELLS and n_heads <= MOST_HEADS:

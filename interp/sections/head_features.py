@@ -71,7 +71,7 @@ def sentence(table: pd.DataFrame) -> str:
         best = known.loc[known["variance"].idxmax()]
         if best["variance"] >= 0.5:
             share = words.share(float(best["variance"]), 2, ROUNDING)
-            found.append(f"{name} {share} (head {best['layer']}.{best['head']})")
+            found.append(f"{name} ({share} of head {best['layer']}.{best['head']})")
     if not found:
         return "No feature explains half of the variance of a head's output."
-    return f"Share of the variance of head outputs that features explain: {'; '.join(found)}."
+    return f"Features that explain at least half of the variance of a head's output: {'; '.join(found)}."

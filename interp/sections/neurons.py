@@ -14,7 +14,7 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
-SILENCED, DRAWN, MOST_VALUES = 24, 4, 128
+SILENCED, DRAWN, MOST_VALUES, MOST_DOTS = 24, 4, 128, 30
 
 
 def most_needed(table: pd.DataFrame, population: Population) -> str:
@@ -115,7 +115,13 @@ def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None
                            y_title="mean activation", error="spread")  # fmt: skip
     else:
         figure = draw.lines(
-            table, name, "activation", "neuron", y_title="mean activation", markers=True, spread="spread"
+            table,
+            name,
+            "activation",
+            "neuron",
+            y_title="mean activation",
+            markers=table[name].nunique() <= MOST_DOTS,
+            spread="spread",
         )
     report.add_figure(
         "neurons_response",

@@ -275,9 +275,13 @@ class Task(ABC):
 
     @derived
     def example(self) -> Batch | None:
-        """One short input for the start of a report; by default, the shortest of 20 samples with two tokens or more."""
+        """One short input for the start of a report.
+
+        By default, the shortest of 20 samples with five tokens or more, or one of the longest if none has five.
+        """
         batch = self.sample(20, self.splits[-1], seed=0)
-        row = int(torch.where(batch.lengths > 1, batch.lengths, batch.tokens.shape[1] + 1).argmin())
+        least = min(5, int(batch.lengths.max()))
+        row = int(torch.where(batch.lengths >= least, batch.lengths, batch.tokens.shape[1] + 1).argmin())
         return batch[row : row + 1]
 
     @derived

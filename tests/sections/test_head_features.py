@@ -20,11 +20,12 @@ NAN = float("nan")
 CASES = {
     "perfect": (
         rows((0, "a", 1.0), (1, "a", 0.2)),
-        "Share of the variance of head outputs that features explain: a 1 (head 0.0).",
+        "Features that explain at least half of the variance of a head's output: a (1 of head 0.0).",
     ),
     "two": (
         rows((0, "a", 0.999), (1, "b", 0.7)),
-        "Share of the variance of head outputs that features explain: a 0.999 (head 0.0); b 0.70 (head 0.1).",
+        "Features that explain at least half of the variance of a head's output: a (0.999 of head 0.0); b (0.70 of "
+        "head 0.1).",
     ),
     "random": (rows((0, "a", -0.01), (1, "a", 0.02)), "No feature explains half of the variance of a head's output."),
     "broken": (rows((0, "a", NAN)), "No feature explains half of the variance of a head's output."),

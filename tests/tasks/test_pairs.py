@@ -131,6 +131,6 @@ def test_the_example_leaves_heads_a_choice_where_one_does() -> None:
             lengths = torch.arange(n) % 4 + self.shortest if self.shortest == 1 else torch.ones(n, dtype=torch.long)
             return self.batch(torch.where(torch.arange(4) < lengths[:, None], tokens, 4))
 
-    assert Short().example.lengths.tolist() == [2]
+    assert Short().example.lengths.tolist() == [4]
     Short.shortest = 0
     assert Short().example.lengths.tolist() == [1]

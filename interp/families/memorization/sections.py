@@ -196,7 +196,11 @@ def table_contexts(study: Study, report: Report) -> None:
         rows = rows.assign(optimum=gap.optimum_by_row)
     rows = rows.sort_values("memorized", kind="stable")  # for the same colors in every report
     even = float(np.ptp(rows["prior"])) < 1e-12
-    x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
+    if even and float(np.ptp(rows["entropy"])) < 1e-12:
+        rows = rows.assign(place=rows["kl"].rank(method="first"))
+        x, title = "place", "contexts in the order of their divergence"
+    else:
+        x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
     report.add_figure(
         "kl_by_row",
         draw.scatter(
@@ -264,10 +268,10 @@ def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(context_outputs))
     report.heading("What heads add to the table", "What each head adds to the logits at the last token.")
-    named = table.assign(head="head 0." + table["head"].astype(str))
+    named = table.assign(head="0." + table["head"].astype(str))
     report.add_figure(
         "table_heads",
-        draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),
+        draw.bars(named, "head", "kl_increase", y_title="nats"),
         "How much the divergence rises without this head.",
     )
     report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")

@@ -40,7 +40,7 @@ def _tokens(word: str, digits: tuple[str, ...]) -> tuple[str, ...]:
 
 @register_task
 class Addition(NumberTask):
-    """The sum of two numbers of `digits` digits; each of its digits + 1 digits is read at the token before it.
+    """The sum of two numbers with the same number of digits; each digit of it is read at the token before it.
 
     order, answer_order: whether the least or the most significant digit comes first ("least" or "most"), in the numbers
     and in the answer.
