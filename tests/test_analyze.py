@@ -176,7 +176,8 @@ def test_a_vocabulary_that_does_not_fit() -> None:
 
 
 def test_a_section_of_a_report_by_its_name() -> None:
-    report = interp.analyze("algorithmic/max-of-k", sections=["patching", "accuracy"], inputs=50)
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=6)
+    report = interp.analyze(model, sections=["patching", "accuracy"], inputs=50)
     found = report.section("patching")
     assert found.title == "Patching"
     assert list(found.figures) == ["patching_stream", "patching_heads"]

@@ -78,7 +78,7 @@ def test_options_below_zero_are_refused_in_a_sentence(option: str, value: int) -
         interp.certify("histogram/dot-exact", **{option: value})
 
 
-def test_an_option_of_another_method_is_refused_with_those_that_it_has() -> None:
+def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
     said = "the certificate by count box: unknown option 'secondz'; known: box, question"
     with pytest.raises(InterpError, match=said):
         interp.certify("count01/minimal", secondz=1)

@@ -139,6 +139,7 @@ SLOW_LIN = [pytest.param(name, marks=pytest.mark.slow) for name in ("lin", "lin-
 
 
 @pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", *SLOW_LIN])
+@pytest.mark.thinned(2)
 def test_histogram_models_hold(tmp_path, name):
     """All 32^10 sequences, in this process: see test_check_attacks for bounds against brute force."""
     path = tmp_path / "proof.json.gz"

@@ -137,7 +137,7 @@ def test_counts_stand_for_equal_tokens() -> None:
 
 def test_the_heads_of_count01_that_do_nothing() -> None:
     """Eight heads attend to '=' alone: they are not used, whatever they correlate with. Head 0.3 matters most."""
-    found = decompiled(interp.load("count01/paper"), 2000)
+    found = decompiled(interp.load("count01/paper"), 800)
     used = {str(part) for part in found.matter}
     assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
     assert "head 0.3" in used

@@ -5,28 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from report.figure_calls import CALLS, FRAMES
+from report.frames import make_frames
 
 from interp.errors import InterpError
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
 from interp.report import figures, theme
-
-CALLS = {
-    "attention_ratios": lambda f: figures.attention_ratios(f["heads"]),
-    "bars": lambda f: figures.bars(f["heads"], "head", "s_acc"),
-    "circuit": lambda f: figures.circuit(f["qk"]),
-    "error_by_difference": lambda f: figures.error_by_difference(f["errors"]),
-    "error_frontier": lambda f: figures.error_frontier(f["frontier"]),
-    "head_plane": lambda f: head_plane(f["points"], f["values"], (1.0, 1.0, 0.0), 3),
-    "head_planes_grid": lambda f: head_planes_grid(f["points"], f["values"]),
-    "heads_heatmap": lambda f: figures.heads_heatmap(f["groups"], "s_acc"),
-    "history": lambda f: figures.history(f["history"]),
-    "intervention_curve": lambda f: figures.intervention_curve(f["curve"], "w02"),
-    "lines": lambda f: figures.lines(f["history"], "epoch", "loss", "seed"),
-    "logit_distributions": lambda f: figures.logit_distributions(f["logits"]),
-    "metrics_by_size": lambda f: figures.metrics_by_size(f["groups"]),
-    "scatter": lambda f: figures.scatter(f["heads"], "w01", "w02"),
-}
-FRAMES = ["heads", "groups", "points", "values", "curve", "logits", "errors", "frontier", "history", "qk"]
 
 
 def test_every_figure_is_called_here():
@@ -34,8 +17,8 @@ def test_every_figure_is_called_here():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_axes_are_named(frames, name):
-    figure = CALLS[name](frames)
+def test_axes_are_named(made, name):
+    figure = made[name]
     titled = {"x": 0, "y": 0}
     for axis in [*figure.select_xaxes(), *figure.select_yaxes()]:
         titled[axis.plotly_name[0]] += bool(axis.title.text)
@@ -43,8 +26,8 @@ def test_axes_are_named(frames, name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_caption_is_left_to_the_report(frames, name):
-    assert not CALLS[name](frames).layout.title.text
+def test_the_caption_is_left_to_the_report(made, name):
+    assert not made[name].layout.title.text
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -59,16 +42,14 @@ def test_a_missing_column_is_named(frames, name):
         CALLS[name]({key: pd.DataFrame({"odd": [1]}) for key in FRAMES})
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_the_caller_keeps_his_table(frames, name):
-    before = {key: frames[key].copy() for key in FRAMES}
-    CALLS[name](frames)
-    for key in FRAMES:
-        pd.testing.assert_frame_equal(frames[key], before[key])
+def test_the_caller_keeps_his_table(frames, made):
+    assert made
+    for key, frame in make_frames().items():
+        pd.testing.assert_frame_equal(frames[key], frame)
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"error_by_difference", "bars"}))
-def test_numbers_are_stored_as_four_bytes(frames, name):
+def test_numbers_are_stored_as_four_bytes(made, name):
     kinds = set()
 
     def collect(value):
@@ -82,11 +63,11 @@ def test_numbers_are_stored_as_four_bytes(frames, name):
             for item in value:
                 collect(item)
 
-    collect(json.loads(CALLS[name](frames).to_json())["data"])
+    collect(json.loads(made[name].to_json())["data"])
     assert kinds == {"f4"}
 
 
-def test_colors_of_every_figure_have_a_partner_in_the_dark(frames):
+def test_colors_of_every_figure_have_a_partner_in_the_dark(made):
     known = {*theme.DARK, *theme.SEQUENTIAL}
     faded = {theme.fade(color, 0.5).rpartition(",")[0] for color in known}
 
@@ -102,7 +83,7 @@ def test_colors_of_every_figure_have_a_partner_in_the_dark(frames):
         elif isinstance(value, str) and value.startswith("rgba("):
             assert value.rpartition(",")[0] in faded, name
 
-    for name, call in CALLS.items():
-        figure = call(frames).to_plotly_json()
+    for name in CALLS:
+        figure = made[name].to_plotly_json()
         figure["data"] = [{k: v for k, v in trace.items() if not isinstance(v, np.ndarray)} for trace in figure["data"]]
         check(figure, name)

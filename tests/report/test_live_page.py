@@ -219,6 +219,7 @@ def test_two_models_on_a_page_have_their_own_state(page: Page, tmp_path: Path) -
         ("histogram/dot", "#live=tokens:1.2.4.4.2.2.4.7.7.4;off:0.0;at:3"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_copied_python_gives_what_the_page_shows(page: Page, tmp_path: Path, name: str, fragment: str) -> None:
     opened(page, live(name), tmp_path, fragment)
     press(page, "Copy as Python")

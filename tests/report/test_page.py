@@ -60,7 +60,7 @@ def test_hostile_words_change_no_tag():
     assert "".join(hostile.words).count(HOSTILE) >= 15
 
 
-def test_every_id_is_given_once_and_every_link_leads_to_one(report):
+def test_every_id_is_given_once_and_every_link_leads_to_one():
     report = small_report(HOSTILE)
     report.heading(HOSTILE)
     tags = Tags(report.html()).tags

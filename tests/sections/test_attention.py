@@ -12,6 +12,7 @@ from interp.sections import Study, all_sections
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
+@pytest.mark.thinned(2)
 def test_patterns(name) -> None:
     study, report = one_section(name, "attention")
     assert {"attention_by_position", "attention_by_token"} <= set(report.figures)

@@ -49,9 +49,11 @@ def keyed(text: str, kinds: set[str]) -> list[str]:
     """Where code asks what a task is called or of which class it is, rather than what it declares."""
     found = []
     for node in ast.walk(ast.parse(text)):
-        named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} if hasattr(node, "lineno") else set()
+        if not isinstance(node, ast.Call | ast.Compare | ast.Subscript):
+            continue
         is_kind = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} if is_kind or sides else set()
         by_name = [side for side in sides if isinstance(side, ast.Attribute) and side.attr in ("name", "family")]
         of_task = any("task" in ast.unparse(side.value).split(".")[-1] or side.attr == "family" for side in by_name)
         literal = any(

@@ -8,6 +8,7 @@ from standins import NAMES
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned", "count01/paper"])
+@pytest.mark.thinned(2)
 def test_circuits(name) -> None:
     study, report = one_section(name, "circuits")
     cfg = study.model.cfg

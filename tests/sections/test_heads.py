@@ -11,6 +11,7 @@ from interp.sections.heads import looking
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
+@pytest.mark.thinned(2)
 def test_every_part_has_its_row(name) -> None:
     study, report = one_section(name, "heads")
     table = report.tables["heads"]

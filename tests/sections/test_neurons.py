@@ -19,6 +19,7 @@ from interp.sections.neurons import most_needed
 
 
 @pytest.mark.parametrize("name", [*NAMES[1:], "histogram/dot"])
+@pytest.mark.thinned(2)
 def test_neurons(name) -> None:
     _, report = one_section(name, "neurons")
     table = report.tables["neurons"]

@@ -10,6 +10,7 @@ from interp.sections.patching import told_apart
 
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
+@pytest.mark.thinned(2)
 def test_stream_and_parts(name) -> None:
     study, report = one_section(name, "patching")
     assert set(report.figures) == {"patching_stream", "patching_parts", "patching_heads"}

@@ -10,6 +10,7 @@ from interp.sections._shared import reasons
 
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
+@pytest.mark.thinned(2)
 def test_variables(name) -> None:
     study, report = one_section(name, "variables")
     if name == "memorization/bigram":

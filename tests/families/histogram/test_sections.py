@@ -19,7 +19,7 @@ COUNTING = [
 @pytest.mark.thinned(3)
 def test_report_of_each_model(tmp_path, name):
     model = interp.build(f"histogram/{name}-exact", T=5, L=4, zero_class=name == "bos")
-    whole = name == "dot-softmax"
+    whole = name == "bos"  # the whole report, and its page
     probed = [] if name in ("dot", "bos") else ["counting_probes"]  # raw scores have no fixed sum
     report = interp.analyze(model, **{"out": tmp_path / "report.html"} if whole else {"sections": COUNTING + probed})
     inventory = name in ("lin", "lin-softmax", "dot-softmax")

@@ -116,7 +116,7 @@ def test_without_time_the_interval_is_sound(kind: MixingKind) -> None:
     assert undecided
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     size=st.sampled_from(CASES),

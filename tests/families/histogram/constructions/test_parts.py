@@ -83,7 +83,7 @@ def test_auto_picks_the_documented_variant(model, d_model, p, variant):
 
 @pytest.mark.parametrize("model", ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"])
 @pytest.mark.parametrize(("T", "L"), [(32, 10), (16, 6), (10, 3), (6, 4), pytest.param(64, 10, marks=pytest.mark.slow)])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_feasibility_is_what_can_be_built(reference, model, T, L):
     for row in feasibility(model, T, L).to_dict("records"):
         if row["variant"]:

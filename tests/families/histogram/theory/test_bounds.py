@@ -50,6 +50,7 @@ def test_the_formula_is_not_the_limit():
 
 
 @pytest.mark.parametrize("model", ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"])
+@pytest.mark.thinned(2)
 def test_columns_agree_with_each_other(model):
     for T, L in ((2, 2), (5, 3), (12, 4), (16, 20), (33, 7)):
         table = feasibility(model, T, L)
