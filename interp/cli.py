@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,21 +64,18 @@ def _colored(word: str) -> str:
     return typer.style(word, fg=COLORS.get(word), bold=True)
 
 
-def _print_lines(frame: pd.DataFrame, columns: list[str], format: OutputFormat, long: bool) -> None:
-    """Print columns with at most 80 characters per row by cutting the last one; with --long, print the whole table."""
-    if long or format is not OutputFormat.table:
-        return _print(frame, format)
-    texts = [["" if str(value) == "<NA>" else " ".join(str(value).split()) for value in frame[c]] for c in columns]
+def _print_lines(rows: Sequence[Mapping[str, Any]], columns: list[str]) -> None:
+    """Print columns with at most 80 characters per row by cutting the last one."""
+    texts = [["" if row.get(c) is None else " ".join(str(row[c]).split()) for row in rows] for c in columns]
     widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, texts)]
     widths[-1] = 80 - sum(widths[:-1]) - 2 * (len(columns) - 1)
-    for row in [columns, *zip(*texts)]:
-        cut = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(row, widths)]
-        line = "  ".join(
+    for line in [columns, *zip(*texts)]:
+        cut = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(line, widths)]
+        shown = "  ".join(
             typer.style(f"{cell:{width}}", fg=COLORS.get(cell)) if cell in COLORS else f"{cell:{width}}"
             for cell, width in zip(cut, widths)
         )
-        typer.echo(line.rstrip())
-    return None
+        typer.echo(shown.rstrip())
 
 
 def _version(wanted: bool | None) -> None:
@@ -113,17 +111,21 @@ def _imported() -> str:
 @app.command()
 def tasks(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List the tasks."""
-    import interp
+    from interp.listing import list_tasks, task_rows
 
-    _print_lines(interp.list_tasks(), ["name", "tokens", "outputs", "about"], format, long)
+    if long or format is not OutputFormat.table:
+        return _print(list_tasks(), format)
+    return _print_lines(task_rows(), ["name", "tokens", "outputs", "about"])
 
 
 @app.command()
 def models(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List all models, exact and trained. Green: proved right. Red: proved wrong."""
-    import interp
+    from interp.listing import list_models, model_rows
 
-    _print_lines(interp.list_models(), ["name", "state", "about"], format, long)
+    if long or format is not OutputFormat.table:
+        return _print(list_models(), format)
+    return _print_lines(model_rows(), ["name", "state", "about"])
 
 
 @app.command()
@@ -286,7 +288,9 @@ def analyze(
 
 @app.command()
 def sections(
-    checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; one table for all.")],
+    checkpoints: Annotated[
+        list[str] | None, typer.Argument(help="Model names or files; one table for all. Default: names and titles.")
+    ] = None,
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
     task: TaskOption = "",
@@ -297,11 +301,19 @@ def sections(
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
+    if not checkpoints:
+        from interp.listing import stored
+
+        if (rows := stored("sections")) is None:
+            from interp.sections import all_sections
+
+            rows = [{"section": one.name, "title": one.title} for one in all_sections()]
+        return _print_lines(rows, ["section", "title"])
     from interp._analyze import list_sections
 
     given = foreign(task, config, tokens, outputs, padding)
     named = checkpoints if len(checkpoints) > 1 else checkpoints[0]
-    _print(list_sections(named, inputs=inputs, seconds=seconds, **given), format)
+    return _print(list_sections(named, inputs=inputs, seconds=seconds, **given), format)
 
 
 @app.command()

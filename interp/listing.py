@@ -1,25 +1,43 @@
-"""Tables of the available models and tasks."""
+"""Tables of the available models and tasks.
+
+What this package registers is stored in listed.json, so that a list needs neither torch nor the registries' imports. If
+the registries are loaded or a plug-in is installed, they are asked instead, because they may hold more.
+"""
 
 from __future__ import annotations
 
 import csv
 import inspect
+import json
+import math
+import sys
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from interp.architecture.checkpoint import read_header
-from interp.architecture.parameters import parameter_shapes
-from interp.constructions import construct, registered_constructions
+from interp.architecture.header import read_header
 from interp.errors import InterpError, quoted
 from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, shipped_root, zoo_table
-from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import ModelSpec
-from interp.tasks import Task, make_task, registered_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Row = dict[str, Any]
+ROOM = "interp.tasks"
+"""Whatever registers something imports this; also the entry points of plug-ins (see tasks.plugins)."""
+
+
+def stored(what: str) -> Any:
+    """Return the stored tasks, exact models or sections of this package; None if the registries may hold more."""
+    return None if ROOM in sys.modules or entry_points(group=ROOM) else _file()[what]
+
+
+@cache
+def _file() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "listed.json").read_text("utf-8"))
+    return found
 
 
 def list_models() -> pd.DataFrame:
@@ -38,18 +56,24 @@ def list_models() -> pd.DataFrame:
     """
     import pandas as pd
 
-    exact = registered_constructions()
+    rows = model_rows()
+    columns = ["name", "family", "task", "kind", "state", "parameters", "seeds", "about", "path"]
+    table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
+    return table.astype({"parameters": "Int64"})
+
+
+def model_rows() -> list[Row]:
+    """Return the rows of list_models."""
     # A folder with an exact model's name has the same spec as TOML.
-    states = _states()
-    rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in folders() if f.name not in exact]
+    states, exact = _states(), exact_rows() if (known := stored("exact")) is None else known
+    rows = [{**row, "family": row["name"].split("/")[0], "kind": "exact", "seeds": (), "path": ""} for row in exact]
+    rows += [_trained_row(folder) for folder in folders() if folder.name not in {row["name"] for row in exact}]
     for row in rows:
         own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
         certified = states.get((row["name"], row.pop("checkpoint", "")), "measured")
         there = bool(row["seeds"]) or (row["kind"] == "exact" and "task" in row)
         row["state"] = "" if not there else "measured" if own else certified
-    columns = ["name", "family", "task", "kind", "state", "parameters", "seeds", "about", "path"]
-    table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
-    return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)
+    return sorted(rows, key=lambda row: (row["family"], row["name"]))
 
 
 STATES = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
@@ -69,24 +93,23 @@ def _states() -> dict[tuple[str, str], str]:
     return found
 
 
-def _exact_row(name: str) -> dict[str, Any]:
-    entry = registered_constructions()[name]
-    row: dict[str, Any] = {
-        "name": name,
-        "family": name.split("/")[0],
-        "kind": "exact",
-        "seeds": (),
-        "about": entry.summary,
-        "path": "",
-    }
-    if inspect.Parameter.empty not in entry.sizes.values():  # some need the user's table
-        made = construct(name)
-        row |= {"task": made.spec.task.name, "parameters": _size(made.spec, made.task)}
-    return row
+def exact_rows() -> list[Row]:
+    """Return name, summary, task and number of parameters of the registered constructions with default sizes."""
+    from interp.constructions import construct, registered_constructions
+    from interp.programs import compile as compile  # registers compiled programs and their task
+
+    rows = []
+    for name, entry in registered_constructions().items():
+        row: Row = {"name": name, "about": entry.summary}
+        if inspect.Parameter.empty not in entry.sizes.values():  # some need the user's table
+            made = construct(name)
+            row |= {"task": made.spec.task.name, "parameters": size_of(made.spec)}
+        rows.append(row)
+    return rows
 
 
-def _trained_row(folder: Folder) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _trained_row(folder: Folder) -> Row:
+    row: Row = {
         "name": folder.name,
         "family": folder.name.split("/")[0],
         "kind": "trained",
@@ -97,7 +120,7 @@ def _trained_row(folder: Folder) -> dict[str, Any]:
         zoo, spec = zoo_table(folder.path), ModelSpec.from_toml(folder.path / SPEC_FILE)
         row |= {"task": spec.task.name, "about": str(zoo.get("summary", ""))}
         if spec.task.table_sha256 is None:
-            row["parameters"] = _size(spec, make_task(spec.task))
+            row["parameters"] = _file()["parameters"].get(spec.id) or size_of(spec)
         headers = {file: read_header(file) for file in folder.checkpoints}
         row["seeds"] = tuple(header.seed for header in headers.values())
         if headers:
@@ -111,9 +134,12 @@ def _trained_row(folder: Folder) -> dict[str, Any]:
     return row
 
 
-def _size(spec: ModelSpec, task: Task) -> int:
+def size_of(spec: ModelSpec) -> int:
     """Count the parameters."""
-    return sum(torch.Size(shape).numel() for shape in parameter_shapes(spec, task).values())
+    from interp.architecture.parameters import parameter_shapes
+    from interp.tasks import make_task
+
+    return sum(map(math.prod, parameter_shapes(spec, make_task(spec.task)).values()))
 
 
 def list_tasks() -> pd.DataFrame:
@@ -130,6 +156,19 @@ def list_tasks() -> pd.DataFrame:
     """
     import pandas as pd
 
+    return pd.DataFrame(task_rows()).astype({"tokens": "Int64", "outputs": "Int64"})
+
+
+def task_rows() -> list[Row]:
+    """Return the rows of list_tasks."""
+    return registered_rows() if (known := stored("tasks")) is None else known
+
+
+def registered_rows() -> list[Row]:
+    """Return the rows of the registered tasks."""
+    from interp.programs import compile as compile  # registers compiled programs and their task
+    from interp.tasks import registered_tasks
+
     rows = []
     for name, kind in registered_tasks().items():
         task = None if kind.needs_tables else kind()
@@ -137,13 +176,12 @@ def list_tasks() -> pd.DataFrame:
             {
                 "name": name,
                 "family": kind.family,
-                "tokens": task.d_vocab if task else pd.NA,
-                "outputs": task.n_out if task else pd.NA,
+                "tokens": task.d_vocab if task else None,
+                "outputs": task.n_out if task else None,
                 "readout": kind.readout,
                 "splits": ", ".join(kind.splits),
                 "parameters": ", ".join(f"{key} = {quoted(value)}" for key, value in kind.defaults.items()),
                 "about": (kind.__doc__ or "").strip().split("\n", 1)[0],
             }
         )
-    table = pd.DataFrame(rows).astype({"tokens": "Int64", "outputs": "Int64"})
-    return table.sort_values(["family", "name"], ignore_index=True)
+    return sorted(rows, key=lambda row: (row["family"], row["name"]))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from interp import words
-from interp.constructions import registered_constructions
 from interp.errors import LONG, CheckpointError, InterpError, short
 from interp.spec import read_toml
 
@@ -155,6 +154,8 @@ def zoo_table(folder: Path) -> dict[str, Any]:
 
 def unknown(name: str) -> InterpError:
     """Make the error for an unknown name, with the places searched and the closest names."""
+    from interp.constructions import registered_constructions  # loads torch
+
     known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -204,6 +204,7 @@ def choose(
     exact: bool = True,
     seconds: float | int = SECONDS,
     most: int = SIZES[-1],
+    once: Callable[..., Any] | None = None,
 ) -> Population:
     """Choose the inputs for some work: a fixed data set, all inputs, or a sample, depending on the cost.
 
@@ -211,19 +212,23 @@ def choose(
     of a sample or data set (default: the task's last; or, if even SIZES[0] of its inputs exceed the budget, the split
     with the shortest, with another seed than the inputs that separators and means are from). fixed: use the task's data
     set of the split if there is one. exact: use all inputs if the work on them fits the budget. seconds: the budget, at
-    SPEED. most: largest sample.
+    SPEED. most: largest sample. once: calls a function of the task and more arguments, and may keep what it gives.
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
-    asked = asked or InputsAsked()
+    asked, once = asked or InputsAsked(), once or (lambda make, *arguments: make(task, *arguments))
     named = _split(task, split)
-    whole = _dataset(task, named) if fixed else None
+    whole = once(_dataset, named) if fixed else None
     last, limit = named, asked.inputs
     if limit is None:
         budget = SPEED * (asked.seconds or seconds)
-        if split is None and whole is None and (shorter := _shorter(task, cost, named, seed, budget)) is not None:
-            named, seed = shorter, seed + 1
-        limit = _affordable(task, cost, whole, named, seed, budget, most, exact)
+        if split is None and whole is None:
+            shorter = _shorter(task, cost, named, lambda name: once(_length, name, seed), budget)
+            named, seed = (named, seed) if shorter is None else (shorter, seed + 1)
+        length = once(_length, named, seed) if whole is None else whole.tokens.shape[1]
+        total = (total_of(task) if exact else None) if whole is None else len(whole)
+        # Without a sampler, and with too many inputs to list, `sample` raises the error.
+        limit = SIZES[0] if length is None else _affordable(cost, length, total, budget, most)
     if whole is not None:
         return _part(whole, limit, named, seed)
     if exact and (total := total_of(task)) is not None and total <= min(limit, LISTED):
@@ -320,32 +325,28 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
     return Population("dataset", whole[rows], len(whole), split, seed)
 
 
-def _shorter(task: Task, cost: Cost, split: str, seed: int, budget: float | int) -> str | None:
-    """Return the split with the shortest inputs if SIZES[0] inputs of `split` exceed the budget, and it is another."""
-
-    def length(name: str) -> int:
-        return sample(task, SIZES[0], name, seed).batch.tokens.shape[1]
-
+def _length(task: Task, split: str, seed: int) -> int | None:
+    """Return the length of a batch of SIZES[0] samples; None if there is no sampler, and too many inputs to list."""
     try:
-        longest = length(split)
-        if SIZES[0] * cost(longest) <= budget:
-            return None
-        shortest = min(task.splits, key=length)
-        return shortest if length(shortest) < longest else None
-    except UnsupportedError:  # no sampler, and too many inputs to list
+        return sample(task, SIZES[0], split, seed).batch.tokens.shape[1]
+    except UnsupportedError:
         return None
 
 
-def _affordable(
-    task: Task, cost: Cost, whole: Batch | None, split: str, seed: int, budget: float | int, most: int, exact: bool
-) -> int:
+def _shorter(
+    task: Task, cost: Cost, split: str, length: Callable[[str], int | None], budget: float | int
+) -> str | None:
+    """Return the split with the shortest inputs if SIZES[0] inputs of `split` exceed the budget, and it is another."""
+    longest = length(split)
+    if longest is None or SIZES[0] * cost(longest) <= budget:
+        return None
+    lengths = {name: found for name in task.splits if (found := length(name)) is not None}
+    shortest = min(lengths, key=lengths.__getitem__)
+    return shortest if lengths[shortest] < longest else None
+
+
+def _affordable(cost: Cost, length: int, total: int | None, budget: float | int, most: int) -> int:
     """Return the number of inputs on which the work fits the budget: one of SIZES, the least if none fits, or all."""
-    try:
-        few = sample(task, SIZES[0], split, seed).batch if whole is None else whole
-    except UnsupportedError:  # no sampler, and too many inputs to list: `sample` will raise it again
-        return SIZES[0]
-    total = len(whole) if whole is not None else total_of(task) if exact else None
-    length = few.tokens.shape[1]
     each = cost(length)
     if total is not None and total <= LISTED and total * each <= budget:
         return total

@@ -169,9 +169,10 @@ def right_classes(task: Task, batch: Batch, at: str) -> Int[Tensor, "reads"]:
     if at == "all":
         return classes[classes != IGNORED].long()
     here = classes.gather(1, find_positions(task, batch.tokens, at)[:, None])[:, 0]
-    labelled = classes != IGNORED
-    if not labelled.any(1).all():
-        row = int((~labelled.any(1)).int().argmax())
-        raise InterpError(f"row {row} has no position with an answer of task {task.name}")
-    first = classes.gather(1, labelled.int().argmax(1)[:, None])[:, 0]
-    return torch.where(here == IGNORED, first, here).long()
+    if (missing := here == IGNORED).any():
+        labelled = classes != IGNORED
+        if not labelled.any(1).all():
+            row = int((~labelled.any(1)).int().argmax())
+            raise InterpError(f"row {row} has no position with an answer of task {task.name}")
+        here = torch.where(missing, classes.gather(1, labelled.int().argmax(1)[:, None])[:, 0], here)
+    return here.long()

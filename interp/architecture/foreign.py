@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, regular_file
+from interp.architecture.checkpoint import Checkpoint
+from interp.architecture.header import MAX_BYTES, as_checkpoint_error, regular_file
 from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
 from interp.architecture.state_dicts import read_tensors
 from interp.errors import CheckpointError, InterpError, SpecError

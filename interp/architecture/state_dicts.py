@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from interp.architecture.checkpoint import MAX_BYTES, opened, regular_file
+from interp.architecture.header import MAX_BYTES, opened, regular_file
 from interp.errors import CheckpointError, first_few, of_type, quoted, short
 
 NESTED = ("model", "state_dict", "model_state_dict", "net", "weights")

@@ -20,14 +20,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.counted import reduced_pairs
 from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
 from interp.measures.results import Figure, Tabular
-from interp.measures.runs import Edit, Part, activations, forward, hooks_of, parts_of, pieces, stream_hook
-from interp.measures.subject import Model, Subject, norm_follows_attention
+from interp.measures.runs import (
+    Edit,
+    Part,
+    activations,
+    forward,
+    hooks_of,
+    not_summed,
+    parts_of,
+    pieces,
+    read_last,
+    read_out,
+    stream_hook,
+    writes,
+)
+from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.tasks.batch import Pairs
 from interp.words import counted
@@ -48,13 +60,8 @@ class Edge(NamedTuple):
 
 def nodes(subject: Subject) -> list[Node]:
     """Return all nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
-    cfg = subject.model.cfg
-    if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
-        raise UnsupportedError("after post-layer-norm, a part's input is not a sum of what other parts wrote")
-    if norm_follows_attention(subject.model):
-        raise UnsupportedError("if a norm follows the attention, what a head writes is not a linear map of its output")
-    if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
-        raise UnsupportedError("edges need blocks whose MLP reads the attention output, not parallel ones")
+    if (reason := not_summed(subject)) is not None:
+        raise UnsupportedError(reason)
     parts = parts_of(subject)
     if len(parts) + 2 > MAX_NODES:
         raise UnsupportedError(f"{len(parts) + 2} nodes are more than the limit of {MAX_NODES} for edges")
@@ -106,8 +113,7 @@ def written(subject: Subject, node: Node, seen: dict[str, Tensor]) -> Float[Tens
     """Return what a node writes into the residual stream, without attention biases, from activations."""
     if isinstance(node, str):
         return seen["blocks.0.hook_resid_pre"]
-    value = node.get(seen[node.hook])
-    return value if node.head is None else value @ subject.model.blocks[node.layer].attn.W_O[node.head]
+    return writes(subject, node, seen)
 
 
 def _names(subject: Subject, known: Sequence[Node]) -> list[str]:
@@ -167,34 +173,46 @@ def path_patching(
     known, wanted = nodes(subject), edges(subject)
     pairs = reduced_pairs(subject, pairs_from(subject, clean, corrupted, 64))
     names = _names(subject, known)
+    last = read_last(subject)
     sums = dict.fromkeys(wanted, 0.0)
     clean_sum, corrupted_sum, number = 0.0, 0.0, 0
     for here, _ in pieces(subject, pairs.corrupted, 4 * len(names) * subject.model.cfg.d_model):
         piece = pairs[here]
         where = compared(subject, piece)
 
-        def lean(out: Tensor, at: Tensor, where: Compared = where) -> float:
-            return float(leaning(subject, out[where.rows, at].double().cpu(), where).sum())
+        def lean(out: Float[Tensor, "reads n_out"], where: Compared = where) -> float:
+            return float(leaning(subject, out.double().cpu(), where).sum())
 
         out, seen = activations(subject, piece.clean, names)
         seen = align(subject, seen, piece)
         base, unpatched = activations(subject, piece.corrupted, names)
-        clean_sum += lean(out, where.clean_at)
-        corrupted_sum += lean(base, where.at)
+        clean_sum += lean(out[where.rows, where.clean_at])
+        corrupted_sum += lean(base[where.rows, where.at])
         number += len(where.rows)
+        stream = unpatched[_input_hook(subject, OUTPUT)][where.rows, where.at]
+
+        def ends(change: Tensor, where: Compared = where, stream: Tensor = stream) -> float:
+            """Lean with a change of the last residual stream, from which the model runs on."""
+            return lean(read_out(subject, stream + change[where.rows, where.at]))
+
         for sender in known[:-1]:
             change = written(subject, sender, seen) - written(subject, sender, unpatched)
             inputs: dict[str, dict[str, Tensor]] = {}
             for edge in [edge for edge in wanted if edge.sender == sender]:
                 hook = _input_hook(subject, edge.receiver)
-                add = hooks_of([Edit(hook, change, add=True)])
                 if isinstance(edge.receiver, str):
-                    sums[edge] += lean(forward(subject, piece.corrupted, add), where.at)
+                    sums[edge] += ends(change)
                     continue
                 if hook not in inputs:  # one run gives the outputs of all heads of a layer
+                    add = hooks_of([Edit(hook, change, add=True)])
                     _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], add)
+                if edge.receiver in last:
+                    after = written(subject, edge.receiver, inputs[hook])
+                    sums[edge] += ends(after - written(subject, edge.receiver, unpatched))
+                    continue
                 put = Edit(edge.receiver, edge.receiver.get(inputs[hook][edge.receiver.hook]))
-                sums[edge] += lean(forward(subject, piece.corrupted, hooks_of([put])), where.at)
+                out = forward(subject, piece.corrupted, hooks_of([put]))
+                sums[edge] += lean(out[where.rows, where.at])
     if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
         raise InterpError("the clean and the corrupted runs do not differ, so there is nothing to recover")
     rows = [

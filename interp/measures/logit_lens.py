@@ -18,7 +18,7 @@ from interp.architecture.answers import correct, decide, losses
 from interp.errors import InterpError, one_of
 from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.results import Figure, Result
-from interp.measures.runs import activations, has_mlp, pieces, reads_of, stream_hook
+from interp.measures.runs import activations, has_mlp, pieces, read_out, reads_of, stream_hook
 from interp.measures.subject import Model, Subject
 from interp.words import counted
 
@@ -97,8 +97,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         positions.append(places)
         for name, hook in hooks.items():
             stream = seen[hook][rows.to(cfg.device), places.to(cfg.device)]
-            out = subject.columns(subject.model(stream[:, None], start_at_layer=cfg.n_layers))
-            found[name].append(out[:, 0].double().cpu())
+            found[name].append(read_out(subject, stream).double().cpu())
     logits = torch.stack([torch.cat(parts) for parts in found.values()])
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
     if not len(place):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -31,9 +31,12 @@ from interp.measures.runs import (
     hooks_of,
     parts_of,
     pieces,
+    read_last,
+    read_out,
     reads_of,
     stream_hook,
     stream_name,
+    writes,
 )
 from interp.measures.subject import Model, Subject
 from interp.tasks.batch import Pairs
@@ -134,22 +137,32 @@ def activation_patching(
     groups = position_groups(subject, pairs, indexed)
     parts = parts_of(subject)
     streams = [stream_hook(subject, layer) for layer in range(n_layers + 1)]
-    patches: list[tuple[str | Part, str]] = [(name, group) for name in streams for group in groups]
+    patches: list[tuple[Any, str]] = [(name, group) for name in streams for group in groups]
     patches += [(part, "all") for part in parts]
     patches += [(part, group) for part in parts if part.head is not None for group in groups if by_position]
     names = [*streams, *dict.fromkeys(part.hook for part in parts)]
-    sites = 2 + len(patches)
+    sites, last = 2 + len(patches), read_last(subject)
     sums, flips = Leanings(sites), torch.zeros(sites, dtype=torch.float64)
     for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
         out, seen = activations(subject, piece.clean, names)
         values = align(subject, seen, piece)
         sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
+        base, unpatched = activations(subject, piece.corrupted, names)
         known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right
-        for site, patched in enumerate([None, *((what, masks.get(group)) for what, group in patches)], start=1):
-            key = _effect(*patched, where, n_layers - 1) if patched else ()
+        runs = [(None, None), *((what, masks.get(group)) for what, group in patches)]
+        for site, (what, mask) in enumerate(runs, start=1):
+            key = () if what is None else _effect(what, mask, where, n_layers - 1)
             if key not in known:  # one run at a time, because all logits may not fit in memory
-                edits = [_edit(*patched, values)] if patched else []
-                logits = forward(subject, piece.corrupted, hooks_of(edits))[where.rows, where.at].double().cpu()
+                if what is None:
+                    logits = base[where.rows, where.at]
+                elif what in last:  # its change only adds to the last residual stream
+                    change = writes(subject, what, values) - writes(subject, what, unpatched)
+                    stream = unpatched[streams[-1]] + (change if mask is None else change * mask[..., None])
+                    logits = read_out(subject, stream[where.rows, where.at])
+                else:
+                    edits = hooks_of([_edit(what, mask, values)])
+                    logits = forward(subject, piece.corrupted, edits)[where.rows, where.at]
+                logits = logits.double().cpu()
                 known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
             leans, right = known[key]
             sums.add(site, leans)

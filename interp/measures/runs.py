@@ -8,7 +8,7 @@ hook_mlp_out, and hooks can replace it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
@@ -18,9 +18,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct, losses
+from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
 from interp.measures.counted import reduced
-from interp.measures.subject import Subject, budget
+from interp.measures.subject import Subject, budget, norm_follows_attention
 from interp.populations import usual
 from interp.tasks import Batch
 
@@ -98,6 +99,39 @@ def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float
     tokens = subject.inputs(batch.tokens).to(subject.model.cfg.device)
     with subject.masked(batch):
         return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
+
+
+def writes(subject: Subject, part: Part, seen: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
+    """Return what a head or an MLP adds to the residual stream, without attention biases, from activations."""
+    value = part.get(seen[part.hook])
+    return value if part.head is None else value @ subject.model.blocks[part.layer].attn.W_O[part.head]
+
+
+def not_summed(subject: Subject) -> str | None:
+    """Return the reason why the input of a part is not the sum of what earlier parts wrote, or None."""
+    cfg = subject.model.cfg
+    if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
+        return "after post-layer-norm, a part's input is not a sum of what other parts wrote"
+    if norm_follows_attention(subject.model):
+        return "if a norm follows the attention, what a head writes is not a linear map of its output"
+    if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
+        return "edges need blocks whose MLP reads the attention output, not parallel ones"
+    return None
+
+
+def read_last(subject: Subject) -> list[Part]:
+    """Return the parts that only the output reads: the last MLP, or the last heads if there is no MLP after them."""
+    last = subject.model.cfg.n_layers - 1
+    if not_summed(subject) is not None:
+        return []
+    parts = [part for part in parts_of(subject) if part.layer == last]
+    return [part for part in parts if part.head is None] or parts
+
+
+@torch.no_grad()
+def read_out(subject: Subject, stream: Float[Tensor, "reads d_model"]) -> Float[Tensor, "reads n_out"]:
+    """Return the outputs, in the task's order, for the residual stream after the last layer."""
+    return subject.columns(subject.model(stream[:, None], start_at_layer=subject.model.cfg.n_layers))[:, 0]
 
 
 def activations(

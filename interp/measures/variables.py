@@ -31,7 +31,17 @@ from interp.measures.counted import reduced
 from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads, value_at_reads
 from interp.measures.results import Figure, Tabular
-from interp.measures.runs import Edit, activations, forward, hooks_of, pieces, reads_of, stream_hook, stream_name
+from interp.measures.runs import (
+    Edit,
+    activations,
+    forward,
+    hooks_of,
+    pieces,
+    read_out,
+    reads_of,
+    stream_hook,
+    stream_name,
+)
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -358,9 +368,8 @@ def _answered(
     subject: Subject, final: Float[Tensor, "pairs d_model"], wanted: Int[Tensor, "pairs"]
 ) -> Bool[Tensor, "pairs"]:
     """Return the mask of the vectors after the last layer that give the expected answer."""
-    cfg = subject.model.cfg
-    out = subject.columns(subject.model(final[:, None].to(cfg.device), start_at_layer=cfg.n_layers))
-    return correct(out[:, 0].double().cpu(), wanted, subject.decision)
+    out = read_out(subject, final.to(subject.model.cfg.device))
+    return correct(out.double().cpu(), wanted, subject.decision)
 
 
 def answered_pairs(

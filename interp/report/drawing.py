@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,37 +119,67 @@ TITLE_HEIGHT = 26
 
 
 def panels(
-    titles: Sequence[str], n_across: int, panel_height: int, gap: int = 54, widths: Sequence[float] | None = None
-) -> tuple[go.Figure, list[tuple[int, int]]]:
-    """Return an empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1.
+    titles: Sequence[str],
+    n_across: int,
+    panel_height: int,
+    gap: int = 54,
+    widths: Sequence[float] | None = None,
+    left: bool = False,
+) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """Return the layout of a grid of small plots with their titles, and the (row, column) of each, counted from 1.
 
     Args:
         panel_height, gap: height of a plot and of the space between two rows of them, in pixels.
         widths: relative widths of the columns, which are then closer together.
+        left: whether all titles begin at the left of the grid, as they do if there is one column.
     """
     n_across = min(n_across, len(titles))
     n_down = -(-len(titles) // n_across)
     inner = n_down * panel_height + (n_down - 1) * gap
-    drawn = make_subplots(
+    layout = make_subplots(
         rows=n_down,
         cols=n_across,
         subplot_titles=[plain(title) for title in titles],
         horizontal_spacing=0.07 if widths else 0.24 / n_across,
         column_widths=widths,
         vertical_spacing=gap / inner,
-    )
+    ).layout.to_plotly_json()
     # Above and below the plots: legend, titles and axis titles.
-    drawn.update_layout(template=theme.template(), height=inner + 124, margin={"t": 64, "b": 60})
+    layout |= {"template": theme.template(), "height": inner + 124, "margin": {"t": 64, "b": 60}}
+    layout["legend"] = {"y": 1 + TITLE_HEIGHT / inner}  # above the titles of the plots
     least = {"min_width": 60 + 165 * n_across} if n_across > 1 else {}
     if n_down > 1:
-        least["min_height"] = drawn.layout.height
+        least["min_height"] = layout["height"]
     if least:
-        drawn.update_layout(meta=least)
-    drawn.update_annotations(font_size=13)
-    drawn.update_layout(legend_y=1 + TITLE_HEIGHT / inner)  # above the titles of the plots
-    if n_across == 1:  # at the left, where a narrow page shows it
-        drawn.update_annotations(x=0, xanchor="left")
-    return drawn, [(1 + i // n_across, 1 + i % n_across) for i in range(len(titles))]
+        layout["meta"] = least
+    for title in layout["annotations"]:
+        title["font"] = {"size": 13}
+        if n_across == 1 or left:  # at the left, where a narrow page shows it
+            title |= {"x": 0, "xanchor": "left"}
+    return layout, [(1 + i // n_across, 1 + i % n_across) for i in range(len(titles))]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The content of one small plot: traces, and properties of its axes."""
+
+    traces: Sequence[Any]
+    x: dict[str, Any] = field(default_factory=dict)
+    y: dict[str, Any] = field(default_factory=dict)
+
+
+def filled(layout: dict[str, Any], plots: Sequence[Plot], **more: Any) -> go.Figure:
+    """Return a figure of a grid of `panels` with its plots, in their order. more: properties of the layout.
+
+    All is set at once, because plotly takes milliseconds to set one property of an axis.
+    """
+    for number, plot in enumerate(plots):
+        name = str(number + 1) if number else ""
+        layout[f"xaxis{name}"] |= plot.x
+        layout[f"yaxis{name}"] |= plot.y
+        for trace in plot.traces:
+            trace.update(xaxis=f"x{name}", yaxis=f"y{name}")
+    return go.Figure([trace for plot in plots for trace in plot.traces], layout | more)
 
 
 def is_lowest(place: tuple[int, int], places: Sequence[tuple[int, int]]) -> bool:

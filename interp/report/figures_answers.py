@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.report import theme
-from interp.report.drawing import compact, head_name, panels
+from interp.report.drawing import Plot, compact, filled, head_name, panels
 from interp.report.theme import plain
 
 
@@ -33,17 +33,21 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     heads.sort(key=lambda head: list(order).index(head) if head in order else len(order))
     # The model's logits are sums over heads, so they get their own axis; otherwise the heads' boxes would be tiny.
     groups = [group for group in ([h for h in heads if h != "model"], [h for h in heads if h == "model"]) if group]
-    drawn, places = panels(
+    layout, places = panels(
         [title if first else "" for title in titles for first in (True, False)[: len(groups)]],
         n_across=len(groups),
         panel_height=190,
         widths=[max(2.0, float(len(group))) for group in groups],
+        left=True,
     )
     columns = ["current", "next", "token", "head"]
     summary = frame.groupby(columns)["logit"].quantile([0.05, 0.25, 0.5, 0.75, 0.95]).unstack()
     tokens = sorted(frame["token"].unique(), key=lambda token: (rank.get(token, len(rank)), str(token)))
+    names = {"type": "category", "categoryarray": [head_name(head) for head in heads], "categoryorder": "array"}
+    zero = {"zeroline": True, "zerolinecolor": theme.GREY, "zerolinewidth": 1}
+    plots: list[Plot] = []
     for (row, column), (context, group) in zip(places, product(contexts, groups)):
-        here = summary.loc[context]
+        here, boxes = summary.loc[context], []
         for token, spare in zip(tokens, theme.COLORS):
             quantiles = here[here.index.get_level_values("token") == token].droplevel("token").reindex(group).dropna()
             low, first, middle, third, high = (compact(quantiles[q]) for q in quantiles.columns)
@@ -51,15 +55,12 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
             box = go.Box(x=[head_name(head) for head in quantiles.index], lowerfence=low, upperfence=high)
             box.update(q1=first, median=middle, q3=third, name=f"logit of '{plain(token)}'", offsetgroup=str(token))
             box.update(marker_color=color, line_width=1.5, fillcolor=theme.fade(color, 0.3))
-            box.update(legendgroup=str(token), showlegend=row == column == 1)
-            drawn.add_trace(box, row=row, col=column)
-    drawn.update_layout(boxmode="group", boxgap=0.25, boxgroupgap=0.1)
-    drawn.update_layout(meta={"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {})
-    drawn.update_annotations(x=0, xanchor="left")
-    drawn.update_xaxes(type="category", categoryarray=[head_name(head) for head in heads], categoryorder="array")
-    drawn.update_xaxes(title_text="head" if groups[0] != ["model"] else "", row=len(contexts), col=1)
-    drawn.update_yaxes(zeroline=True, zerolinecolor=theme.GREY, zerolinewidth=1)
-    return drawn.update_yaxes(title_text="logit", col=1)
+            boxes.append(box.update(legendgroup=str(token), showlegend=not plots))
+        titled = (row, column) == (len(contexts), 1) and groups[0] != ["model"]
+        across = names | ({"title": {"text": "head"}} if titled else {})
+        plots.append(Plot(boxes, across, zero | ({"title": {"text": "logit"}} if column == 1 else {})))
+    width = {"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {}
+    return filled(layout, plots, boxmode="group", boxgap=0.25, boxgroupgap=0.1, meta=width)
 
 
 def error_by_difference(

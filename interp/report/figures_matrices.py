@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,22 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import color_axis, color_limits, compact, head_name, is_lowest, panels
+from interp.report.drawing import Plot, color_axis, color_limits, compact, filled, head_name, is_lowest, panels
 from interp.report.theme import plain
 from interp.words import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+# Labels such as "0" are names here; plotly would read them as numbers.
+GRID = {
+    "type": "category",
+    "showgrid": False,
+    "showline": False,
+    "tickcolor": theme.PAPER,
+    "ticklen": 3,
+    "constrain": "domain",
+}
 
 
 MOST_GAPS, MOST_WRITTEN = 30, 17
@@ -64,15 +75,13 @@ def heatmap(
         cells.update(text=_written(np.asarray(matrix, dtype=float)), texttemplate="%{text}", textfont={"size": 11})
         widths["min_width"] = 200 + 56 * len(x)
     height = min(620, max(260, 150 + 34 * len(y)))
-    drawn = theme.figure(cells, x=x_title, y=y_title, height=height)
-    drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging))
-    drawn.update_yaxes(autorange="reversed")
-    _as_grid(drawn)
+    down = GRID | {"autorange": "reversed"}
     if square:
-        drawn.update_yaxes(scaleanchor="x")
+        down["scaleanchor"] = "x"
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
         widths["min_height"] = min(height, 420)
-    return drawn.update_layout(meta=widths)
+    axis = color_axis(low, high, color_title, diverging)
+    return theme.figure(cells, x=x_title, y=y_title, height=height, coloraxis=axis, xaxis=GRID, yaxis=down, meta=widths)
 
 
 def circuit(
@@ -101,25 +110,25 @@ def circuit(
     y, x = list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[columns]))
     row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
     column_title = {"key": "key token", "logit": "token of the logit"}.get(columns, columns)
-    drawn, places = panels(
+    layout, places = panels(
         [f"head {head_name(head)}" for head in heads], n_across, panel_height=max(140, 22 * len(y)), gap=36
     )
-    for head, (row, column) in zip(heads, places):
-        part = frame[frame["head"] == head]
-        if len(part) != len(x) * len(y) or part.duplicated([rows, columns]).any():
-            raise InterpError(
-                f"circuit: head {head} has {len(part)} rows; expected one for each of {len(y)} x {len(x)} cells"
-            )
-        matrix = part.pivot(index=rows, columns=columns, values=value).loc[y, x].to_numpy()
-        drawn.add_trace(_cells(compact(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
+    known = dict(zip(zip(frame["head"], frame[rows], frame[columns]), frame[value]))
+    plots = []
+    for head, place in zip(heads, places):
+        found = [known.get((head, *cell)) for cell in product(y, x)]
+        n = int((frame["head"] == head).sum())
+        if n != len(found) or None in found:
+            raise InterpError(f"circuit: head {head} has {n} rows; expected one for each of {len(y)} x {len(x)} cells")
         # All heads have the same tokens: name them once per row and column of the grid.
-        is_last, is_first = is_lowest((row, column), places), column == 1
-        drawn.update_xaxes(title_text=column_title if is_last else "", showticklabels=is_last, row=row, col=column)
-        drawn.update_yaxes(title_text=row_title if is_first else "", showticklabels=is_first, row=row, col=column)
-    drawn.update_layout(coloraxis=_axis_of(frame[value].to_numpy(), color_title))
-    _as_grid(drawn)
-    drawn.update_layout(height=drawn.layout.height - 32, margin={"t": 32})  # there is no legend above
-    return drawn.update_yaxes(autorange="reversed")
+        is_last, is_first = is_lowest(place, places), place[1] == 1
+        across = {"title": {"text": column_title if is_last else ""}, "showticklabels": is_last}
+        down = {"title": {"text": row_title if is_first else ""}, "showticklabels": is_first, "autorange": "reversed"}
+        cells = _cells(compact(np.array(found).reshape(len(y), len(x))), x, y, column_title, row_title, color_title)
+        plots.append(Plot([cells], GRID | across, GRID | down))
+    axis = _axis_of(frame[value].to_numpy(), color_title)
+    # There is no legend above.
+    return filled(layout, plots, coloraxis=axis, height=layout["height"] - 32, margin=layout["margin"] | {"t": 32})
 
 
 def _axis_of(values: np.ndarray, title: str) -> dict[str, Any]:
@@ -156,9 +165,3 @@ def _written(matrix: np.ndarray) -> list[list[str]]:
 def _unless_said(title: str, labels: Sequence[object]) -> str:
     """Return an axis title to put before each label, or "" if the labels already begin with it ("head 0.3")."""
     return "" if any(str(label).startswith(f"{title} ") for label in labels) else f"{title} "
-
-
-def _as_grid(drawn: go.Figure) -> None:
-    # Labels such as "0" are names here; plotly would read them as numbers.
-    grid = {"type": "category", "showgrid": False, "showline": False, "tickcolor": theme.PAPER, "ticklen": 3}
-    drawn.update_xaxes(constrain="domain", **grid).update_yaxes(constrain="domain", **grid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -55,6 +56,7 @@ DARK = {
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
+@cache
 def template() -> go.layout.Template:
     """Return the plotly template of every figure, in the light colors."""
     import plotly.graph_objects as go
@@ -108,12 +110,11 @@ def figure(*traces: Any, x: str = "", y: str = "", height: int | None = None, **
     """
     import plotly.graph_objects as go
 
-    drawn = go.Figure(data=list(traces), layout={"template": template()})
-    drawn.update_layout(**layout)
-    drawn.update_xaxes(title_text=plain(x)).update_yaxes(title_text=plain(y))
+    for axis, title in (("xaxis", x), ("yaxis", y)):
+        layout[axis] = {**layout.get(axis, {}), "title": {"text": plain(title)}}
     if height is not None:
-        drawn.update_layout(height=height)
-    return drawn
+        layout["height"] = height
+    return go.Figure(list(traces), {"template": template(), **layout})
 
 
 def scale(colors: Iterable[str]) -> list[list[Any]]:

@@ -23,7 +23,7 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,11 +183,15 @@ def _population(
         one = operations(study.subject, min(length, study.task.d_vocab) if short else length)
         return passes * one + MADE * length + fits * reads * FITTED
 
-    options = {"split": split, "fixed": study.subject.own_split, **dict(choice)}
+    options = {"split": split, "fixed": study.subject.own_split, "once": partial(study.once, _of_task), **dict(choice)}
     found = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)
     alike = (one for one in study.populations.values() if one.drawn_like(found))
     study.populations[section] = next(alike, found)  # so that what is cached for a batch serves all sections
     return study.populations[section]
+
+
+def _of_task(study: Study, make: Callable[..., Value], *arguments: Any) -> Value:
+    return make(study.task, *arguments)
 
 
 def _data(study: Study, split: str) -> Batch:

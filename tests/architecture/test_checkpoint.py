@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from interp.architecture import checkpoint as module
-from interp.architecture.checkpoint import read_checkpoint, read_header, save_checkpoint
+from interp.architecture import header
+from interp.architecture.checkpoint import read_checkpoint, save_checkpoint
+from interp.architecture.header import read_header
 from interp.architecture.parameters import initialize
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.spec import Bias, Layer, ModelSpec, TaskRef
@@ -210,7 +212,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], Any], tensors: Mapp
     tensors = dict(WEIGHTS if tensors is None else tensors)
     del record["sha256"]
     change(record)
-    record.setdefault("sha256", module.tensors_sha256(tensors, module._canonical(record)))
+    record.setdefault("sha256", module.tensors_sha256(tensors, header.canonical(record)))
     from safetensors.torch import save_file
 
     save_file(tensors, path, metadata={"format": "pt", "interp": json.dumps(record)})
@@ -303,8 +305,8 @@ def test_an_older_schema_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch
     """A record of schema 1 that knew no summary, read by a version of schema 2; its hash is of what was written."""
     rewritten(path, lambda record: record.pop("summary"))
     refused(path, "summary")
-    monkeypatch.setattr(module, "SCHEMA", 2)
-    monkeypatch.setitem(module.MIGRATIONS, 1, lambda record: record | {"summary": {"from": 1}, "schema": 2})
+    monkeypatch.setattr(header, "SCHEMA", 2)
+    monkeypatch.setitem(header.MIGRATIONS, 1, lambda record: record | {"summary": {"from": 1}, "schema": 2})
     assert read_checkpoint(path).summary == {"from": 1}
 
 

@@ -32,17 +32,17 @@ def test_short_log_axes_have_ticks_at_1_2_and_5():
 
 
 def test_panels_fill_rows_from_the_left():
-    figure, places = panels(["a", "b", "c", "d", "<e>"], n_across=2, panel_height=100)
+    layout, places = panels(["a", "b", "c", "d", "<e>"], n_across=2, panel_height=100)
     assert places == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
     assert [is_lowest(place, places) for place in places] == [False, False, False, True, True]
-    assert [note.text for note in figure.layout.annotations] == ["a", "b", "c", "d", "&lt;e&gt;"]
-    assert figure.layout.meta["min_width"] > 300
+    assert [note["text"] for note in layout["annotations"]] == ["a", "b", "c", "d", "&lt;e&gt;"]
+    assert layout["meta"]["min_width"] > 300
 
 
 def test_one_panel_needs_no_width():
-    figure, places = panels(["a"], n_across=4, panel_height=100)
+    layout, places = panels(["a"], n_across=4, panel_height=100)
     assert places == [(1, 1)]
-    assert figure.layout.meta is None
+    assert "meta" not in layout
 
 
 @pytest.mark.parametrize(

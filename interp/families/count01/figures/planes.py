@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import compact, head_name, is_lowest, panels
+from interp.report.drawing import Plot, compact, filled, head_name, is_lowest, panels
 from interp.report.theme import plain
 
 Separator = Sequence[float] | np.ndarray
@@ -84,17 +84,23 @@ def head_planes_grid(
         heads.sort(key=list(order).index)
     notes, separators = notes or {}, separators or {}
     titles = [f"head {head_name(head)}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
-    drawn, places = panels(titles, n_across, panel_height=160)
-    for position, (head, (row, column)) in enumerate(zip(heads, places)):
+    layout, places = panels(titles, n_across, panel_height=160)
+    plots: list[Plot] = []
+    for head, place in zip(heads, places):
         own_points, own_values = points[points["head"] == head], values[values["head"] == head]
-        ranges = _ranges(own_points, own_values, headroom=0.26)
+        across, down = _ranges(own_points, own_values, headroom=0.26)
         thin = _thin(own_points, max_points)
-        for trace in _traces(thin, own_values, separators.get(head), ranges, size=4.0, legend=position == 0):
-            drawn.add_trace(trace, row=row, col=column)
-        is_last = is_lowest((row, column), places)
-        drawn.update_xaxes(range=ranges[0], title_text="dimension 1" if is_last else "", row=row, col=column)
-        drawn.update_yaxes(range=ranges[1], title_text="dimension 2" if column == 1 else "", row=row, col=column)
-    return drawn.update_xaxes(nticks=4, tickfont_size=10).update_yaxes(nticks=4, tickfont_size=10)
+        traces = _traces(thin, own_values, separators.get(head), (across, down), size=4.0, legend=not plots)
+        ticks = {"nticks": 4, "tickfont": {"size": 10}}
+        x_title, y_title = ("dimension 1" if is_lowest(place, places) else ""), ("dimension 2" if place[1] == 1 else "")
+        plots.append(
+            Plot(
+                traces,
+                {"range": across, "title": {"text": x_title}, **ticks},
+                {"range": down, "title": {"text": y_title}, **ticks},
+            )
+        )
+    return filled(layout, plots)
 
 
 def _traces(
