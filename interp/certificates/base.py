@@ -21,7 +21,6 @@ from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.probes import Probes
 from interp.certificates.scope import Takes, refusal_of
 from interp.errors import InterpError
-from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.views import view
 
@@ -143,7 +142,7 @@ class Method:
     """A method of certification.
 
     other_task(task): the reason why it does not apply to a task, or None. why_not(model): the same for a model.
-    run(model, **options): make the certificate. stranger: why_not and run for external models (Subjects), if supported.
+    run(model, **options): make the certificate.
     takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. order:
     methods of a lower order are tried first (0: those that need few evaluations). names: for a task, the names that an
     option accepts.
@@ -155,7 +154,6 @@ class Method:
     run: Callable[..., Certificate]
     takes: Takes | None
     order: int = 0
-    stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {}
 
     def refusal(self, model: TaskModel) -> str | None:
@@ -174,14 +172,12 @@ def register_method(
     refusal: Callable[[TaskModel], str | None],
     takes: Takes | None,
     order: int = 0,
-    stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {},
 ) -> Callable[..., Any]:
     """Decorator: register a function from a model (and options) to a Certificate as a method, and measure its time."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        other = None if stranger is None else (stranger[0], _timed(stranger[1]))
-        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, order, other, names)
+        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, order, names)
         return _METHODS[name].run
 
     return add

@@ -15,7 +15,7 @@ from typing import Any
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.converted import certify_converted, convert
-from interp.certificates.enumeration import name_of
+from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
 from interp.certificates.options import check_options, options_of
@@ -45,8 +45,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     """Plan the certificate of a model. Raises UnsupportedError, with the reasons, if no method applies.
 
     A task model is certified as a fresh model of its spec and parameters. For an external model, if a spec can express
-    it, this is a proof about its config and parameters (see converted.py); otherwise a method that supports external
-    models, which it runs.
+    it, this is a proof about its config and parameters (see converted.py); otherwise the model is run on every input.
     """
     model = subject if isinstance(subject, TaskModel) else subject.model
     if isinstance(model, TaskModel) and (subject is model or subject.token_ids is None):
@@ -64,10 +63,9 @@ def plan(subject: Subject | TaskModel) -> Plan:
         proof = f"{method.name} takes it as it is"
     except InterpError as error:
         proof = str(error)
-    reason = None
-    for method in registered_methods().values():
-        if method.stranger is not None and (reason := method.stranger[0](subject)) is None:
-            return Plan(method, partial(method.stranger[1], subject))
+    method = registered_methods()[EVERY_INPUT]
+    if (reason := method.other_task(subject.task)) is None:
+        return Plan(method, partial(method.run, subject))
     raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}; and no proof is about it: {proof}")
 
 

@@ -37,6 +37,7 @@ from interp.tasks.registry import name_taken
 from interp.tasks.validation import check_batch
 from interp.threads import one_thread
 
+EVERY_INPUT = "every input, as run"
 CLOSE = 8.0
 ROWS = 4096
 COMPARED = 64
@@ -49,11 +50,6 @@ LISTED = 100_000
 """Largest number of errors, and of close inputs, in the tables."""
 
 
-def refusal(model: TaskModel) -> str | None:
-    """Return the reason why the inputs cannot all be run, or None."""
-    return no_domain(model.task)
-
-
 def no_domain(task: Task) -> str | None:
     """Return the reason why a task's inputs cannot be listed, or None."""
     if task.n_inputs is None:
@@ -61,9 +57,10 @@ def no_domain(task: Task) -> str | None:
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
 
 
+@register_method(EVERY_INPUT, no_domain, lambda model: no_domain(model.task), takes=None)
 @torch.no_grad()
-def certify_subject(
-    subject: Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
+def certify_inputs(
+    source: TaskModel | Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
 ) -> Certificate:
     """Certify any model with a task, by running every input that the task lists.
 
@@ -72,6 +69,7 @@ def certify_subject(
     have input, position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a
     model with hooks, and too many inputs.
     """
+    subject = Subject.of(source)
     task, model = subject.task, subject.model
     if (reason := no_domain(task) or name_taken(task) or hooks_on(model) or autocast()) is not None:
         raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
@@ -112,7 +110,7 @@ def certify_subject(
         n_inputs=found.rows,
         worst_margin=found.worst,
         counterexample=found.counterexample(subject),
-        method="every input, as run",
+        method=EVERY_INPUT,
         domain=f"every input of task {task.name}",
         rounding=CLOSE * slip,
         n_errors=found.wrong,
@@ -269,14 +267,3 @@ def name_of(model: HookedTransformer) -> str:
         return model.spec.id
     cfg = model.cfg
     return f"{cfg.n_layers}-layer HookedTransformer of {cfg.n_heads} heads and d_model {cfg.d_model}"
-
-
-@register_method(
-    "every input, as run", no_domain, refusal, takes=None,
-    stranger=(lambda subject: no_domain(subject.task), certify_subject),
-)  # fmt: skip
-def certify_inputs(
-    model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
-) -> Certificate:
-    """Certify a task model by running every input of its task; see certify_subject."""
-    return certify_subject(Subject.of(model), batch_size, most, progress)
