@@ -60,7 +60,7 @@ def no_domain(task: Task) -> str | None:
 @register_method(EVERY_INPUT, no_domain, lambda model: no_domain(model.task), takes=None)
 @torch.no_grad()
 def certify_inputs(
-    source: TaskModel | Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
+    model: TaskModel | Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
 ) -> Certificate:
     """Certify any model with a task, by running every input that the task lists.
 
@@ -69,20 +69,20 @@ def certify_inputs(
     have input, position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a
     model with hooks, and too many inputs.
     """
-    subject = Subject.of(source)
-    task, model = subject.task, subject.model
-    if (reason := no_domain(task) or name_taken(task) or hooks_on(model) or autocast()) is not None:
-        raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
+    subject = Subject.of(model)
+    task, own = subject.task, subject.model
+    if (reason := no_domain(task) or name_taken(task) or hooks_on(own) or autocast()) is not None:
+        raise UnsupportedError(f"{name_of(own)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")
     total = n_inputs(task)
     if total > most:
         raise UnsupportedError(
-            f"{name_of(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
+            f"{name_of(own)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     slip = _difference(subject, total, batch_size)
     if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
-        raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}")
+        raise UnsupportedError(f"{name_of(own)} cannot be certified: {reason}")
     found = RunCounts(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)
@@ -91,7 +91,7 @@ def certify_inputs(
     if not found.answers:
         raise InterpError(f"task {task.name} has no read position in any of its {total:,} inputs")
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
-    parameter = next(model.parameters())
+    parameter = next(own.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
     notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
     notes += (f"some of the inputs were also run in float64: margins differ by at most {slip:.3g}",)
@@ -104,7 +104,7 @@ def certify_inputs(
     if max(found.wrong, found.close) > LISTED:
         notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
     certificate = Certificate(
-        model=name_of(model),
+        model=name_of(own),
         status=status,
         accuracy=1 - found.wrong / found.answers,
         n_inputs=found.rows,

@@ -15,6 +15,8 @@ import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import enumeration
+from interp.certificates.base import registered_methods
+from interp.certificates.options import options_of
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.measures.subject import Subject
@@ -309,3 +311,7 @@ def test_the_float64_copy_of_a_norm_has_no_bfloat16_left(majority: Task) -> None
     difference = float((lead[0] - lead[1]).abs().max())
     assert difference > 1e-4
     assert enumeration._difference(Subject.of(model), 32, 32) >= difference - 1e-9
+
+
+def test_the_model_is_no_option() -> None:
+    assert [*options_of(registered_methods()[enumeration.EVERY_INPUT])] == ["batch_size", "most"]
