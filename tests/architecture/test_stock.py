@@ -316,18 +316,6 @@ def test_a_difference_in_outputs_refuses_the_conversion(monkeypatch: pytest.Monk
         expressed(own, Largest(), torch.tensor([TOKENS[word] for word in Largest.vocabulary]))
 
 
-def test_no_pickle_runs(tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> Any:
-            return (Path.touch, (tmp_path / "ran",))
-
-    fields, _ = made(attn_only=True, d_vocab_out=4)
-    torch.save({"embed.W_E": Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(CheckpointError, match="without running code"):
-        interp.load(tmp_path / "evil.pt", task=Largest(), config=fields)
-    assert not (tmp_path / "ran").exists()
-
-
 def test_a_native_bridge_is_converted_and_no_other() -> None:
     from transformer_lens.config import TransformerBridgeConfig
     from transformer_lens.model_bridge import TransformerBridge
