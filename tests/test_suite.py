@@ -90,7 +90,7 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 
 COVERED = {
-    "tests/programs/test_decompile.py": "programs/heads programs/maps programs/quantize programs/relevance "
+    "tests/programs/test_decompile.py": "programs/heads programs/quantize programs/relevance "
     "programs/read_mlps programs/readout",
     "tests/programs/test_waves.py": "programs/read_waves",
     "tests/test_cli.py": "__main__",

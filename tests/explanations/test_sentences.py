@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.quantities import Quantity
 from interp.explanations.rule import LISTED, Rule
 from interp.explanations.sentences import TABLE, how, summary
 from interp.explanations.setting import Setting
-from interp.programs.language import Linear, Program
+from interp.programs.language import Head, Linear, Program
+from interp.programs.words import answer_words
 
 READS = "attends to the first position and reads the token"
 PARTS = (
@@ -109,3 +112,12 @@ def test_a_long_table_is_said_to_be_no_algorithm() -> None:
     assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
     assert used in said(LISTED + 1)
     assert said(LISTED).startswith("The answer is looked up")
+
+
+@pytest.mark.parametrize(("n", "said"), [(1, "the value of head 0.0."), (2, "the values of heads 0.0 and 0.1."),
+                                         (3, "the values of heads 0.0, 0.1 and 0.2.")])  # fmt: skip
+def test_values_of_several_parts_are_named_together(n: int, said: str) -> None:
+    steps = tuple(Head(f"head 0.{at}", "", "position", ((0.0, -1.0, -2.0),), "token") for at in range(n))
+    eye = ((1.0, 0.0), (0.0, 1.0))
+    answer = Linear("answer", tuple(step.name for step in steps), (eye,) * n, (0.0, 0.1), ("x", "y"))
+    assert answer_words(Program(("a", "b"), 3, True, steps, answer)).endswith(said)
