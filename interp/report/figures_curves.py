@@ -182,7 +182,8 @@ def _names(frame: pd.DataFrame, x: str, y: str, label: str) -> go.Scatter:
     groups = piles(places)
     above = [max(pile, key=lambda dot: places[dot, 1]) for pile in groups]
     words = [", ".join(plain(frame[label].iloc[dot]) for dot in sorted(pile)) for pile in groups]
-    names = go.Scatter(x=compact(places[above, 0]), y=compact(places[above, 1]), text=words, mode="text")
+    names = go.Scatter(x=compact(places[above, 0]), y=compact(places[above, 1]), text=words)
+    names.update(mode="markers+text", marker={"size": 9, "opacity": 0})  # an unseen dot keeps its label above it
     names.update(textposition="top center", textfont_size=11, cliponaxis=False, hoverinfo="skip", showlegend=False)
     return names
 

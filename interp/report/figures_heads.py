@@ -92,7 +92,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     """
     theme.check_frame(frame, ["head", "w01", "w02", "s_acc", "category"], "attention_ratios")
     drawn = (
-        theme.figure(height=480)
+        theme.figure(height=480, meta={"min_height": 400})
         .update_xaxes(title_text=ratio_title("w01", tokens))
         .update_yaxes(title_text=ratio_title("w02", tokens))
     )
