@@ -203,10 +203,10 @@ def test_what_all_rows_begin_and_end_with(rows, prefix, suffix, alphabet) -> Non
     assert inputs.frame == {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": None}
 
 
-@pytest.mark.parametrize(("heads", "d_head", "drawn"), [(1, 1, False), (2, 1, True)])
+@pytest.mark.parametrize(("heads", "d_head", "drawn"), [(1, 1, False), (2, 1, False), (1, 2, True)])
 def test_singular_values_are_drawn_where_there_are_two(heads: int, d_head: int, drawn: bool) -> None:
     spec = interp.build("count01/minimal").spec
-    spec = spec.replace(origin=None, layers=(interp.Layer(n_heads=heads, d_head=d_head),))
+    spec = spec.replace(origin=None, d_model=d_head, layers=(interp.Layer(n_heads=heads, d_head=d_head),))
     report = interp.analyze(interp.build(spec), sections=["circuits"])
     assert ("circuits_singular" in report.figures) == drawn
     assert len(report.tables["circuits"]) == heads
