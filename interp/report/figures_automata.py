@@ -53,7 +53,7 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
     drawn.update_xaxes(visible=False, range=[-reach, reach], constrain="domain")
     drawn.update_yaxes(visible=False, range=[-reach, reach], scaleanchor="x")
     height = int(drawn.layout.height)
-    meta = {"max_width": height, "min_height": min(height, 80 + 24 * n), "words": _words(following, answers, alphabet)}
+    meta = {"max_width": height, "min_height": min(height, 80 + 19 * n), "words": _words(following, answers, alphabet)}
     return drawn.update_layout(showlegend=True, margin={"l": 8, "r": 8, "t": 24, "b": 8}, meta=meta)
 
 

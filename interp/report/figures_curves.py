@@ -156,7 +156,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
     """
     theme.check_frame(frame, ["seed", "epoch", "loss", "accuracy"], "history")
     drawn = make_subplots(rows=1, cols=2, horizontal_spacing=0.12)
-    drawn.update_layout(template=theme.template(), height=360, meta={"min_width": 620})
+    drawn.update_layout(template=theme.template(), height=300, meta={"min_width": 620})
     for position, (seed, part) in enumerate(_groups(frame, "seed")):
         part = part.sort_values("epoch", kind="stable")
         for column, quantity in enumerate(("loss", "accuracy"), start=1):

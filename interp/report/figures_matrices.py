@@ -79,7 +79,7 @@ def heatmap(
     if square:
         down["scaleanchor"] = "x"
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
-        widths["min_height"] = min(height, 420)
+        widths["min_height"] = min(height, 340)
     axis = color_axis(low, high, color_title, diverging)
     return theme.figure(cells, x=x_title, y=y_title, height=height, coloraxis=axis, xaxis=GRID, yaxis=down, meta=widths)
 
