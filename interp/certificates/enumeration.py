@@ -80,9 +80,9 @@ def certify_inputs(
         raise UnsupportedError(
             f"{name_of(own)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
-    slip = _difference(subject, total, batch_size)
     if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
         raise UnsupportedError(f"{name_of(own)} cannot be certified: {reason}")
+    slip = _difference(subject, total, batch_size)
     found = RunCounts(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)
