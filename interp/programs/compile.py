@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.constructions import Construct, ConstructedWeights, construct, register_construction
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Normed, Program, Step, Sums, Table
+from interp.programs.language import NEVER, Head, Linear, Normed, Product, Program, Step, Sums, Table
 from interp.programs.neurons import Observed, neurons
 from interp.programs.task import ENDS, ProgramTask
 from interp.programs.waves import Cosines, Waves
@@ -100,7 +100,9 @@ def compiled(
     program = placed(task.program)
     steps = (*program.steps, program.answer)
     if others := [step.name for step in steps if isinstance(step, Sums | Normed | Waves | Cosines)]:
-        raise InterpError(f"{others[0]} holds numbers: only programs of heads, tables and largest sums compile")
+        raise InterpError(
+            f"{others[0]} holds numbers: only programs of heads, tables, products and largest sums compile"
+        )
     if others := [step.name for step in program.steps if isinstance(step, Head) and step.total]:
         raise InterpError(f"{others[0]} has no softmax: only heads whose attention sums to one compile")
     if others := [step.name for step in program.steps if isinstance(step, Head) and step.scaled]:
@@ -196,7 +198,7 @@ def with_decoys(program: Program, n: int, generator: torch.Generator) -> Program
             part = f"head {layer}.{sum(isinstance(s, Head) and _layer(s) == layer for s in steps)}"
             steps.append(Head(f"decoy {index}", query, key, scores, value, part))
             continue
-        codes = [name for name in known if name in ("token", "position") or not isinstance(program.step(name), Head)]
+        codes = [n for n in known if n in ("token", "position") or isinstance(program.step(n), Table | Linear)]
         of = tuple(dict.fromkeys(codes[draw(len(codes))] for _ in range(2)))
         entries = tuple(draw(2) for _ in range(math.prod(len(values[name]) for name in of)))
         steps.append(Table(f"decoy {index}", of, entries, ("0", "1"), f"MLP {layer}"))
@@ -236,7 +238,7 @@ def _tensors(
                 tensors[f"blocks.{at}.attn.W_{name}"][index, : matrix.shape[0], : matrix.shape[1]] = matrix
         width = 0
         if maps[at]:
-            made = [(step, neurons(step, found)) for step in maps[at] if isinstance(step, Table | Linear)]
+            made = [(step, neurons(step, found)) for step in maps[at] if isinstance(step, Table | Linear | Product)]
             read = [torch.cat([directions[name] for name in step.of] or [directions[""][:0]]) for step, _ in made]
             tensors[f"blocks.{at}.mlp.W_in"] = torch.cat([rows.T @ one.into for rows, (_, one) in zip(read, made)], 1)
             tensors[f"blocks.{at}.mlp.b_in"] = torch.cat([one.shift for _, one in made])

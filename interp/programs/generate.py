@@ -2,8 +2,9 @@
 
 Steps are drawn layer by layer and run on all inputs as they are drawn: heads that look at the previous or a fixed
 position, at the largest value, at what matches, evenly at some values, or by soft scores; tables of codes; thresholds
-of shares between numbers that occur; and weights of the answers. A program is kept if no variable is constant, several
-answers are frequent, no answer is close to a tie, and the mean in place of any one variable changes answers.
+of shares between numbers that occur; products, if asked for; and weights of the answers. A program is kept if no
+variable is constant, several answers are frequent, no answer is close to a tie, and the mean in place of any one
+variable changes answers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Matrix, Program, Step, Table, Values, linear
+from interp.programs.language import NEVER, Head, Linear, Matrix, Product, Program, Step, Table, Values, linear
 from interp.programs.task import ProgramTask
 
 MOST_INPUTS = 4096
@@ -40,7 +41,7 @@ class Shape:
     """What a random program is like; None is drawn.
 
     layers: 1 to 4. heads: most heads of a layer, 1 to 3. maps: whether there are MLPs. marks: whether rows begin or end
-    with marks.
+    with marks. products: whether MLPs multiply the token with shares of tokens, where a head of their layer has these.
     """
 
     layers: int | None = None
@@ -49,6 +50,7 @@ class Shape:
     causal: bool | None = None
     padding: bool | None = None
     marks: bool | None = None
+    products: bool = False
 
 
 def random_program(seed: int, shape: Shape = Shape()) -> ProgramTask:
@@ -75,8 +77,9 @@ def random_program(seed: int, shape: Shape = Shape()) -> ProgramTask:
 
 
 def _draw(
-    rng: random.Random, layers: int, heads: int, maps: bool, causal: bool, padding: bool, marks: bool
-) -> ProgramTask | None:
+    rng: random.Random, layers: int, heads: int, maps: bool, causal: bool, padding: bool, marks: bool,
+    products: bool,
+) -> ProgramTask | None:  # fmt: skip
     first = "[BOS]" if marks and rng.random() < 0.6 else ""
     last = "=" if marks and (not first or rng.random() < 0.6) else ""
     letters, size = rng.randint(3, 5), rng.randint(4, 7)
@@ -87,7 +90,7 @@ def _draw(
     length = size + bool(first) + bool(last)
     blank = Program(words, length, causal, (), _blank(words), read, "pad" if padding else None)
     rows: dict[str, Any] = {"shortest": max(1, size - 2) if padding else 0, "first": first, "last": last}
-    draft = _Draft(rng, blank, ProgramTask(program=blank.to_json(), **rows))
+    draft = _Draft(rng, blank, ProgramTask(program=blank.to_json(), **rows), products)
     for layer in range(layers):
         if not draft.layer(layer, heads if layer < layers - 1 else min(heads, 2), maps):
             return None
@@ -104,6 +107,7 @@ class _Draft:
     rng: random.Random
     program: Program
     task: ProgramTask
+    products: bool
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -127,7 +131,7 @@ class _Draft:
         read = {name for step in self.steps for name in step.of}
         return [step.name for step in self.steps if step.name not in read]
 
-    def add(self, step: Head | Table | Linear, age: int) -> bool:
+    def add(self, step: Head | Table | Linear | Product, age: int) -> bool:
         """Run a step, and keep it unless it is constant or equals another variable."""
         longer = replace(self.program, steps=(*self.steps, step))
         made = longer.run(self.tokens, given=self.made)[step.name]
@@ -137,7 +141,7 @@ class _Draft:
         if any(self.made[name][self.there].equal(here) for name in self.made):
             return False
         self.made[step.name], self.age[step.name] = made, age
-        self.values[step.name] = self.values[step.value] if isinstance(step, Head) else step.values
+        self.values[step.name] = longer.values[step.name]
         self.steps.append(step)
         return True
 
@@ -200,6 +204,9 @@ class _Draft:
 
     def map(self, layer: int, name: str) -> bool:
         own = [step.name for step in self.steps if self.age[step.name] == 2 * layer + 1]
+        tokens = [one for one in own if not self.is_code(one) and self.values[one] == self.program.vocabulary]
+        if self.products and tokens:
+            return self.add(Product(name, ("token", self.rng.choice(tokens))), 2 * layer + 2)
         chosen = [own[at] for at in _shuffled(self.rng, len(own))][: self.rng.randint(1, 2)]
         if all(map(self.is_code, chosen)):
             return self.add(self.table(chosen, name, 2 * layer + 1), 2 * layer + 2)

@@ -10,6 +10,7 @@ and what is normed hold any numbers.
     Table(of)                  map: one value for each combination of values of a few variables
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
+    Product(of)                map: the weights that two variables with the same values give each of them, multiplied
     Normed(of)                 several variables side by side, divided by a norm
     Waves(of)                  map: numbers as points on circles, of what is read in a cycle of values; see waves.py
     answer                     readout: as Linear, with the task's answers as values, or Cosines of waves
@@ -140,6 +141,23 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Product:
+    """Map: for each value of two variables that have the same values, their weights of it, multiplied.
+
+    Where the first has one value, this is the second's weight of that value: of the shares of all tokens, that of the
+    own token, for example.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class Normed:
     """The constant 1 and the weights of variables, divided by the root of a quadratic form of them.
 
@@ -157,14 +175,19 @@ class Normed:
 
 
 def nonzero(*matrices: Matrix) -> int:
-    """Number of weights that are not zero; so a value that picks an answer counts once."""
-    return sum(weight != 0.0 for matrix in matrices for row in matrix for weight in row)
+    """Number of weights that are not zero; so a value that picks an answer counts once.
+
+    Where all values of a variable have the same weights, these count once.
+    """
+    alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in matrices)
+    return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
 
 
-Step: TypeAlias = Head | Table | Linear | Sums | Normed | Waves
+Step: TypeAlias = Head | Table | Linear | Sums | Product | Normed | Waves
 Answer: TypeAlias = Linear | Cosines
 KINDS: dict[str, type[Step]] = {
-    "head": Head, "table": Table, "linear": Linear, "sums": Sums, "normed": Normed, "waves": Waves,
+    "head": Head, "table": Table, "linear": Linear, "sums": Sums, "product": Product,
+    "normed": Normed, "waves": Waves,
 }  # fmt: skip
 
 
@@ -202,6 +225,8 @@ class Program:
         for step in self.steps:
             if isinstance(step, Head):
                 found[step.name] = found.get(step.value, ())
+            elif isinstance(step, Product):
+                found[step.name] = found.get(step.of[0], ()) if step.of else ()
             elif isinstance(step, Normed):
                 found[step.name] = ("1", *(f"{name} {one}" for name in step.of for one in found.get(name, ())))
             else:
@@ -230,6 +255,12 @@ class Program:
                 found.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
                 break
             sizes = [known[name] for name in step.of]
+            if isinstance(step, Product):
+                if len(step.of) != 2 or len({self.values[name] for name in step.of}) != 1:
+                    found.append(f"the variables of {step.name} must be two that have the same values")
+                    break
+                known[step.name] = sizes[0]
+                continue
             if isinstance(step, Normed):
                 known[step.name] = n = 1 + sum(sizes)
                 if {len(step.norm), *map(len, step.norm)} != {n}:
@@ -407,8 +438,11 @@ def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
     return scores * seen.exp() if total else (scores + seen).softmax(-1).nan_to_num(0.0)
 
 
-def mapped(step: Table | Linear | Sums, made: Features) -> Float[Tensor, "rows length values"]:
+def mapped(step: Table | Linear | Sums | Product, made: Features) -> Float[Tensor, "rows length values"]:
     """The values of a map: codes, or numbers."""
+    if isinstance(step, Product):
+        one, other = (made[name] for name in step.of)
+        return one * other
     if isinstance(step, Sums):
         return linear(step, made).relu() if step.ramps else linear(step, made)
     if isinstance(step, Linear):

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.programs.limits import MOST_LIMITS, limits
+
 DETERMINED = 0.995
 """Share of the points at which a table must give the value."""
 MOST_CELLS = 4096
@@ -19,8 +21,6 @@ MOST_TABLES = 5_000
 """Largest number of tables of three variables that are tried; beyond it, the variables that say most alone are kept."""
 FITTED = 3_000
 """Largest number of points to which weights are fitted."""
-MOST_LIMITS = 15
-"""Largest number of limits of one sum that are fitted."""
 ORDERED = 0.5
 """Share from which on limits of one sum are tried."""
 SHARP = 0.98
@@ -113,41 +113,13 @@ def weighed(
         if best.of and top.share < best.share + 1e-3:
             break
         best = top
-        if ordered and best.share >= ORDERED and (limits := _limits(target, features, best.of, n_target)).share == 1.0:
-            return limits
+        if ordered and best.share >= ORDERED:
+            one = limits(target, {name: features[name] for name in best.of})
+            if one.share == 1.0:
+                return Weights(one.of, tuple(one.slopes(w, n_target) for w in one.weights), one.bias(n_target), 1.0)
     if SHARP <= best.share < enough:
         best = max(best, _fit(target, features, list(best.of), n_target, free=True), key=lambda one: one.share)
     return best
-
-
-def _limits(target: Tensor, features: Mapping[str, Tensor], of: Sequence[str], n_target: int) -> Weights:
-    """Limits of one sum: the values in the order of their means along the direction in which these differ most."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    x = torch.cat([features[name] for name in of], 1).double()
-    classes = target.unique()
-    means = torch.stack([x[target == one].mean(0) for one in classes])
-    means -= means.mean(0)
-    order = classes[(means @ torch.linalg.svd(means, full_matrices=False).Vh[0]).argsort()]
-    rank = torch.zeros(n_target, dtype=torch.long).scatter(0, order, torch.arange(len(order)))
-    n = len(order) - 1
-    some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * FITTED // n]
-    some = torch.cat([some, torch.stack([(target == one).int().argmax() for one in classes])])
-    above = (rank[target[some], None] > torch.arange(n)).flatten()
-    rows = torch.cat([x[some].repeat_interleave(n, 0), torch.eye(n).double().repeat(len(some), 1)], 1)
-    made = LogisticRegression(C=1e8, max_iter=5000, tol=1e-8, fit_intercept=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        made.fit(rows.numpy(), above.numpy())
-    weight = torch.as_tensor(made.coef_[0])[: x.shape[1]]
-    z = x @ weight
-    lowest, highest = (torch.stack([end(z[target == one]) for one in order]) for end in (torch.min, torch.max))
-    weights, bias = torch.zeros(x.shape[1], n_target).double(), torch.full((n_target,), -1e3).double()
-    weights[:, order] = weight[:, None] * torch.arange(n + 1)
-    bias[order] = -torch.cat([torch.zeros(1).double(), ((lowest[1:] + highest[:-1]) / 2).cumsum(0)])
-    share = float(((x @ weights + bias).argmax(1) == target).double().mean())
-    return Weights(tuple(of), tuple(weights.split([features[name].shape[1] for name in of])), bias, share)
 
 
 def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int, free: bool = False) -> Weights:

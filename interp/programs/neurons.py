@@ -4,7 +4,8 @@ The neurons of a map read variables that have one value (codes), and at most one
 relu(sum of the components of k values - (k - 1)) is 1 where all k values are there and 0 elsewhere. Where z decides, a
 step from one value to another between the numbers z1 < z2 that occur is relu(u) - relu(u - 1) with
 u = (3 z - 2 z1 - z2) / (z2 - z1): 0 below the middle third of the interval and 1 above it. Which numbers occur is taken
-from the task's inputs: from all if there are at most EVERY, otherwise from a sample.
+from the task's inputs: from all if there are at most EVERY, otherwise from a sample. A product of a code and shares has
+one neuron for each value, relu(its component of the code + its share - 1).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.language import Features, Head, Linear, Program, Table, linear, mapped
+from interp.programs.language import Features, Head, Linear, Product, Program, Table, linear, mapped
 from interp.programs.task import ProgramTask
 from interp.tasks import Batch
 
@@ -27,6 +29,7 @@ EVERY = 1 << 16
 """Most inputs that are all run; of more, a sample of SAMPLED is."""
 SAMPLED = 1 << 13
 MOST_NEURONS = 4096
+Map: TypeAlias = Table | Linear | Product
 SAME = 1e-9
 """Numbers that differ by less are one number."""
 APART = 1e-6
@@ -39,8 +42,8 @@ class Observed:
     def __init__(self, task: ProgramTask, program: Program) -> None:
         self.program, self.whole = program, task.n_inputs <= EVERY
         self.rows, self.margin = 0, math.inf
-        maps = [step for step in program.steps if not isinstance(step, Head)]
-        heads = [step.name for step in program.steps if isinstance(step, Head)]
+        maps = [step for step in program.steps if not isinstance(step, Head | Product)]
+        heads = [step.name for step in program.steps if isinstance(step, Head | Product)]
         self.points: dict[str, Tensor] = {}
         self.codes = set(program.values) - set(heads)
         soft = {step.name: [name for name in step.of if name in heads] for step in maps}
@@ -112,8 +115,10 @@ class Neurons:
     base: Float[Tensor, "values"]
 
 
-def neurons(step: Table | Linear, found: Observed) -> Neurons:
+def neurons(step: Map, found: Observed) -> Neurons:
     """Write a map as ReLU neurons. Raises InterpError if it has no exact form."""
+    if isinstance(step, Product):
+        return _product(step, found)
     points, classes = found.of(step)
     values = torch.eye(len(step.values), dtype=torch.float64)
     gated, number = _form(step, found, points)
@@ -157,6 +162,15 @@ def neurons(step: Table | Linear, found: Observed) -> Neurons:
     if not into:  # a constant
         into, shift, out = [torch.zeros_like(number)], [0.0], [torch.zeros_like(base)]
     return Neurons(torch.stack(into).T, torch.tensor(shift, dtype=torch.float64), torch.stack(out), base)
+
+
+def _product(step: Product, found: Observed) -> Neurons:
+    if not set(step.of) & found.codes:
+        raise InterpError(
+            f"{step.name} multiplies shares by shares: only products with one value at each position compile"
+        )
+    each = torch.eye(len(found.program.values[step.name]), dtype=torch.float64)
+    return Neurons(torch.cat([each, each]), -each.sum(0), each, 0.0 * each[0])
 
 
 def _form(

@@ -9,6 +9,7 @@ from interp.measures.runs import Part
 from interp.programs import maps
 from interp.programs.language import Linear, Step, Table
 from interp.programs.quantize import Quantized
+from interp.programs.read_own import describe_by_product
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
@@ -28,10 +29,13 @@ def describe_mlp(reading: Reading, part: Part) -> None:
     best = None
     if found.share >= enough:
         every, sources = reading.edges(part.layer, shuffled=True), reading.edges(part.layer)
-        best = (
-            as_table(reading, part, found, every, enough, exact=True, levels=False)
-            or as_sums(reading, part, found, every, enough, exact=True)
-            or as_table(reading, part, found, every, enough, exact=True)
+        best = as_table(reading, part, found, every, enough, exact=True, levels=False) or as_sums(
+            reading, part, found, every, enough, exact=True
+        )
+        if best is None and describe_by_product(reading, part, found, every):
+            return
+        best = best or (
+            as_table(reading, part, found, every, enough, exact=True)
             or as_table(reading, part, found, sources, enough)
             or as_table(reading, part, found, every and [*every, "token"], enough, exact=True)  # it tells marks apart
         )

@@ -1,4 +1,4 @@
-"""How the answer follows from the variables: a table, the sum that the model makes, or a fitted sum."""
+"""How the answer follows from the variables: a table, the sum that the model makes, limits of a sum, or fitted sums."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from interp.measures.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer, Linear, Step, Table, applied, linear
+from interp.programs.read_own import own_weight
 from interp.programs.read_waves import as_cosines
 from interp.programs.reading import Reading, matrix
 from interp.programs.words import same_word
@@ -74,6 +75,8 @@ def over(reading: Reading, sources: Sequence[str] | None) -> tuple[Answer, list[
     for one in maps.tables(target, known, most=3, enough=ANSWER):
         if reading.whole(one.of, different):
             return looked_up(one, words)
+    if (found := own_weight(reading, sources, mask, words)) is not None:
+        return found
     features = {n: reading.made[n][mask] for n in readable}
     if sources is not None:  # one variable for each source: its level, where it has one
         names = [f"{name} level" if f"{name} level" in features else name for name in sources]

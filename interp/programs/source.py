@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.programs.language import NEVER, Answer, Head, Linear, Normed, Program, Step, Sums, Table
+from interp.programs.language import NEVER, Answer, Head, Linear, Normed, Product, Program, Step, Sums, Table
 from interp.programs.waves import Cosines, Waves
 from interp.programs.words import step_words
 
@@ -141,9 +141,18 @@ def by_length(query, tokens):
 '''
 """Added where a head's scores grow with the length."""
 
+MULTIPLY = '''
+
+
+def product(one, other):
+    """The weights that two variables give to the same value, multiplied, at each position."""
+    return [{value: weight * b.get(value, 0.0) for value, weight in a.items()} for a, b in zip(one, other)]
+'''
+"""Added where two variables are multiplied."""
+
 TAKEN = (
     "answer", "by_length", "cos", "cosines", "divided", "exp", "hypot", "largest", "log", "look_up", "mix", "most",
-    "pi", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
+    "pi", "product", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
 )  # fmt: skip
 """Names that variables must not have."""
 
@@ -176,6 +185,7 @@ def source(program: Program) -> str:
     if any(step.scaled for step in heads):
         header, needed = header + BY_LENGTH, [*needed, "log"]
     header = header.replace("import exp", f"import {', '.join(sorted(needed))}")
+    header += MULTIPLY * any(isinstance(step, Product) for step in program.steps)
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
     return (
         "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
@@ -197,8 +207,8 @@ def _value(program: Program, name: str, at: int) -> Any:
     if name in ("token", "position"):
         return at if name == "position" else program.vocabulary[at]
     step = program.step(name)
-    if isinstance(step, Head):
-        return _value(program, step.value, at)
+    if isinstance(step, Head | Product):
+        return _value(program, step.value if isinstance(step, Head) else step.of[0], at)
     return [1, *_inner(program, step)][at] if isinstance(step, Normed) else program.values[name][at]
 
 
@@ -209,6 +219,8 @@ def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
 
 def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
     upper = name.upper()
+    if isinstance(step, Product):
+        return []
     if isinstance(step, Head):
         pairs = {
             (_key(program, step.query, q), _key(program, step.key, k)): score
@@ -271,6 +283,8 @@ def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
         return f"mix({how}({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
     if isinstance(step, Table):
         return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Product):
+        return f"product({', '.join(names[one] for one in step.of)})"
     if isinstance(step, Normed):
         return f"divided({upper}_NORM, {', '.join(names[one] for one in step.of)})"
     if isinstance(step, Waves):

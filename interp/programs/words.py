@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from interp import words
-from interp.programs.language import NEVER, Head, Linear, Matrix, Normed, Program, Step, Sums, Table, Values
+from interp.programs.language import NEVER, Head, Linear, Matrix, Normed, Product, Program, Step, Sums, Table, Values
 from interp.programs.waves import Cosines, Waves
 
 NAMED = 4
@@ -33,6 +33,8 @@ def said(program: Program, name: str) -> str:
         return f"the rounded value of {part}"
     if (sums := _sums(program, name)) is not None:
         return f"{words.counted(len(sums.bias), 'weighted sum')} over {_of(program, sums.of)}"
+    if isinstance(step := _step(program, name), Product) and not step.part:
+        return _share(program, step)
     return f"the value of {name}"
 
 
@@ -45,8 +47,20 @@ def _of(program: Program, names: Sequence[str]) -> str:
 
 def _sums(program: Program, name: str) -> Sums | None:
     """The step of sums that are no part's own value; None for other variables."""
-    step = {step.name: step for step in program.steps}.get(name)
+    step = _step(program, name)
     return step if isinstance(step, Sums) and not step.part else None
+
+
+def _step(program: Program, name: str) -> Step | None:
+    return {step.name: step for step in program.steps}.get(name)
+
+
+def _share(program: Program, step: Product) -> str:
+    """What two variables give to the same value."""
+    one, other = step.of
+    if one in ("token", "position") or isinstance(_step(program, one), Table | Linear):
+        return f"the weight of its own {said(program, one).removeprefix('the ')} in {said(program, other)}"
+    return f"the products of the weights that {said(program, one)} and {said(program, other)} give to each value"
 
 
 def step_words(program: Program, step: Step, brief: bool = False) -> str:
@@ -58,6 +72,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         does = f"adds up {said(program, step.value)}," if step.total else "attends"
         reads = "" if step.total else f" and reads {said(program, step.value)}"
         return f"{does} {where(program, step, brief)}{reads}"
+    if isinstance(step, Product):
+        return f"takes {_share(program, step)}"
     of = _of(program, step.of)
     if isinstance(step, Normed):
         return f"divides {of} by their norm"

@@ -9,7 +9,7 @@ from numpy_forward import forward
 
 import interp
 from interp.programs.generate import Shape, random_program
-from interp.programs.language import Head
+from interp.programs.language import Head, Product
 from interp.programs.task import ProgramTask
 
 
@@ -35,6 +35,18 @@ def test_compiled_models_give_the_answers(seed: int, layers: int, causal: bool, 
             assert found == given_answers
         else:
             assert found[row.index(task.token_id(task.readout)) if at is None else at] == given_answers
+
+
+def test_products_are_drawn_if_asked_for() -> None:
+    """They multiply the token with shares; the compiled model gives the answers."""
+    task = random_program(3, Shape(maps=True, products=True))
+    (own,) = (step for step in task.program.steps if isinstance(step, Product))
+    assert own.of[0] == "token"
+    batch = task.sample(50, seed=1)
+    right = interp.compile(task).predict(batch.tokens)
+    there = batch.labels >= 0
+    assert right[there].equal(batch.labels[there])
+    assert not any(isinstance(step, Product) for step in random_program(3, Shape(maps=True)).program.steps)
 
 
 @pytest.mark.parametrize("seed", [3, 8])

@@ -1,0 +1,117 @@
+"""What is read of the weight of a position's own value in another variable: of its token among all tokens.
+
+An MLP may give just this weight. The answer may be limits of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.language import Features, Head, Linear, Product, Step, Sums, Values, linear, mapped
+from interp.programs.limits import LOOSE, MOST_LIMITS, Limits, limits, ranked
+from interp.programs.quantize import Quantized
+from interp.programs.reading import Reading, Role, matrix
+from interp.programs.running import Kept
+
+SHARE, LEAST = 0.998, 0.99
+"""Share of the model's answers, and of each frequent answer, that must be given."""
+FITS = 1e-4
+"""Share of the variance of an MLP's output, as others read it, that an own weight may leave out."""
+ORDERED = 0.5
+"""Share from which on the weight by itself says in which order the answers come; otherwise they are as the task has
+them."""
+
+
+def own_weight(
+    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: Values
+) -> tuple[Linear, list[Step]] | None:
+    """The answer as limits of the own weight, or of a sum of it and weights of the own value and the other variable.
+
+    The own weight may be scaled by the own value. The first that gives the answers is taken, cheapest first.
+    """
+    target = reading.running.answers
+    if not 2 <= len(target.unique()) <= MOST_LIMITS + 1:
+        return None
+    for own in products(reading, sources, mask):
+        made = {**reading.made, own.name: mapped(own, reading.made)}
+        known = {name: made[name][mask] for name in (own.name, *own.of)}
+        whole = {own.name: known[own.name].sum(1, keepdim=True)}
+        one = limits(target, whole, ranked(target, whole[own.name]))
+        order = one.order if one.share >= ORDERED else target.unique()
+        code, other = own.of
+        for of in ((), (code,), (code, other), (own.name, code), (own.name, code, other)):
+            reading.check()
+            one = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
+            answer, steps = steps_of(one, own, known, words)
+            if good(made, steps, answer, mask, target):
+                return answer, [own, *steps]
+    return None
+
+
+def describe_by_product(reading: Reading, part: Part, found: Quantized, sources: Sequence[str] | None) -> bool:
+    """Describe an MLP by the own weight, if it gives this and a vector for each value."""
+    where, low = found.needed, reading.low(part).double()
+    value = reading.running.value(part).double()
+    for own in products(reading, sources, where, part):
+        numbers = mapped(own, reading.made)
+        points = torch.cat([numbers[where], torch.ones(int(where.sum()), 1).double()], 1)
+        vectors = torch.linalg.lstsq(points, value[where], driver="gelsd").solution
+        new = numbers @ vectors[:-1] + vectors[-1]
+        left = ((value - new)[where] @ low).square().sum()
+        if (
+            float(left) <= FITS * float(((value[where] - value[where].mean(0)) @ low).square().sum())
+            and reading.stays(part, reading.spread(found, new.float())) >= reading.enough()
+        ):
+            share = reading.described(part, found, new.float(), reading.enough())
+            reading.steps.append(own)
+            reading.made[str(part)], reading.vectors[str(part)] = numbers, vectors[:-1].float()
+            reading.roles[part] = Role(str(part), "explained", str(part), share)
+            return True
+    return False
+
+
+def products(
+    reading: Reading, sources: Sequence[str] | None, mask: Tensor, part: Part | None = None
+) -> Iterator[Product]:
+    """A variable with one value at each position, and one that has shares of the same values.
+
+    A part (None: the readout) reads both; or only the second, if this was made for the first.
+    """
+    codes = reading.codes(mask, part)
+    for code, other in product(codes, [name for name in reading.made if reading.before(name, part)]):
+        step = reading.step(other)
+        read = reading.allowed(code, sources) or (isinstance(step, Head) and code == step.query)
+        if not read or other in codes or other in reading.given or not reading.allowed(other, sources):
+            continue
+        if reading.whole((code, other), sources) and values_of(reading, code) == values_of(reading, other):
+            yield Product(f"{other} of its {code}" if part is None else str(part), (code, other), str(part or ""))
+
+
+def values_of(reading: Reading, name: str) -> str:
+    """The variable whose values a variable has."""
+    step = reading.step(name)
+    return values_of(reading, step.value) if isinstance(step, Head) else name
+
+
+def steps_of(one: Limits, own: Product, known: Features, words: Values) -> tuple[Linear, list[Step]]:
+    """The answer by limits, and the sum that these compare, unless it is the own weight."""
+    weights = {name: w.expand(known[name].shape[1]) for name, w in zip(one.of, one.weights, strict=True)}
+    bias = tuple(one.bias(len(words)).tolist())
+    if len(one.of) == 1:
+        slopes = one.slopes(weights[own.name], len(words))
+        return Linear("answer", (own.name,), (matrix(slopes),), bias, words), []
+    total = Sums("sum read out", one.of, tuple(matrix(w[:, None]) for w in weights.values()), (0.0,))
+    slopes = one.slopes(torch.ones(1).double(), len(words))
+    return Linear("answer", (total.name,), (matrix(slopes),), bias, words), [total]
+
+
+def good(made: Features, steps: Sequence[Step], answer: Linear, mask: Tensor, target: Tensor) -> bool:
+    for step in steps:
+        made = {**made, step.name: mapped(step, made)}  # type: ignore[arg-type]
+    kept = Kept.of(linear(answer, made)[mask].argmax(1), target)
+    return kept.share >= SHARE and kept.least >= LEAST

@@ -1,0 +1,25 @@
+"""Limits of one sum are found where there are some, and the lines that stand for them give the same values."""
+
+import torch
+
+from interp.programs.limits import limits
+
+
+def test_limits_of_a_sum_of_two_variables() -> None:
+    """Values 0, 3 and 1 in the order of their sums, with room between them; 2 does not occur."""
+    draw = torch.Generator().manual_seed(0)
+    features = {name: torch.rand(400, 3, generator=draw).double() for name in ("one", "other")}
+    z = (
+        features["one"] @ torch.tensor([1.0, 0.0, -1.0]).double()
+        + features["other"] @ torch.tensor([0.0, 2.0, 0.0]).double()
+    )
+    apart = ((z - 0.5).abs() > 0.02) & ((z - 1.4).abs() > 0.02)
+    features, z = {name: one[apart] for name, one in features.items()}, z[apart]
+    target = torch.tensor([0, 3, 1])[(z > 0.5).long() + (z > 1.4).long()]
+    found = limits(target, features)
+    assert found.share == 1.0
+    assert found.order.tolist() in ([0, 3, 1], [1, 3, 0])
+    lines = sum(features[name] @ found.slopes(w, 5) for name, w in zip(found.of, found.weights, strict=True))
+    assert (torch.as_tensor(lines) + found.bias(5)).argmax(1).equal(target)
+    unordered = limits(target, {"one": features["one"]}, torch.tensor([3, 0, 1]))
+    assert unordered.share < 0.9
