@@ -126,7 +126,8 @@ def counted_at(
     seen = mask.bool()
     if spec.direction == "causal":
         seen = seen & (torch.arange(tokens.shape[1], device=tokens.device) <= positions[:, None])
-    counts = torch.stack([((tokens == token) & seen).sum(1) for token in range(d_vocab)], 1)
+    counts = tokens.new_zeros(len(tokens), d_vocab, dtype=torch.long)
+    counts.scatter_add_(1, tokens.long(), seen.long())
     return CountedRows(tokens.gather(1, positions[:, None])[:, 0], counts)
 
 
