@@ -149,12 +149,17 @@ def probe(
         name: f"The feature {name} has values that are not whole numbers" for name in found if name not in values
     }
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
+    alone = where.positions.unique()  # one position at which all inputs are read is also a site by its index
     rows: list[dict[str, object]] = []
     for name, value in values.items():
+        known: dict[Site, dict[str, object]] = {}
         pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
         if isinstance(pairs, str):
             reasons[name] = pairs
         for site in places:
+            if site.position is None and len(alone) == 1 and (same_site := Site(site.layer, int(alone))) in known:
+                rows.append(known[same_site] | {"position": "read"})
+                continue
             x = _at(streams[site.layer], where, site)
             told = fit_probe(x, value, same, seed)
             row = {
@@ -173,6 +178,7 @@ def probe(
                 for column, part in (("interchange", None), ("along_probe", told.projection)):
                     row[column] = _interchanged(subject, batch, streams, site, pairs, part)
                 row["pairs"] = len(pairs.base)
+            known[site] = row
             rows.append(row)
     return VariableProbes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
 
