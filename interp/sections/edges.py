@@ -60,7 +60,7 @@ def made_of(kinds: Mapping[str, Pairs]) -> str:
 @section("edges", title="Edges between parts", order=505, block="where", needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Show path patching of every edge, by kind of pair."""
-    inputs = study.population("edges", passes(study), fixed=False, most=5_000)  # the clean inputs of the pairs
+    inputs = study.population("edges", passes(study), fixed=False, most=1_000)  # the clean inputs of the pairs
     kinds = pairs_by_kind(study.subject, batch=inputs.batch)
     by_kind = edges_by_kind(study.subject, kinds)
     found, whole = edge_effects(by_kind), largest(by_kind)
