@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MOST_LISTED = 2**16
 """If a task lists at most this many inputs, a changed row must be one of them."""
 
+MANY = 100
+"""Number of rows from which one try that finds no pair shows that the task has none of the kind."""
 
 KINDS = ("changed", "swapped", "longer", "shorter")
 """What differs in a minimal pair: one token, the places of two, or one token more or less."""
@@ -44,9 +46,9 @@ def minimal_pairs(
     clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
     listed, free = _listed(task), _free(batch)
-    for _ in range(tries):
+    for attempt in range(tries):
         rows = (~found).nonzero()[:, 0]
-        if not len(rows):
+        if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
             break
         rows, tried = _edited(task, batch, rows, kind, places, free, generator)
         lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
