@@ -17,7 +17,7 @@ from interp.explanations.inputs import to_search, widened
 from interp.explanations.machines import by_automaton, whole_table
 from interp.explanations.quantities import candidates
 from interp.explanations.rule import Rule
-from interp.explanations.search import Data, Scored, nearest, search
+from interp.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
 from interp.populations import Population, everything, sample, wilson
@@ -247,9 +247,10 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | Non
         None,
         None,
         (
-            f"no rule over up to three of the quantities that were tried gives {share:.0%} of the model's answers "
-            f"{bench.population.on} with at most a tenth as many constants as the model has "
-            f"parameters{closest(nearest(data, most))}"
+            f"none of the rules tried gives {share:.0%} of the model's answers {bench.population.on} with at most "
+            f"{most:,} constants: over each of {len(data.quantities):,} quantities, each two of them with {PER_CELL} "
+            "inputs or more for each combination of values, and the triples that say most"
+            f"{closest(nearest(data, most))}"
         ),
     )
 

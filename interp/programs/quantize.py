@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.relevance import Kinds
-from interp.programs.running import Running
+from interp.programs.running import Running, softmax
 
 KEPT = 0.9975
 """Share of the model's answers that values must keep."""
@@ -158,6 +158,20 @@ def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
     return total / torch.bincount(back, minlength=n)[:, None], back
 
 
+EVEN = 0.01
+"""Spread of the scores of a query up to which attention is even, so that queries and keys read nothing."""
+
+
+def sides(running: Running, head: Part) -> tuple[str, ...]:
+    """The weights by which a head reads the residual stream: values alone, where its attention is even."""
+    _, _, scores = running.scores(head)
+    largest = scores.masked_fill(torch.isinf(scores), -torch.inf).amax(1)
+    least = scores.masked_fill(torch.isinf(scores), torch.inf).amin(1)
+    if softmax(running.blocks[head.layer]) and float((largest - least).max()) < EVEN:
+        return ("W_V",)
+    return "W_Q", "W_K", "W_V"
+
+
 def metric(running: Running, part: Part, readers_of: Sequence[Part]) -> Float[Tensor, "d r"]:
     """A map from a part's value to what later parts read of it, each reader scaled to size one.
 
@@ -174,7 +188,7 @@ def metric(running: Running, part: Part, readers_of: Sequence[Part]) -> Float[Te
     for later in readers_of:
         block = blocks[later.layer]
         if later.head is not None and later.layer > part.layer:
-            readers += [getattr(block.attn, name)[later.head] for name in ("W_Q", "W_K", "W_V")]
+            readers += [getattr(block.attn, name)[later.head] for name in sides(running, later)]
         if later.head is None and (later.layer > part.layer or (later.layer == part.layer and part.head is not None)):
             readers += [getattr(block.mlp, name) for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
     unembed: Any = model.unembed

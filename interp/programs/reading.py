@@ -55,6 +55,7 @@ class Reading:
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
+    lows: dict[str, Tensor] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
@@ -148,7 +149,20 @@ class Reading:
         return min(KEPT, self.running.kept({}).share - (1 - KEPT) / 4)
 
     def low(self, part: Part) -> Tensor:
-        return metric(self.running, part, self.matter)
+        """What later parts read of a part's value; of later MLPs, those that its direct path matters to."""
+        if str(part) not in self.lows:
+            readers = [one for one in self.matter if one.head is not None or self.reaches(part, one)]
+            self.lows[str(part)] = metric(self.running, part, readers)
+        return self.lows[str(part)]
+
+    def reaches(self, part: Part, mlp: Part) -> bool:
+        """Whether the direct path from a part to a later MLP matters, at its mean or with values of other positions."""
+        running = self.running
+        if mlp.layer < part.layer or mlp == part or not running.paths:
+            return mlp.layer > part.layer
+        written, base = running.written(part), running.kept({}).share
+        other = (new(written) - written for new in (self.kinds.mean, self.kinds.shuffled))
+        return any(self.stays(mlp, running.mlp_on(mlp.layer, {str(part): one})) < base for one in other)
 
     def quantized(self, part: Part) -> Quantized:
         found = quantize(self.running, self.kinds, part, self.low(part), self.strict)

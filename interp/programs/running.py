@@ -293,9 +293,13 @@ class Running:
 
     def mlp_on(self, layer: int, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
         """The output of an MLP with changes that reach it by direct paths alone."""
+        return self.mlp_of(layer, self.stream(change, layer, reads=False))
+
+    def mlp_of(self, layer: int, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """The output of an MLP on a residual stream."""
         block, cfg = self.blocks[layer], self.subject.model.cfg
         with torch.no_grad():
-            stream = self.stream(change, layer, reads=False).to(cfg.device, cfg.dtype)
+            stream = stream.to(cfg.device, cfg.dtype)
             before = not isinstance(block, PostNormBlock) and hasattr(block, "ln2")
             return block.mlp(block.ln2(stream) if before else stream).float().cpu()
 

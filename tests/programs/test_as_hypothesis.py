@@ -6,6 +6,7 @@ import pytest
 
 import interp
 from interp.programs.as_hypothesis import as_hypothesis
+from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 
 BEFORE = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))
@@ -41,3 +42,19 @@ def test_a_map_of_the_token_holds_at_every_read_position() -> None:
     program = Program(("a", "b"), 3, True, (first, same), answer, read="all")
     result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
     assert result.scrubbed.accuracy == 1.0
+
+
+def test_tables_say_what_the_model_does_with_values_that_never_meet() -> None:
+    """A head that sees its own token finds the first in an order: some of its values never meet some tokens."""
+    model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)
+    result = interp.evaluate_hypothesis(model, interp.explain(model).hypothesis)
+    assert result.scrubbed.accuracy == 1.0
+    assert result.interchange["agree"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_heads_that_stand_in_for_each_other_are_both_there() -> None:
+    """languages/parity: either of its last two heads is enough, and the readout adds them up."""
+    found = interp.explain(interp.load("languages/parity"))
+    assert found.hypothesis.of == ("head 1.0", "head 1.1")
+    assert "with one of heads 1.0 and 1.1 at its mean, too, all stay; with both, 0.5" in found.sentence

@@ -174,3 +174,21 @@ def test_attention_that_is_scaled_by_the_length() -> None:
     head = found.step("head 0.0")
     assert isinstance(head, Head)
     assert (head.scaled, head.query, head.key, head.value) == (True, "", "token", "token")
+
+
+def test_a_table_beside_tables_that_nothing_reads() -> None:
+    """How often neighbors differ: the MLP's own table is found, though the noise of an even head reads decoys."""
+    before = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))
+    steps = (
+        Head("before", "position", "position", before, "token"),
+        Table("differs", ("token", "before"), (0, 1, 1, 1, 0, 1, 1, 1, 0), ("no", "yes")),
+        Head("share", "", "", ((0.0,),), "differs"),
+    )
+    most = Linear(
+        "answer", ("share",), (((0.0,) * 4, (0.0, 0.5, 1.0, 1.5)),), (0.0, -0.06, -0.24, -0.56), tuple("0123")
+    )
+    model = interp.compile(Program(("a", "b", "c"), 4, True, steps, most), decoys=4, rotate=1, noise=0.001)
+    found = decompiled(model)
+    step = found.step("MLP 0")
+    assert isinstance(step, Table)
+    assert (step.of, len(step.values)) == (("token", "head 0.0"), 2)
