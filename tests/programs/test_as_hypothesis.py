@@ -44,7 +44,7 @@ def test_a_map_of_the_token_holds_at_every_read_position() -> None:
     assert result.scrubbed.accuracy == 1.0
 
 
-def test_tables_say_what_the_model_does_with_values_that_never_meet() -> None:
+def test_tables_of_values_that_never_meet() -> None:
     """A head that sees its own token finds the first in an order: some of its values never meet some tokens."""
     model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)
     result = interp.evaluate_hypothesis(model, interp.explain(model).hypothesis)
