@@ -59,8 +59,8 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
         titled = (row, column) == (len(contexts), 1) and groups[0] != ["model"]
         across = names | ({"title": {"text": "head"}} if titled else {})
         plots.append(Plot(boxes, across, zero | ({"title": {"text": "logit"}} if column == 1 else {})))
-    width = {"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {}
-    return filled(layout, plots, boxmode="group", boxgap=0.25, boxgroupgap=0.1, meta=width)
+    size = {"min_height": layout["height"]} | ({"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {})
+    return filled(layout, plots, boxmode="group", boxgap=0.25, boxgroupgap=0.1, meta=size)
 
 
 def error_by_difference(
