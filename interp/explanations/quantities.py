@@ -74,7 +74,7 @@ class Quantity:
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
-        return cls(setting, str(data[0]), _tuples([one for one in data[1:] if one != "seen"]))  # earlier files have it
+        return cls(setting, str(data[0]), _tuples(data[1:]))
 
 
 def _leaves(argument: Any) -> int:
