@@ -57,10 +57,10 @@ def patched(study: Study) -> Patched:
 
 
 def leading(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the row that recovers most, then all rows whose 95% intervals overlap its interval."""
-    table = table.sort_values("recovered", ascending=False, kind="stable")
+    """Return the row that recovers most, then all rows whose 95% intervals overlap its interval, up to rounding."""
+    table = table.sort_values("recovered", ascending=False, kind="stable", key=lambda shares: shares.round(6))
     low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
-    return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low]
+    return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low - ROUNDING]
 
 
 def told_apart(clean: float, corrupted: float) -> str:

@@ -88,6 +88,8 @@ def test_leaders_are_those_that_two_standard_errors_cannot_part() -> None:
     table = pd.DataFrame({"part": list("abcd"), "recovered": [0.5, 0.9, 0.6, 0.7], "error": [0.0, 0.1, 0.05, np.nan]})
     assert patching.leading(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
     assert patching.leading(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == ["b", "d", "c"]
+    equal = table.assign(recovered=[0.5, 1.0, 1.0 + 1e-8, 0.1], error=0.0)
+    assert patching.leading(equal)["part"].tolist() == ["b", "c"]  # they differ by rounding alone
     assert patching.told_apart(1.0, -1.0) == ""
     assert patching.told_apart(1.0, 0.0)
     assert patching.told_apart(-1.0, -0.5)
