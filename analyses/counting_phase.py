@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from interp.families.histogram.theory.bounds import feasibility
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report, theme
 from interp.report import figures as draw
-from interp.report.drawing import color_axis, panels
+from interp.report.drawing import Plot, color_axis, filled, panels
 from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.sweeps.table import read_runs
@@ -209,33 +209,46 @@ MARKS = (
 )
 
 
+def _map(cells: pd.DataFrame, column: str, **more: Any) -> go.Heatmap:
+    """A column of cells, one value for each (d, p)."""
+    place = {size: index for index, size in enumerate(SIZES)}
+    grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
+    grid[cells["d"].map(place), cells["p"].map(place)] = cells[column]
+    return go.Heatmap(
+        z=grid, x=[f"p = {p}" for p in SIZES], y=[f"d = {d}" for d in SIZES], xgap=1, ygap=1,
+        hovertemplate="%{y}, %{x}<br>%{z:.1f}<extra></extra>", **more,
+    )  # fmt: skip
+
+
+def _sizes(every: int, title: str = "") -> dict[str, Any]:
+    """The axis of a map, with a label at each `every`-th size."""
+    places = list(range(1 if every > 1 else 0, len(SIZES), every))
+    axis = {"tickvals": places, "ticktext": [str(SIZES[place]) for place in places], "showgrid": False}
+    return axis | {
+        "range": [-0.5, len(SIZES) - 0.5],
+        "tickangle": 0,
+        "tickfont": {"size": 10},
+        "title": {"text": title},
+    }
+
+
 def _three_maps(model: MixingKind, cells: pd.DataFrame) -> go.Figure:
     """Ours, the published map, and ours minus it; p across, d up, both by their places in the grid."""
     titles = ("ours", "published", "ours - published")
-    drawn, places = panels(titles, 3, panel_height=330, widths=[1.0, 1.0, 1.0])
-    place = {size: index for index, size in enumerate(SIZES)}
+    layout, _ = panels(titles, 3, panel_height=330, widths=[1.0, 1.0, 1.0])
     theirs = _published("mean")
     theirs = theirs[theirs["model"] == model]
-    for (row, column), title, name in zip(places, titles, ("mean", "published mean", "difference")):
-        some = theirs if title == "published" else cells
-        grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
-        grid[some["d"].map(place), some["p"].map(place)] = some[name]
-        drawn.add_trace(
-            go.Heatmap(z=grid, x=[f"p = {p}" for p in SIZES], y=[f"d = {d}" for d in SIZES], name=title, xgap=1, ygap=1,
-                       coloraxis="coloraxis2" if name == "difference" else "coloraxis",
-                       hovertemplate="%{y}, %{x}<br>%{z:.1f}<extra></extra>"),
-            row=row, col=column,
-        )  # fmt: skip
-        _mark_bounds(drawn, model, row, column)
-    ticks = {"tickvals": list(range(len(SIZES))), "ticktext": list(map(str, SIZES)), "showgrid": False}
-    across = {**ticks, "tickvals": list(range(1, len(SIZES), 2)), "ticktext": list(map(str, SIZES[1::2]))}
-    drawn.update_xaxes(title_text="p", tickangle=0, tickfont={"size": 10}, range=[-0.5, len(SIZES) - 0.5], **across)
-    drawn.update_yaxes(range=[-0.5, len(SIZES) - 0.5], tickfont={"size": 10}, **ticks)
-    drawn.update_yaxes(title_text="d", col=1)
+    plots, marks = [], list(layout["annotations"])
+    for number, (title, name) in enumerate(zip(titles, ("mean", "published mean", "difference")), 1):
+        color = "coloraxis2" if name == "difference" else "coloraxis"
+        drawn = _map(theirs if title == "published" else cells, name, name=title, coloraxis=color)
+        plots.append(Plot([drawn], _sizes(2, "p"), _sizes(1, "d" if number == 1 else "")))
+        marks += _bounds(model, number)
     maps, difference = color_axis(0, 100, "%", False), color_axis(-25, 25, "points", True)
     maps["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.78}
     difference["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.22}
-    return drawn.update_layout(coloraxis=maps, coloraxis2=difference, meta={"min_width": 720}, showlegend=False)
+    more = {"coloraxis": maps, "coloraxis2": difference, "annotations": marks, "meta": {"min_width": 720}}
+    return filled(layout, plots, showlegend=False, **more)
 
 
 SIX = {
@@ -249,38 +262,33 @@ SIX = {
 def _six_maps(cells: pd.DataFrame, key: str) -> go.Figure:
     """A map for each model with one color scale, as the published pictures; p across, d up."""
     models = [model for model in MODELS if model in set(cells["model"])]
-    drawn, places = panels(models, 3, panel_height=230)
-    place = {size: index for index, size in enumerate(SIZES)}
-    for model, (row, column) in zip(models, places):
-        part = cells[cells["model"] == model]
-        grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
-        grid[part["d"].map(place), part["p"].map(place)] = part[key]
-        drawn.add_trace(
-            go.Heatmap(z=grid, x=[f"p = {p}" for p in SIZES], y=[f"d = {d}" for d in SIZES], coloraxis="coloraxis",
-                       xgap=1, ygap=1, hovertemplate="%{y}, %{x}<br>%{z:.1f}<extra></extra>"),
-            row=row, col=column,
-        )  # fmt: skip
-    places_of = {"tickvals": list(range(1, len(SIZES), 3)), "ticktext": list(map(str, SIZES[1::3])), "showgrid": False}
-    places_of["range"] = [-0.5, len(SIZES) - 0.5]
-    drawn.update_xaxes(tickangle=0, tickfont={"size": 10}, **places_of)
-    drawn.update_yaxes(tickfont={"size": 10}, **places_of)
-    drawn.update_yaxes(title_text="d", col=1).update_xaxes(title_text="p", row=places[-1][0])
+    layout, places = panels(models, 3, panel_height=230)
+    plots = [
+        Plot(
+            [_map(cells[cells["model"] == model], key, coloraxis="coloraxis")],
+            _sizes(3, "p" if row == places[-1][0] else ""),
+            _sizes(3, "d" if column == 1 else ""),
+        )
+        for model, (row, column) in zip(models, places)
+    ]
     low, high = (0.0, 100.0) if key != "std" else (0.0, float(np.nanmax([1.0, cells[key].max()])))
-    return drawn.update_layout(coloraxis=color_axis(low, high, "%", False), showlegend=False)
+    return filled(layout, plots, coloraxis=color_axis(low, high, "%", False), showlegend=False)
 
 
-def _mark_bounds(drawn: go.Figure, model: MixingKind, row: int, column: int) -> None:
-    """Marks where the theory speaks of p = 1 and p = T."""
+def _bounds(model: MixingKind, number: int) -> list[dict[str, Any]]:
+    """Marks of plot `number` where the theory speaks of p = 1 and p = T."""
     T, L, _ = SETTINGS["1"]
+    axis, marks = str(number) if number > 1 else "", []
     for _, bound in feasibility(model, T, L).iterrows():
         for kind, symbol in (("printed", "×"), ("corrected", "○"), ("verified", "★")):
             if not pd.isna(bound[kind]):
                 y = float(np.interp(np.log(int(bound[kind])), np.log(SIZES), range(len(SIZES))))
                 x = SIZES.index(1 if bound["p"] == "1" else T)
-                drawn.add_annotation(
-                    x=x, y=y, text=symbol, hovertext=f"{kind}: d = {bound[kind]}", showarrow=False,
-                    font={"size": 18, "color": theme.VERMILLION}, row=row, col=column,
-                )  # fmt: skip
+                marks.append({
+                    "x": x, "y": y, "text": symbol, "hovertext": f"{kind}: d = {bound[kind]}", "showarrow": False,
+                    "font": {"size": 18, "color": theme.VERMILLION}, "xref": f"x{axis}", "yref": f"y{axis}",
+                })  # fmt: skip
+    return marks
 
 
 def _parameter_counts(report: Report, cells: pd.DataFrame) -> None:
