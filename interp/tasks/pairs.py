@@ -54,8 +54,9 @@ def minimal_pairs(
         lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
         if not len(rows):
             continue
-        allowed = _as_before(task, tokens[rows], tried, kind)
-        allowed &= _accepted(task, tried)
+        kept = _as_before(task, tokens[rows], tried, kind)
+        rows, tried, lengths = rows[kept], tried[kept], lengths[kept]
+        allowed = _accepted(task, tried)
         if listed is not None:
             within = [(*row[:n],) in listed for row, n in zip(tried.tolist(), lengths.tolist())]
             allowed &= torch.tensor(within, dtype=torch.bool)
