@@ -362,8 +362,7 @@ def certify(
     ] = False,
     dtype: Annotated[str, typer.Option(help="Number format to certify in, e.g. float64 (default: the model's).")] = "",
     evidence: Annotated[
-        str | None,
-        typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check."),
+        str | None, typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.")
     ] = None,
     task: TaskOption = "",
     config: ConfigOption = None,

@@ -14,20 +14,17 @@ if TYPE_CHECKING:
     from interp.tasks import Task
 
 TaskOption = Annotated[
-    str,
-    typer.Option("--task", help="Task of an external model, e.g. parity, or with parameters: histogram:T=8,L=4."),
+    str, typer.Option("--task", help="Task of an external model, e.g. parity, or with parameters: histogram:T=8,L=4.")
 ]
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="TransformerLens config of an external model: a JSON or TOML file."),
+    Path | None, typer.Option("--config", help="TransformerLens config of an external model: a JSON or TOML file.")
 ]
 TokensOption = Annotated[
     str,
     typer.Option("--tokens", help='The model\'s id of each token of the task: a JSON file, or text: {"a": 0, "b": 1}.'),
 ]
 OutputsOption = Annotated[
-    str,
-    typer.Option("--outputs", help="The model's output for each answer of the task: a JSON file or text."),
+    str, typer.Option("--outputs", help="The model's output for each answer of the task: a JSON file or text.")
 ]
 PaddingOption = Annotated[
     str, typer.Option("--padding", help="How a bidirectional model treats padding: mask or attend.")

@@ -149,10 +149,7 @@ def load(
 
 
 def _load_own(
-    name_or_path: Any,
-    device: str | torch.device,
-    dtype: torch.dtype | str | None,
-    spec: ModelSpec | str | Path | None,
+    name_or_path: Any, device: str | torch.device, dtype: torch.dtype | str | None, spec: ModelSpec | str | Path | None
 ) -> TaskModel:
     """Load a checkpoint by path or name, or build an exact model by name."""
     _check_name(name_or_path)

@@ -12,14 +12,7 @@ with warnings.catch_warnings():
     from transformer_lens.hook_points import HookPoint
     from transformer_lens.utilities import Slice
 
-__all__ = [
-    "ActivationCache",
-    "FactoredMatrix",
-    "HookPoint",
-    "HookedRootModule",
-    "as_slice",
-    "is_bridge",
-]
+__all__ = ["ActivationCache", "FactoredMatrix", "HookPoint", "HookedRootModule", "as_slice", "is_bridge"]
 
 
 def as_slice(choice: Any) -> Slice:

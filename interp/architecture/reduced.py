@@ -116,11 +116,7 @@ def counted_reads(
 
 
 def counted_at(
-    spec: ModelSpec,
-    d_vocab: int,
-    tokens: Int[Tensor, "rows length"],
-    positions: Int[Tensor, "rows"],
-    mask: Tensor,
+    spec: ModelSpec, d_vocab: int, tokens: Int[Tensor, "rows length"], positions: Int[Tensor, "rows"], mask: Tensor
 ) -> CountedRows:
     """Return one row per sequence: its token at a position, and the counts of the tokens visible from there."""
     seen = mask.bool()

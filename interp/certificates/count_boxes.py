@@ -25,15 +25,7 @@ from interp.certificates.probes import Probes, margins
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task
-from interp.tasks.counted import (
-    CountBox,
-    CountedShape,
-    check_box,
-    count_box,
-    sentences,
-    shape_of,
-    undeclared,
-)
+from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of, undeclared
 
 QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
 
@@ -182,10 +174,7 @@ class RoundingBounds:
 
 @register_method("count box", undeclared, refusal, TAKES, names=boxes)
 def certify_box(
-    model: TaskModel,
-    box: CountBox | str | None = None,
-    question: Question = "answer",
-    progress: Progress | None = None,
+    model: TaskModel, box: CountBox | str | None = None, question: Question = "answer", progress: Progress | None = None
 ) -> Certificate:
     """Certify the answer on every input of a box of counts.
 

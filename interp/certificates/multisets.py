@@ -19,13 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import Decision, find_positions, margins, word_of
-from interp.architecture.reduced import (
-    CountedRows,
-    TokenTables,
-    count_space_refusal,
-    counted_at,
-    reduced_outputs,
-)
+from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
 from interp.certificates.count_rounding import logit_error

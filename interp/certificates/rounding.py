@@ -123,10 +123,7 @@ def embed(numbers: Arithmetic, model: TaskModel, tokens: Int[Tensor, "rows n"]) 
 
 @torch.no_grad()
 def forward_with_bound(
-    model: TaskModel,
-    tokens: Int[Tensor, "rows n"],
-    rounded_parameters: bool = False,
-    dtype: torch.dtype | None = None,
+    model: TaskModel, tokens: Int[Tensor, "rows n"], rounded_parameters: bool = False, dtype: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
     """Return logits at the read position (float64), and a bound on the error of the model's own; rows without padding.
 

@@ -149,11 +149,7 @@ class Edges(Tabular):
 
 
 @torch.no_grad()
-def path_patching(
-    model: Model,
-    clean: Inputs | Pairs | None = None,
-    corrupted: Inputs | None = None,
-) -> Edges:
+def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None) -> Edges:
     """Measure the exact effect of every edge on minimal pairs: a sender's clean output in the input of one receiver.
 
     recovered: share of the logit difference between the two answers that the edge restores: 0 as in the corrupted run,

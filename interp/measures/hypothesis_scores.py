@@ -105,7 +105,7 @@ class HypothesisTest(Result):
         lines = [
             f"Scrubbed: accuracy {share(self.scrubbed.accuracy)}{interval} (the model "
             f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}, "
-            f"{'every draw' if self.exact else 'random draws'} {self.population.on}.",
+            f"{'every draw' if self.exact else 'random draws'} {self.population.on}."
         ]
         for row in self.interchange.itertuples():
             if row.reason:
@@ -120,12 +120,7 @@ class HypothesisTest(Result):
 
 
 def evaluate_hypothesis(
-    model: Model,
-    hypothesis: Any,
-    inputs: Batch | None = None,
-    *,
-    pairs: int = PAIRS,
-    seed: int = 0,
+    model: Model, hypothesis: Any, inputs: Batch | None = None, *, pairs: int = PAIRS, seed: int = 0
 ) -> HypothesisTest:
     """Test a hypothesis by causal scrubbing, and by interchanging each of its variables.
 

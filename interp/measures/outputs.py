@@ -165,11 +165,7 @@ def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Ten
 
 
 def decompose(
-    model: Model,
-    batch: Batch,
-    positions: Tensor,
-    labels: Tensor,
-    z: Float[Tensor, "rows heads d_head"],
+    model: Model, batch: Batch, positions: Tensor, labels: Tensor, z: Float[Tensor, "rows heads d_head"]
 ) -> HeadOutputs:
     """Split the logits at the answer, in count space, into contributions of heads, the readout's bias, and the rest."""
     subject = Subject.of(model)

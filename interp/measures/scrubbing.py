@@ -146,11 +146,7 @@ class Scrubber:
         return self._rest[names]
 
     def _run(
-        self,
-        names: Sequence[str],
-        units: Int[Tensor, "wanted"],
-        generator: torch.Generator,
-        read: Sequence[Place] = (),
+        self, names: Sequence[str], units: Int[Tensor, "wanted"], generator: torch.Generator, read: Sequence[Place] = ()
     ) -> list[Tensor]:
         """Scrub the variables `names`; return the values of the places `read`, or the logits if there are none."""
         placed, free = self._sources(names)

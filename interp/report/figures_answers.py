@@ -64,10 +64,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
 
 
 def error_by_difference(
-    frame: pd.DataFrame,
-    margin: int = 4,
-    tokens: Sequence[str] = ("0", "1", "2"),
-    answers: tuple[str, str] = ("4", "5"),
+    frame: pd.DataFrame, margin: int = 4, tokens: Sequence[str] = ("0", "1", "2"), answers: tuple[str, str] = ("4", "5")
 ) -> go.Figure:
     """Draw the share of wrong answers by n1 - n0, near the boundary between the classes.
 

@@ -166,13 +166,7 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
 
 
 def _population(
-    study: Study,
-    section: str,
-    passes: float | int,
-    fits: int,
-    split: str | None,
-    whole: bool,
-    choice: tuple[Any, ...],
+    study: Study, section: str, passes: float | int, fits: int, split: str | None, whole: bool, choice: tuple[Any, ...]
 ) -> Population:
     asked = study.asked_of.get(section, InputsAsked()).over(study.asked)
 

@@ -70,11 +70,7 @@ def make(study: Study, report: Report) -> None:
         + sentence(found, inputs, study.task.word),
     )
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
-    report.add_figure(
-        "components",
-        found.plot(),
-        f"Mean over the answers; whiskers are one standard deviation.{more}",
-    )
+    report.add_figure("components", found.plot(), f"Mean over the answers; whiskers are one standard deviation.{more}")
     report.add_table(
         "components",
         table.drop(columns=["layer", "head"]),

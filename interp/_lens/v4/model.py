@@ -12,15 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp._lens.common import ActivationCache, FactoredMatrix, HookedRootModule, HookPoint
-from interp._lens.v4.parts import (
-    NORMS,
-    Embed,
-    HookedTransformerConfig,
-    PosEmbed,
-    TransformerBlock,
-    Unembed,
-    activation,
-)
+from interp._lens.v4.parts import NORMS, Embed, HookedTransformerConfig, PosEmbed, TransformerBlock, Unembed, activation
 from interp.errors import InterpError, UnsupportedError
 
 SWITCHES = {

@@ -183,10 +183,7 @@ def reweighting(
         "training "
         f"set{shared.weighed(C)}.",
     )
-    swept = {
-        "w01": (fit(w01=w01), "Figure 8"),
-        "w02": (fit(w01=1.0, w02=w02), "Figure 9"),
-    }
+    swept = {"w01": (fit(w01=w01), "Figure 8"), "w02": (fit(w01=1.0, w02=w02), "Figure 9")}
     captions = {
         "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
         "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",

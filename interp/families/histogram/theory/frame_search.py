@@ -94,14 +94,7 @@ def _smooth_slack(c: Tensor, criterion: Criterion, L: int, kappa: Tensor, sharpn
 
 
 def search_frame(
-    criterion: Criterion,
-    T: int,
-    L: int,
-    d: int,
-    *,
-    seed: int = 0,
-    restarts: int = 12,
-    steps: int = 3000,
+    criterion: Criterion, T: int, L: int, d: int, *, seed: int = 0, restarts: int = 12, steps: int = 3000
 ) -> FoundFrame:
     """Search for T unit vectors in d dimensions with the largest slack, and return the best seen; it may be negative.
 

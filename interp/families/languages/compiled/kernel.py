@@ -20,17 +20,7 @@ from interp.training.compiled.cache import sources
 from interp.training.compiled.elementary import exp
 from interp.training.compiled.products import clear, multiply, transpose
 from interp.training.compiled.rows import add_rows, add_sum_of_rows, normalize, normalize_gradient
-from interp.training.compiled.vectors import (
-    fill,
-    fma,
-    inner,
-    lanes_of,
-    largest,
-    load,
-    store,
-    total,
-    where_positive,
-)
+from interp.training.compiled.vectors import fill, fma, inner, lanes_of, largest, load, store, total, where_positive
 
 # ---------------------------------------------------------------- parts of a layer
 

@@ -58,10 +58,7 @@ def first(
         task=First(),
         stream=stream,
         words={"0": {"[0]": 1}, "1": {"[1]": 1}, "[CLS]": {"[CLS]": 1}},
-        blocks=[
-            Block(neurons=[NeuronRule({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]),
-            Block([look]),
-        ],
+        blocks=[Block(neurons=[NeuronRule({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]), Block([look])],
         answer="s",
         positions="first",
         claim="right on every string: s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2)",

@@ -121,10 +121,7 @@ def capacity_weights(
         directions={},
         claim=f"right on {n} of the {checked.n_contexts} contexts, the likeliest; the others are left to luck",
         margin=margin,
-        notes=(
-            "Dana 2025, main theorem: H d_h + d associations",
-            f"condition number {drawn.condition:.1e}",
-        ),
+        notes=("Dana 2025, main theorem: H d_h + d associations", f"condition number {drawn.condition:.1e}"),
         numbers={
             "associations": float(n),
             "memorized": float(memorized(checked, logits)),

@@ -86,14 +86,7 @@ class LowRank(TableTask):
     """The logarithms of the probabilities are a matrix of low rank plus noise (Dana 2024, section 4.1)."""
 
     name = "low-rank"
-    defaults: ClassVar[Mapping[str, Scalar]] = {
-        "N": 100,
-        "M": 50,
-        "k": 1,
-        "rank": 8,
-        "noise": 0.1,
-        "prior": "uniform",
-    }
+    defaults: ClassVar[Mapping[str, Scalar]] = {"N": 100, "M": 50, "k": 1, "rank": 8, "noise": 0.1, "prior": "uniform"}
 
     def _make(self) -> ConditionalTable:
         return low_rank_table(

@@ -46,13 +46,7 @@ def rank_d_map(table: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, method
 
 
 def least_squares(
-    table: Any,
-    d: int,
-    *,
-    prior: Any = None,
-    centering: str = "uniform",
-    sqrt_prior: bool = False,
-    floor: float = 1e-12,
+    table: Any, d: int, *, prior: Any = None, centering: str = "uniform", sqrt_prior: bool = False, floor: float = 1e-12
 ) -> RankDMap:
     """Return f_ls, the best rank-d approximation of the centered log table in the Frobenius norm.
 

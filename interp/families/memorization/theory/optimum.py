@@ -129,10 +129,7 @@ def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray
 
 
 def _finish(
-    checked: ConditionalTable,
-    rows: ConditionalTable,
-    likely: np.ndarray,
-    runs: list[_Descent],
+    checked: ConditionalTable, rows: ConditionalTable, likely: np.ndarray, runs: list[_Descent]
 ) -> RankDOptimum:
     import pandas as pd
 

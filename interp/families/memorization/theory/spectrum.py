@@ -28,12 +28,7 @@ def centered_log_table(
 
 
 def singular_values(
-    table: Any,
-    centering: str = "uniform",
-    *,
-    prior: Any = None,
-    sqrt_prior: bool = False,
-    floor: float = 1e-12,
+    table: Any, centering: str = "uniform", *, prior: Any = None, sqrt_prior: bool = False, floor: float = 1e-12
 ) -> Float[np.ndarray, " values"]:
     """Singular values of the centered log table, largest first; of sqrt(prior) times it if asked."""
     checked = as_table(table, prior)
