@@ -145,6 +145,12 @@ def test_contexts_of_a_table_are_loaded_by_a_click(page: Page, tmp_path: Path) -
     assert page.run("document.querySelectorAll('.live-table button')[37].getAttribute('aria-pressed')") == "true"
 
 
+def test_a_panel_opens_at_the_first_position_that_is_read(page: Page, tmp_path: Path) -> None:
+    opened(page, live("algorithmic/addition"), tmp_path)  # the page does not know the right sums
+    buttons = "[...document.querySelectorAll('.live-positions button')]"
+    assert page.run(f"{buttons}.findIndex((each) => each.getAttribute('aria-pressed') === 'true')") == 21
+
+
 def test_everything_has_a_name_and_the_decision_is_said(page: Page, tmp_path: Path) -> None:
     for name in ("count01/minimal", "memorization/kgram"):
         opened(page, live(name), tmp_path)

@@ -6,6 +6,7 @@ function makePanel(section, payload) {
   const model = makeModel(payload), { arch, task } = model, key = section.id;
   model.additive = arch.readout !== "relu_mlp" && arch.layers.every((layer) => layer.norm !== "post");
   model.sliders = payload.counts ? payload.counts.sliders : [];
+  model.firstRead = payload.tests.places[0][0];
   const truth = makeTruth(payload), byCounts = Boolean(payload.counts);
   if (byCounts) model.tables = countTables(model);
   const tested = selfTest(model, payload);

@@ -59,7 +59,7 @@ function runSequence(model, truth, state) {
 
   function firstKnown() {
     const found = places.findIndex((place) => truth(tokens, place) !== null);
-    return found < 0 ? 0 : found;
+    return found < 0 ? Math.max(0, places.indexOf(model.firstRead)) : found;
   }
 }
 
