@@ -81,7 +81,8 @@ def answers_sentence(accuracy: pd.Series, n: int) -> str:
     low, high = float(accuracy.min()), float(accuracy.max())
     if low == high:
         return f"{sample}, its accuracy is the same for every count ({words.share(low, 3)})."
-    least = f"least accurate for {which(accuracy, low)} ({words.share(low, 3)})"
+    counts = which(accuracy, low)
+    least = f"least accurate for {counts} ({words.share(low, 3)})" if low else f"never right for {counts}"
     if perfect.empty:
         most = f"most accurate for {which(accuracy, high)} ({words.share(high, 3)})"
         return f"{sample}, it is {most} and {least}."
