@@ -20,8 +20,6 @@ docs/from_the_paper.md maps the figures and tables of four papers.
 The public names are imported on first use: importing interp imports neither torch nor transformer_lens.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

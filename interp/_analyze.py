@@ -3,8 +3,6 @@
 The content of a report comes from interp/sections.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Limits on requests: a budget for estimated memory, and the allowed values of sizes and seeds."""
 
-from __future__ import annotations
-
 import os
 
 from interp.errors import InterpError, quoted, short

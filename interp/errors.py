@@ -1,7 +1,5 @@
 """interp's errors, and helpers for their messages: one sentence with a name, its value, and the expected value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePath

@@ -1,7 +1,5 @@
 """Atomic writing of files."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -3,8 +3,6 @@
 The pages are self-contained: they open from disk and can be put on any static host.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass

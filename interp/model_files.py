@@ -5,8 +5,6 @@ and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, th
 directory, then among the models shipped with interp.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Positions in attention scores, as in TransformerLens: rotary (Su et al. 2021) and ALiBi (Press et al. 2021)."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Numbers of threads for torch and BLAS, and the number of available cores."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

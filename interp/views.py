@@ -1,7 +1,5 @@
 """HTML views of small objects in notebooks: a title and a plain table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """Numbers in sentences, rounded such that the sentence stays true: a share below 1 is never printed as 1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal

@@ -4,8 +4,6 @@ With 3.x (3.5.1 and newer), models use the library's own parts. 4.x has no Hooke
 same names, built on the library's HookedRootModule, HookPoint and ActivationCache.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 

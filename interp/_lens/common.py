@@ -1,7 +1,5 @@
 """Names that TransformerLens 3 and 4 share."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """TransformerLens 3.x: the library's own HookedTransformer and parts, constructed without warnings or reseeding."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 All analyses use this module, so that scalar readouts, tolerances and restricted choices mean the same everywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

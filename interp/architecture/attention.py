@@ -5,8 +5,6 @@ hook_pattern, hook_z and hook_result keep their names and shapes. Bidirectional 
 which TransformerLens ignores.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any
 

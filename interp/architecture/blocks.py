@@ -1,7 +1,5 @@
 """Blocks: TransformerLens's pre-norm block with interp's attention, and the original transformer's post-norm block."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -5,8 +5,6 @@ CheckpointError with one sentence, and nothing in them is executed. A task's tab
 task's parameters do not determine) are extra tensors named `task.*`. This module works without transformer_lens.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The limit on float32 numbers is no property of a conversion: large sums that can
 So both models run in float64 where the original can, and the difference is compared with what float32 alone changes.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass

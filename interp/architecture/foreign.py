@@ -6,8 +6,6 @@ identity, and missing biases are zero. If the file contains one of them, it must
 of zeros counts as no positions.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

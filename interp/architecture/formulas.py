@@ -4,8 +4,6 @@ A code fills the first components of the residual stream; the others are zero. `
 the layer-norm constructions (Chiang and Cholak 2022, section 5.3). This module works without transformer_lens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

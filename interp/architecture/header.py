@@ -5,8 +5,6 @@
 Broken and hostile files raise CheckpointError with one sentence.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Length limits: the longest strings on which a constructed model is exact, by dtype."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

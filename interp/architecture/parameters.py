@@ -3,8 +3,6 @@
 The names are TransformerLens's, but this module works without transformer_lens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@
 tensors as base64 in the model's precision. A model that the format cannot describe raises UnsupportedError.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -4,8 +4,6 @@ TransformerLens has no position type "none". With a module that returns zeros, l
 parameter, and all helpers of TransformerLens work.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Checks of specs, dtypes and devices before a model is built. This module works without transformer_lens."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Readouts that replace `unembed`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

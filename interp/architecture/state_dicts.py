@@ -4,8 +4,6 @@ Names lose the prefixes of wrappers (torch.compile, DistributedDataParallel, FSD
 holds its only part, such as Lightning's `model.`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

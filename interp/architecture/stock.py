@@ -4,8 +4,6 @@ If a spec can express the config, the model becomes a task model, with rows of t
 in the task's order. Otherwise it stays a HookedTransformer, and `expressed` raises UnsupportedError with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal

@@ -4,8 +4,6 @@ A method is chosen by the supported fields of the spec, the spec's symmetry and 
 name. Before a certificate is issued, the proof is compared with the model itself (see probes.py).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ parameters; the given model is run only on the probes, for comparison. A model t
 input instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ The output of a supported model depends only on the counts (n0, n1, n2), so one 
 for the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 paper, "Exact symmetry").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -99,7 +97,7 @@ class Sweep:
 
     wrong: Int[np.ndarray, "errors 3"]
     worst_margin: float
-    closest: Int[np.ndarray, 3]
+    closest: Int[np.ndarray, "3"]
     rounding: float
     close: int
     tied: int

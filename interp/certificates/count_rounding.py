@@ -5,8 +5,6 @@ adds at most gamma_n times the largest value of a key. The sequence model and th
 same sums in different orders, and the bound covers all of them.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ A slab has a fixed n0, and n1 on one side of it, so the right token is the same 
 of two sums. Each sum has one part that depends only on n1 and one that depends only on n2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ times the largest difference between the two runs count as close. They might be 
 a model with close inputs is not certified.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import deque
 from collections.abc import Iterator

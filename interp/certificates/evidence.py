@@ -7,8 +7,6 @@ arithmetic. Stated margins are slightly below those found here.
 A method has evidence if a function is registered for it; check/ documents the meaning of the parts.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

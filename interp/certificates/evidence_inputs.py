@@ -4,8 +4,6 @@ This works for any task whose domain is small enough for exact arithmetic. The t
 names its SHA-256. If the domain is too large and the model errs, the table contains inputs on which it errs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

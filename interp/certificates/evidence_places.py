@@ -3,8 +3,6 @@
 Both are found by numerical measurement, as in the certificate. The checker derives sets and bounds itself.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

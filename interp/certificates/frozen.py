@@ -6,8 +6,6 @@ are the same, they are run on the same few hundred inputs, the probes, and must 
 long inputs, where a proof asks for few whole forward passes, in the answers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import islice
 

@@ -5,8 +5,6 @@ if and only if each token is right after the right ones, so the same run counts 
 the model generates the answer to the shortest question that it answers wrongly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ known.json contains them, keyed by spec, number format and hash of the weights (
 Models with other weights, with hooks or with a changed task do not get one.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from functools import cache

@@ -6,8 +6,6 @@ are 766,480 evaluations instead of 16,777,216. In floating point the order matte
 bound for any order of summation (count_rounding).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A method declares its options only as parameters with types and defaults. This file does not know any of them by name.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import types

@@ -4,8 +4,6 @@ The automaton reads all rows at once, and a bit mask tracks which sets a row may
 state and mask are counted together.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ MLPs are supported. Models with other features are refused.
 certificates/probes.py compares the bounds with the model itself on random inputs.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -5,8 +5,6 @@ with the smallest margins and some random ones go through predict() and through 
 agree with the proof up to the proof's bound on rounding; otherwise Mismatch is raised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

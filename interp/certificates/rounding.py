@@ -4,8 +4,6 @@ Every number carries its error bound (certificates/arithmetic.py), so fused and 
 are covered.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ field without a default must be listed. Changes outside the spec (hooks, replace
 refused; see frozen.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The result of a construction: exact weights, named residual directions, and the proved claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A family registers its tasks, constructions, methods of certification, training 
 the registries import these files (interp.tasks.plugins). No other package imports a family, and no family another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any

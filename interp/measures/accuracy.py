@@ -1,7 +1,5 @@
 """Accuracy: on all inputs if a task has few, otherwise on a sample, with a 95% interval."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """How heads divide their attention among tokens: ratios of three tokens, and shares of all, from the read position."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

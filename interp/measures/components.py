@@ -5,8 +5,6 @@ With the final norm's scale and the best wrong output fixed to those of the run,
 So the contributions add up to the difference at every read. This is checked here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ architecture.reduced). Inputs of 500 tokens then run as six, with all hooks at t
 what they mean in whole inputs: positions that an edit tells apart are held apart, and so is the read position.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Training curves: from the run that trained a model, or from the short version saved in its checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ see the changed input, and the receiver's change propagates to the output.
 - `run_edges`: keep some edges, and replace the values on all others (Conmy et al. 2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ embedding is then a function of the token with its power at few frequencies; lik
 The mean over the cycle is subtracted first, and power is given as shares that sum to 1 over frequencies 1 to p // 2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import torch

@@ -5,8 +5,6 @@ some of its parts hurts the circuit as much as the model; *minimal* if it needs 
 2023 apply such tests to edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -9,8 +9,6 @@
   measures.variables).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas as pd

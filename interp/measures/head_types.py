@@ -11,8 +11,6 @@ Padding counts neither as query nor as key. If the weights are raw scores, the s
 lie between 0 and 1, and the entropy is NaN.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

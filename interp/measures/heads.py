@@ -5,8 +5,6 @@ the contributions of a group and the readout's bias b_t. The skip connection and
 (erratum 4) unless `with_skip` is set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Inputs as people type them: text, tokens, ids, or a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

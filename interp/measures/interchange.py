@@ -6,8 +6,6 @@ with the expected answer. A second score covers only pairs whose answer must *ch
 effect scores 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

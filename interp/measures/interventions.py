@@ -4,8 +4,6 @@ If the spec's symmetry allows it, the intervention is computed in count space. T
 up to rounding and is fast enough for sweeps over the whole data set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The residual stream after the embedding, after each attention and after each MLP
 scale of that stream, and the readout. The last row is the model's own output.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

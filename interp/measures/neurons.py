@@ -5,8 +5,6 @@ as in `ablate`. Only the most promising neurons are ablated: those with the larg
 deviation and the norm of the output weights.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 import torch
 from jaxtyping import Float

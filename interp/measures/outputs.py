@@ -4,8 +4,6 @@ Zsámboki et al. 2025, section 5.1. A head's output O_i is hook_z; its contribut
 O_i w_{i,t} with w = W_O W_U.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

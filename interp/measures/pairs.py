@@ -1,7 +1,5 @@
 """Minimal pairs: a clean input and a corrupted one with another answer, aligned where they are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ clean run, and everything else runs normally (denoising; Meng et al. 2022, Wang 
 difference of the clean and the corrupted answer, scaled from 0 (as corrupted) to 1 (as clean).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -5,8 +5,6 @@ objective, one for each class against the rest, and the largest value decides, a
 2008). Each is proven optimal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

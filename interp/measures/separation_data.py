@@ -1,7 +1,5 @@
 """Checks of the arguments of separation measures: head outputs and labels of two classes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -23,8 +23,6 @@ The numpy arrays are stacked (group, row, column), so that there are no inner lo
 times faster than liblinear, without compiled loops (analyses/benchmarks/subsets.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

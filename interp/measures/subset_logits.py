@@ -5,8 +5,6 @@ A group H of heads answers with the logits z_H = sum_{i in H} contribution_i + b
 them, pass a separate bias for every row.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Groups of heads: checking given groups, listing all, sampling every size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import combinations
 from math import comb

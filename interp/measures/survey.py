@@ -1,7 +1,5 @@
 """One table of all heads and MLPs: direct effect, effect of ablation, separability, and attention."""
 
-from __future__ import annotations
-
 import pandas as pd
 import torch
 

@@ -11,8 +11,6 @@ answer together with this one; these keep the base's values. Without such featur
 has the reason.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A reader module has a tuple READERS. `read` finds the reader for a file, a folde
 it to TransformerLens's config and tensors. Nothing is downloaded, and nothing in a file is executed.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Base classes of all readers: sources, readings, and access to named weights and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

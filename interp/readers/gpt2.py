@@ -4,8 +4,6 @@ All three use names like transformer.h.0.attn.c_attn. Hugging Face stores matric
 in bare state dicts, the other two as (outputs, inputs), like torch.nn.Linear. The shape of c_attn shows which is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

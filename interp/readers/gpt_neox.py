@@ -1,7 +1,5 @@
 """Hugging Face folders of GPT-NeoX, such as Pythia: partially rotary positions, and optionally parallel blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`interp inspect`: the format, reader, config and missing settings of a model file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 RMSNorm, rotary positions, gated MLPs, grouped keys and values, and (qwen3) norms of queries and keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

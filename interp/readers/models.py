@@ -1,7 +1,5 @@
 """Models from readings: a HookedTransformer if a config can express it, otherwise a task model."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

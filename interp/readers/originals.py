@@ -1,7 +1,5 @@
 """The original library's model, to check converted models. The library is imported on first use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec

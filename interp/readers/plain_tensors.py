@@ -6,8 +6,6 @@ et al. 2023) computes W @ x, except for the unembedding, with all heads in one W
 W @ x throughout. The shapes in a file usually fit only one layout.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Open a folder, a file, a mapping of tensors or a module as a Source, without executing anything in a file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

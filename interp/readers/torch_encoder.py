@@ -5,8 +5,6 @@ contains all of these except for the mask. TransformerLens does not support post
 these models become task models.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Format the values of a table, for pages and for the terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real

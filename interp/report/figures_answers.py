@@ -1,7 +1,5 @@
 """Figures for Count01: logits of heads and model (Figure 1), and the inputs with wrong answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Drawings of finite automata: states on a circle, and arrows with their letters."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Lines, bars, dots and training histories."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Figures on heads of Count01 models: metrics of heads and groups, attention ratios (Figures 3, 4, 5, 8 and 9)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -12,8 +12,6 @@ DIR/<key>.csv, each figure as DIR/<key>.svg (not in a smoke run; needs the extra
 DIR/report.html, which says at its top if it is a quick or smoke run. Bad input gives one sentence and exit code 2.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Write tables to the terminal as text, JSON or CSV."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

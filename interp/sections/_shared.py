@@ -1,7 +1,5 @@
 """Results that several sections share; each is computed once, with study.once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

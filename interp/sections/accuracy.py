@@ -1,7 +1,5 @@
 """Is the model right? Proved on every input if there is a certificate, otherwise measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from numbers import Integral
 

@@ -1,7 +1,5 @@
 """What each head attends to, averaged over inputs: by position, and by token."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp.measures.attention import attention_by_position, attention_by_token

@@ -1,7 +1,5 @@
 """The smallest automaton that gives a string model's answers, compared with the task's own automaton."""
 
-from __future__ import annotations
-
 from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton, sentence
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations

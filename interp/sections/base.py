@@ -15,8 +15,6 @@ Orders: 0-99 first screen; 100 accuracy and certificate; 200 components; 300 hea
 circuits; 600 embeddings; 700 neurons and variables; 800 faithfulness; 900 sections for few tasks, and training.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -1,7 +1,5 @@
 """Circuits of heads: composition, and QK and OV circuits of vectors and of tokens."""
 
-from __future__ import annotations
-
 from interp import words
 from interp.measures.circuits import (
     composition,

@@ -1,7 +1,5 @@
 """What each part adds to the logit of the right answer over its best rival (direct logit attribution)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The exact direct effect of every edge between parts; made on request only if there are many edges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from interp import words

@@ -1,7 +1,5 @@
 """Geometry of the embedding: principal components, cosines, and waves if tokens form a cycle."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """The attention patterns of all heads on one short input."""
 
-from __future__ import annotations
-
 from interp.measures.results import tidy
 from interp.measures.runs import activations
 from interp.report import Report

@@ -1,7 +1,5 @@
 """The algorithm of a model: a sentence on the first screen, and the program with the role of each part."""
 
-from __future__ import annotations
-
 import math
 
 from interp import words

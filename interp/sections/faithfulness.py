@@ -1,7 +1,5 @@
 """Do the heads that matter suffice? Measures the model with all other heads silenced."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp import words

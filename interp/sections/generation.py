@@ -1,7 +1,5 @@
 """Generated answers compared with teacher-forced ones: whole answers, and single tokens by place."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

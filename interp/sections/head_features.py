@@ -1,7 +1,5 @@
 """How much each head's output tells about each feature of the task."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp import words

@@ -1,7 +1,5 @@
 """Heads and MLPs of every layer: effect of ablation, information in their outputs, and attention."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp import words

@@ -1,7 +1,5 @@
 """The live panel, in which the page runs the model; interp.live(model) shows it alone, for notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal

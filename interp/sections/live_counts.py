@@ -1,7 +1,5 @@
 """The live panel of models whose answers depend on token counts alone: sliders, planes and separators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

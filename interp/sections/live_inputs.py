@@ -3,8 +3,6 @@
 Everything is inferred from samples and from the task's declarations, never from its name.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

@@ -5,8 +5,6 @@ right answers if known, and reference inputs with torch's logits, on which the p
 alphabets are inferred from samples and from the task's declarations, never from its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """On which inputs the numbers of a report were measured."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp import words

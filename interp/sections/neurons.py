@@ -1,7 +1,5 @@
 """The neurons whose ablation changes the model most, and what they respond to."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp import words

@@ -1,7 +1,5 @@
 """Which layers, positions and parts decide the answer? Activation patching on minimal pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

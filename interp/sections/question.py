@@ -1,7 +1,5 @@
 """The first line of a report: the task, and one input with its answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Loss and accuracy over training, if the history is known."""
 
-from __future__ import annotations
-
 from interp.measures.curve import no_curve, training_curve
 from interp.report import Report
 from interp.report import figures as draw

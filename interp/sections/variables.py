@@ -1,7 +1,5 @@
 """Named variables: is each there, and is it used?"""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from interp.measures.variables import probe, sites

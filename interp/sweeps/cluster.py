@@ -3,8 +3,6 @@
 Dask itself repeats the jobs of a lost worker. The scheduler only receives jobs; the table stays in this process.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Estimate the time, memory and disk space of a sweep by training a few of its jobs for a few epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Jobs and outcomes are plain data, so any pool can transfer them. This module imp
 transformer_lens; an engine that needs the latter imports it.
 """
 
-from __future__ import annotations
-
 import math
 import platform
 import sys

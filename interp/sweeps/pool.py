@@ -4,8 +4,6 @@ Each worker has its own pipe, which shows which job it was running when it died.
 memory), only one job is lost. Workers always end with the sweep.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -5,8 +5,6 @@ of an addition, the parity of a string, the depth of brackets, or the largest nu
 the inputs (its paths) and the right answer at each read position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ same in every input. A task may define label_counts, from counts to the right ou
 compared with the task's labels in one order of the tokens, or in a few orders if there are many.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Claims about all inputs rely on the task: `inputs` must list each input once, th
 must be a function of its row. All of this is checked while the inputs are listed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Where generated answers start and end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from interp.errors import InterpError, quoted

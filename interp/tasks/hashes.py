@@ -1,7 +1,5 @@
 """The hash by which a spec identifies a user's tables."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The base class of tasks whose answer at each position is the set of symbols that may follow."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import cached_property
 

@@ -7,8 +7,6 @@ A package registers its tasks in its pyproject.toml: [project.entry-points."inte
 They are imported together with interp.tasks. A checkpoint only names its task and never causes an import.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import sys

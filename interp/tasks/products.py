@@ -5,8 +5,6 @@ of three numbers whose maximum is 4 are three products: 4, then any two up to 4;
 to 4; any two below 4, then 4.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The base class of tasks whose inputs are questions as text, each followed by its answer."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The registry of tasks: register a task, look it up by name, and make it from a reference."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import partial

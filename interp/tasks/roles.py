@@ -1,7 +1,5 @@
 """Roles of tasks, recognized by members of the task, never by its name or class."""
 
-from __future__ import annotations
-
 from interp.tasks.base import Task
 
 COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")

@@ -7,8 +7,6 @@ live panel implements the same operations. For example, are there more 1s than 0
     ["<", ["count", ["tokens"], 0], ["count", ["tokens"], 1]]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

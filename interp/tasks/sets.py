@@ -4,8 +4,6 @@ Models of formal languages are often trained this way, with binary cross-entropy
 of symbols that may follow. A set is stored as one integer, its class: bit i is 1 if output i is a member.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

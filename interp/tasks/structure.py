@@ -8,8 +8,6 @@ A declaration is compared with the task's own labels on every input if there are
 `compare` then returns the assumption about the others, which certificates report.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar

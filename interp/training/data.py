@@ -1,7 +1,5 @@
 """The examples of an epoch and their order, shared by all engines so that they can be compared step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

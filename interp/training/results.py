@@ -1,7 +1,5 @@
 """Saving the results of a training run: checkpoints, with a few kB of training curve in the final ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 It is one safetensors file, replaced atomically. Reading it executes no code.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

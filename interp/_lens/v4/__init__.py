@@ -6,8 +6,6 @@ or ALiBi positions, pre-layer or pre-RMS norms or none, grouped keys and values,
 where the tests compare it with the library's own classes.
 """
 
-from __future__ import annotations
-
 from interp._lens.v4.model import HookedTransformer, config, config_fields, quiet_construction
 from interp._lens.v4.parts import (
     MLP,

@@ -4,8 +4,6 @@ Parameters, hook points, shapes and the order of operations are those of Transfo
 load strictly and its tutorials work.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

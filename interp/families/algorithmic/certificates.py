@@ -6,8 +6,6 @@ states only the errors. The checker knows this task by name and reads K and v fr
 depends on the task's class.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from interp.architecture.task_model import TaskModel

@@ -5,8 +5,6 @@ cos(2 pi k (a + b - c) / p) over a few key frequencies k. The restricted loss ke
 in a + b. The excluded loss removes these waves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

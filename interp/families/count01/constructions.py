@@ -25,8 +25,6 @@ N >= 3 (but not for N = 2). exp(N^4) overflows, so the softmax must subtract its
 The paper prints nine entries in W_out and b_out, mixes n and N in a, and states the rule the other way round.
 """
 
-from __future__ import annotations
-
 from math import e, exp
 
 import torch

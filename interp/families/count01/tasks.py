@@ -6,8 +6,6 @@
 Section 4.1 and appendix A of the paper state the rule the other way round; Definition 3.1 is right (erratum 1).
 """
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar
 

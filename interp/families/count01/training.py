@@ -5,8 +5,6 @@ is near 8192. With fewer, operator overhead dominates; with more, the rows leave
 that size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -6,8 +6,6 @@ in the histogram task (Behrens et al. 2024, section 4) or in "which letters of t
 by label_counts, from a token's count to the right output index; otherwise it is learned from labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@
 [BOS] 1 2 4 4 2 2  ->  - 1 3 2 2 3 3        with bos
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement

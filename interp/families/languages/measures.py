@@ -4,8 +4,6 @@ The measures run models beyond their length limits, to show at which length a pr
 numbers of symbols, without CLS and EOS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import log

@@ -1,7 +1,5 @@
 """Sections on recognizers of strings: attention, components, lengths and number formats, sensitivity, exact values."""
 
-from __future__ import annotations
-
 import pandas as pd
 import torch
 

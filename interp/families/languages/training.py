@@ -4,8 +4,6 @@ All models take each step together. Each has its own strings, drawn as in the re
 distinct (token, code) pairs is stored as those pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

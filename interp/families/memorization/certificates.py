@@ -6,8 +6,6 @@ table, it has memorized every association; the divergence measures how well it f
 limits the divergence, too. A model that takes longer inputs is run on every sequence of k or more tokens.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

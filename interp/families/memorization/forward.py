@@ -6,8 +6,6 @@ shipped bigram, k-gram and lookup tables. Every tensor has a leading axis of mod
 sequence.py up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

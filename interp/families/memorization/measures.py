@@ -4,8 +4,6 @@ Divergence and accuracy by context, distance to the best rank-d map, contributio
 matrix, and the directions of the table that the unembedding has learned.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Sections on models of conditional tables: fit, distance to the optimum, heads, attention and directions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ With `data = "exact"`, an epoch is one step on the Kullback-Leibler divergence o
 prior, without sampling. With `data = "fixed"`, it is a pass over the task's training sample in batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ The files are joined into one script, in the order of FILES. The page loads noth
 content security policy allows this script by its hash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files

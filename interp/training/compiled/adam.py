@@ -1,7 +1,5 @@
 """One step of Adam on a flat vector (Kingma and Ba 2015, algorithm 1), as in torch.optim.Adam without weight decay."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ this imports, and of the layouts of its arguments enters each compiled function 
 numba's cache key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """exp and log of vectors by range reduction and a polynomial, without library calls, so equal on every machine."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam keeps it zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Small matrix products, transposes and copies of arrays whose rows are padded to whole vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from interp.training.compiled.shuffles import transpose_block

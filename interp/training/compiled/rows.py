@@ -1,7 +1,5 @@
 """Sums of rows and layer norm of rows, forward and backward, which several compiled loops share."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

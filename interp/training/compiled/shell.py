@@ -3,8 +3,6 @@
 A compiled engine defines its refusals, the layout of its vectors, one epoch, and the accuracy of one model.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import threading

@@ -1,7 +1,5 @@
 """Operations that move numbers between lanes: the transpose of a square block, and sums of several vectors at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -9,8 +9,6 @@ Indices are flat positions in a C-contiguous array of any rank. Nothing is bound
 (`layout.py`) pad every row to whole vectors.
 """
 
-from __future__ import annotations
-
 import inspect
 import operator
 from collections.abc import Callable, Sequence

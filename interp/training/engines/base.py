@@ -5,8 +5,6 @@ way. The randomness of an epoch depends only on (spec id, seed, epoch). So gener
 data do not depend on the models trained together with it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Engines in torch: models with parameters in stacks, each stack with its optimizer."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

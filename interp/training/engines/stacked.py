@@ -4,8 +4,6 @@ If the fused engine supports the spec, it is several times faster on the CPU. Th
 learned values, biases, pre-layer-norm, linear readouts, weight decay, schedules, and CUDA.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

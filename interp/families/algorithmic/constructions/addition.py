@@ -41,8 +41,6 @@ other one by at least 1 - 2 r. So the model is right on every pair if e <= 3/8 -
 1 - 1/B - 2 e**. Some pairs have the margin 1 - 1/B up to 2 e.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

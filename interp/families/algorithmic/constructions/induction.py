@@ -22,8 +22,6 @@ which is positive if gamma (A - B) > ln((r + 1) / r). The margin is the smallest
 The other heads are zero, so that a search for the circuit has heads to leave out.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -21,8 +21,6 @@ every input if beta > ln K and beta >= ln 3, **with the margin 1 - 2 E = (1 - x)
 One 1 and K - 1 zeros attain this margin.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

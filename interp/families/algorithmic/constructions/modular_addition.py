@@ -23,8 +23,6 @@ sum_k |cos(pi k d / p)| (1 - cos(2 pi k e / p)) over all d and over e = 1..p-1; 
 "clock", which multiplies; ReLU neurons after uniform attention cannot do that.)
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

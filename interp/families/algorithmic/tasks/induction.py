@@ -6,8 +6,6 @@ The length of the string varies from row to row, so the answer is not at a fixed
 the token.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice, permutations

@@ -5,8 +5,6 @@
 The query token is a number; in task `max-of-k`, it is always '='.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from interp.families.algorithmic.tasks.max_of_k import Maximum

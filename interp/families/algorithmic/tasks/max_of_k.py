@@ -6,8 +6,6 @@ The models of the paper have no '=' and are read at the last number. With '=', a
 output of a model without positions depends only on how often each number occurs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import chain, combinations_with_replacement, islice, product

@@ -3,8 +3,6 @@
 17 105 =           p = 113: the answer, read at '=', is 9
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

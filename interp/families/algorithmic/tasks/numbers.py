@@ -5,8 +5,6 @@
 7 2 9 7 2          induction: predict the token that followed the last earlier occurrence
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar

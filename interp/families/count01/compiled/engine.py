@@ -1,7 +1,5 @@
 """The compiled engine of count space: one layer without positions on a fixed data set (counts.py, numba)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ matrix of multiplicities. Layer norm, queries, keys, values and the readout are 
 vector operations are shared with the histogram kernel and the encoder.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

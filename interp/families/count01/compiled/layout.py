@@ -3,8 +3,6 @@
 As in encoder_layout.py, every row is padded with zeros to whole vectors of 64 bytes. Padding has zero gradient.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from functools import partial
 from typing import Any

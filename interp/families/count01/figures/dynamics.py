@@ -1,7 +1,5 @@
 """Count01: heads during training (Figure 14, right)."""
 
-from __future__ import annotations
-
 import pandas as pd
 import plotly.graph_objects as go
 

@@ -1,7 +1,5 @@
 """Count01: outputs of heads at '=', with value vectors and separators (Figures 6, 7 and 15)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ v(H) is the value of a measure (s-acc, l-acc, ROC AUC) for the group H, and v(em
   ensemble.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 from math import factorial
 
@@ -66,7 +64,7 @@ def _sizes(n: int) -> ndarray:
     return np.indices((2,) * n).sum(axis=0) if n else np.zeros((), int)
 
 
-def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, ...]]:
+def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, "..."]]:
     """Return the heads in order, and the values as a cube: index 1 on axis i means that head i is present."""
     missing = {"heads", metric} - set(table.columns)
     if missing:

@@ -1,7 +1,5 @@
 """Head outputs in a plane, with value vectors and separators, as in Figures 6, 7 and 15 (section 5.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What successful and failed heads attend to (Zsámboki et al. 2025, section 5.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

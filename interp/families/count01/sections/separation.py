@@ -3,8 +3,6 @@
 Zsámboki et al. 2025, sections 5 and 6.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Heads that add up to a difference of two answers (Zsámboki et al. 2025): logits, planes, attention, reweighting."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

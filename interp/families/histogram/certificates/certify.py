@@ -9,8 +9,6 @@ multisets (counted.py). A model is refuted only by a sequence that its own forwa
 errata on Behrens et al. (2024), section C.
 """
 
-from __future__ import annotations
-
 from math import comb
 
 import numpy as np

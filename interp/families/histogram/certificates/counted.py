@@ -5,8 +5,6 @@ The answer at a position depends on its own token and on the multiset of the oth
 bound decides. Own tokens are distributed over threads; the counts do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

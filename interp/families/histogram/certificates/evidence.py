@@ -4,8 +4,6 @@ Parts are split where the certificate's bound is lowest; the checker derives the
 pattern needs one part per position and count.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ roundoff. The bound follows the forward pass: queries and keys, scores, pattern,
 logits. At each step, the sizes are the largest that any sequence with the given own token and count reaches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from jaxtyping import Float

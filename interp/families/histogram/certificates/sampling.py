@@ -1,7 +1,5 @@
 """Sequences to run on a histogram model: likely counterexamples, and random samples from the undecided classes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables over tokens, in float64, for the inputs of the readout's neurons in a one-layer model that counts tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random sequences inside the compiled loop (algorithms and distributions: theory/block_samplers.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

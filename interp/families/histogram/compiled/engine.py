@@ -1,7 +1,5 @@
 """The compiled engine of the six histogram models, with sampler and optimizer in one loop (kernel.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ each position is computed, but only 0.18, 1.1, 11.7 MFLOP here, for two reasons:
 Linear mixing has one row per position and uses only the table of E W_in.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import njit

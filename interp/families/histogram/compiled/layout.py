@@ -5,8 +5,6 @@ of the input) read it row by row. Every row is padded to whole vectors with zero
 keeps it zero.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from functools import partial
 from typing import Any

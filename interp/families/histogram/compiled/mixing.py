@@ -6,8 +6,6 @@ equal outputs), linear mixing one per position. The matrices are packed one afte
 column, each padded to whole vectors, so that a vector holds several rows. Padding is finite and never used.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from interp.training.compiled.elementary import exp

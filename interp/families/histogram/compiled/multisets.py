@@ -12,8 +12,6 @@ Everything is evaluated in float32 with an error bound, and again in float64 if 
 are sums of integers below 2^53 in float64, so they are exact.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compute the loss from token values and mixing coefficients, and its gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from interp.training.compiled.elementary import exp, log

@@ -25,8 +25,6 @@ Source: B.3.1 eq. 76, errata 19 (norm), 20 (merged counter, one dimension fewer 
 e_BOS = [0; 1/alpha; 1], gamma = s_0, d_model = d' + 2.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

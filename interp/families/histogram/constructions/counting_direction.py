@@ -34,8 +34,6 @@ search. Large alphabets gain most: at T = 64, L = 10, d = 54 is enough, while si
 Gap 1 - (L-1) max c + (L-2) min c. Source: B.2.2 with the one-sided condition of erratum 14.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

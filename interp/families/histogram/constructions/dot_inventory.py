@@ -26,8 +26,6 @@ with overlaps up to +-0.44 suffice at L = 10. kappa is tuned to the frame. b_in 
 silences the foreign neurons and the value that would clip the own neuron. Source: B.3.2, errata 26 and 27.
 """
 
-from __future__ import annotations
-
 import torch
 
 from interp.constructions.base import ConstructedWeights

@@ -26,8 +26,6 @@ neuron reaches M + a (L - 1 + M) - 1, so a = (1 - M)/(L - 1 + M) if that is belo
 b_in is halfway between silencing the foreign neurons and clipping the own neuron. Source: B.2.1, errata 13 and 14.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

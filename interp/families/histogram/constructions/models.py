@@ -11,8 +11,6 @@ orthogonal construction if d_model is left out or at least T, else the variant d
 functions raise InterpError for sizes at which a variant does not work.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from interp.constructions.base import ConstructedWeights

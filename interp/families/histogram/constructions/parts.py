@@ -1,7 +1,5 @@
 """Shared steps of the histogram constructions: size checks, the scaled attention, and the checked readout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

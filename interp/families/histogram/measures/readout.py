@@ -3,8 +3,6 @@
 Supports the same models as `counting.py`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

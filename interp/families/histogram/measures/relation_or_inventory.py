@@ -25,8 +25,6 @@ per token, the model fails on that token only. This is evidence, not part of the
 be distributed over many neurons.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Sections on histogram models: answers by count, logits, and relation or inventory (Behrens et al. 2024)."""
 
-from __future__ import annotations
-
 import pandas as pd
 import torch
 from jaxtyping import Int

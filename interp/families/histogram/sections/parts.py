@@ -1,7 +1,5 @@
 """Sections on the parts of a counting model: attention, embeddings, hidden neurons (Behrens et al. 2024)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

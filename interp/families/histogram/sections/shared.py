@@ -1,7 +1,5 @@
 """Results that several sections on counting share; each is computed once, with study.once."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from interp.families.histogram.measures.counting import CountingModel, attention_by_relation

@@ -9,8 +9,6 @@ uniformly from the unused ones, and continue with n - k positions. At the end, s
 There are at most L blocks, so an alphabet of T >= L tokens is needed. Source: errata of Behrens et al. (2024), item 28.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from interp.errors import InterpError, one_of

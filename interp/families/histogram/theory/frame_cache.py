@@ -3,8 +3,6 @@
 `python -m interp.families.histogram.theory.frame_cache` rebuilds the stored file from the table below (a few minutes).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -13,8 +13,6 @@ Each compares neighboring counts k, k+1 of the own token, with one other token i
 (`interp.families.histogram.theory.ranges`), so the criteria are exact. For one-sided and squared, k = 1 decides.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -4,8 +4,6 @@ A frame is a (T, d) tensor of unit rows. Each construction needs another propert
 value, largest against smallest, squares): see `frame_search.py` for the criteria and the search.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The inverse temperature that a bos-softmax counter needs: Behrens et al. (2024), eq. 92, B.3.1."""
 
-from __future__ import annotations
-
 import math
 
 from jaxtyping import Float

@@ -3,8 +3,6 @@
 Appendix A.4 of Behrens et al. (2024) gives no formula; erratum 4 gives one that works.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

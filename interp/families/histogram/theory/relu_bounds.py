@@ -9,8 +9,6 @@ bounds, exact where no neuron changes its sign. Bounds from above follow with -w
 Source: errata on Behrens et al. (2024), section C; the relaxation is that of Wong & Kolter (2018) and CROWN (2018).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

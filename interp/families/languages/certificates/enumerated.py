@@ -6,8 +6,6 @@ symbols. For longer strings, the language must declare that counts determine the
 declaration as unchecked. With positions, every string is run.
 """
 
-from __future__ import annotations
-
 from itertools import combinations_with_replacement
 from math import factorial, prod
 from typing import Any

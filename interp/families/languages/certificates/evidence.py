@@ -1,7 +1,5 @@
 """Evidence of certificates on strings: the classes of strings that the checker runs, and the model's errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from interp.architecture.task_model import TaskModel

@@ -13,8 +13,6 @@ rounding, must stay below 1/4; then matched positions give exact zeros. The slac
 at most 11/16 - 2 (3/4 - leak) for others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any

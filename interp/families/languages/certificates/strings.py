@@ -14,8 +14,6 @@ seen. Each class is evaluated once, and certified if its margin exceeds the roun
 in the model's number format.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

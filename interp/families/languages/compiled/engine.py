@@ -1,7 +1,5 @@
 """The compiled engine of encoders with the published architecture, string after string (encoder.py, numba)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

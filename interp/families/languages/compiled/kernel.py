@@ -8,8 +8,6 @@ Row-vector convention: each product y = x W has the gradients dx = dy W^T and dW
 per step, so that all three products read rows of whole vectors. Arrays are padded with zeros, whose gradients are zero.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -16,8 +16,6 @@ the same, so s keeps its sign. The last norm scales it to +-sqrt(d/2) at eps = 0
 symbol from every row, not only from CLS.
 """
 
-from __future__ import annotations
-
 from math import exp, sqrt
 
 from interp.constructions.registry import Construct, register_construction

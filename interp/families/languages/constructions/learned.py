@@ -5,8 +5,6 @@ eps 0.1, its code 1e-5. Embeddings and linear maps are initialized as in torch. 
 input maps are Xavier-uniform (bound 0.306 at d = 16, here 0.25), and its biases start at zero.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from interp.families.languages.tasks.language import Language

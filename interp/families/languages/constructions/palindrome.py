@@ -1,7 +1,5 @@
 """The two exact models of PALINDROME under one name: binary (the paper's) and mirror (errata, section B)."""
 
-from __future__ import annotations
-
 from interp.constructions.registry import Construct, register_construction
 from interp.errors import InterpError
 from interp.families.languages.constructions.palindrome_binary import binary

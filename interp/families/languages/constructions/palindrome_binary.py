@@ -27,8 +27,6 @@ for which s is not a binary number (errata 33 to 36).
 The paper's W^{V,2,1} selects component 10 for both heads; head 1 needs component 9 (erratum 31).
 """
 
-from __future__ import annotations
-
 from math import exp, expm1, log
 
 from interp.constructions.registry import Construct

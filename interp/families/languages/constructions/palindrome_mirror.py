@@ -29,8 +29,6 @@ last norm scales slack to +-sqrt(d/2) at eps = 0. So the cross-entropy of PALIND
 grows, which the paper leaves open.
 """
 
-from __future__ import annotations
-
 from interp.constructions.registry import Construct
 from interp.families.languages.constructions.parts import (
     Block,

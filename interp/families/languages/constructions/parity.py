@@ -25,8 +25,6 @@ close enough for the sign of s is not proved here; it is checked, for every k at
 norm with eps = 0 cannot scale. The tenth component is unused, as in the published code; without it, s would be +-3.
 """
 
-from __future__ import annotations
-
 from math import exp, sqrt, tanh
 
 from interp.constructions.registry import Construct, register_construction

@@ -5,8 +5,6 @@ With layer norm, every component x has a twin -x, so that the mean over the comp
 them (Chiang and Cholak 2022, section 5.3). Every write goes to both twins, and reads use only the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt

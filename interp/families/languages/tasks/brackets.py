@@ -7,8 +7,6 @@ Unlike task dyck1, this one has no bound on the depth and includes odd lengths. 
 strings have equal numbers of ( and ), so counting is not sufficient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Dyck-1 and Dyck-2 with bounded depth: balanced brackets of one or two kinds, nested at most `depth` deep."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ The label is True if and only if the string is in the language. The papers' n in
 in their plots do not (erratum 30); here `length` is always the number of symbols.
 """
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """PALINDROME: strings over {0, 1} that read the same backwards (Nowak et al. 2022, section 3.2)."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor

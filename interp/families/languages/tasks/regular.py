@@ -1,7 +1,5 @@
 """FIRST, PARITY and ONE: three regular languages over {0, 1} (Chiang and Cholak 2022; Nowak et al. 2022)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

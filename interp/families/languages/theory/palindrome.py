@@ -7,8 +7,6 @@ The binary code (Nowak et al. 2022, section 3.2, with erratum 32) gives a string
 Symbols are rows of 0 and 1 without CLS and EOS, so symbol j is at i = j + 1, and n = length + 2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import log

@@ -5,8 +5,6 @@ Symbols are 0s and 1s, at least one; c is the score that FIRST and PARITY choose
 n = number of symbols + 1 for ONE, FIRST and PARITY (CLS), + 2 for PALINDROME (CLS and EOS); erratum 30.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp
 

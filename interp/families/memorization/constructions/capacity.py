@@ -17,8 +17,6 @@ used. Its B is singular in the directions in which all chosen embeddings are zer
 chosen freely in these directions, and is made invertible there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

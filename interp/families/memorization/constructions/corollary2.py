@@ -12,8 +12,6 @@ the absolute position, so one set of heads cannot serve all positions. In the re
 P = ceil((N^k - 1) / (N - 1)) heads then have full rank N^k, and at most (S - k) e^-lead of the attention is outside.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 The table is part of the task. Tables with a generator are rebuilt from the spec; your own is saved in the checkpoint.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

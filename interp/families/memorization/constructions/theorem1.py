@@ -14,8 +14,6 @@ there is a W_OV with A W_OV = W_E* - e(t_k), and the layer computes W_E* W_U exa
   with the same heads (erratum 8).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar

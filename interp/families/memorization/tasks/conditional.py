@@ -9,8 +9,6 @@ likely next token (the first in a tie), which is the association to memorize.
 Source: Dana 2024, sections 3 and 4.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property

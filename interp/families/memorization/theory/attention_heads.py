@@ -1,7 +1,5 @@
 """The rank of the attention matrix: how many contexts one layer can tell apart, and how many heads a table needs."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float, Int
 

@@ -1,7 +1,5 @@
 """Memory capacity of one attention layer: the formulas of the paper's later version."""
 
-from __future__ import annotations
-
 from interp.errors import InterpError
 
 

@@ -1,7 +1,5 @@
 """Rank-d maps in closed form: least squares (f_ls) and weighted least squares (f_wls) on the log table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

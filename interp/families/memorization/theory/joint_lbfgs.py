@@ -1,7 +1,5 @@
 """L-BFGS on both factors of a rank-d map, in variables whitened by the blocks of the Hessian."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from interp.families.memorization.theory.joint_newton import balance

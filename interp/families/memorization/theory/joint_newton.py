@@ -1,7 +1,5 @@
 """Newton's method on both factors of a rank-d map: polishes the result of a search and returns its curvature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

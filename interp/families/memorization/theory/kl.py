@@ -1,7 +1,5 @@
 """Exact entropy, Kullback-Leibler divergence and accuracy over a whole table, in nats, with no sampling."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

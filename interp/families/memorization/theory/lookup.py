@@ -4,8 +4,6 @@ f(i) = lambda_i W_U^T w_U(g(i)), so the logits are lambda_i u_j with u_j = w_U(j
 a set of nearly orthogonal vectors and one scale lambda_i per context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

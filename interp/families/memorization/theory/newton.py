@@ -1,7 +1,5 @@
 """The best embedding of every row for a given unembedding: convex problems that Newton's method solves together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The centered log table: its singular values give the rank needed, its singular vectors the directions to learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

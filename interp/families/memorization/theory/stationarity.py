@@ -1,7 +1,5 @@
 """Distribution of the contexts at each position: the condition that Proposition 1 needs and the paper omits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conditional tables: for each context, the exact distribution of the next token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Random conditional tables, each from an explicit seed: Dirichlet, look-up with noise, rank d plus noise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
