@@ -15,7 +15,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
-from interp.certificates.converted import convert
+from interp.certificates.certify import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject

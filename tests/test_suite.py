@@ -96,8 +96,7 @@ COVERED = {
     "tests/test_cli.py": "__main__",
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
-    "tests/architecture/test_task_model.py": "architecture/blocks architecture/readout",
-    "tests/sections/test_live_payload.py": "sections/live_counts",
+    "tests/architecture/test_task_model.py": "architecture/blocks",
     "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": (
         "certificates/check/__main__ certificates/check/attention certificates/check/counts "
@@ -119,7 +118,7 @@ COVERED = {
         "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
     ),
     "tests/families/histogram/constructions/test_models.py": (
-        "constructions/base families/histogram/constructions/bos_softmax "
+        "families/histogram/constructions/bos_softmax "
         "families/histogram/constructions/counting_direction "
         "families/histogram/constructions/dot_inventory "
     ),

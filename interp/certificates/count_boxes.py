@@ -17,9 +17,9 @@ from interp.architecture.reduced import CountedRows, count_space_refusal, reduce
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
-from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
 from interp.certificates.probes import Probes, margins
+from interp.certificates.rounding import logit_error
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task

@@ -3,7 +3,7 @@
 Without positions, a one-layer model is a function of the query token and of the counts of the visible tokens (see
 architecture/reduced). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64, these
 are 766,480 evaluations instead of 16,777,216. In floating point the order matters, so every claim needs a rounding
-bound for any order of summation (count_rounding).
+bound for any order of summation (certificates.rounding).
 """
 
 import math
@@ -20,8 +20,8 @@ from interp.architecture.answers import Decision, find_positions, margins, word_
 from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
-from interp.certificates.count_rounding import logit_error
 from interp.certificates.probes import Probes
+from interp.certificates.rounding import logit_error
 from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.tasks import Batch, Task

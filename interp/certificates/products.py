@@ -28,8 +28,8 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
 from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.budgets import Budget
-from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
+from interp.certificates.rounding import difference_error, projected
 from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError

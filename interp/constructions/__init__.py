@@ -3,8 +3,8 @@
 Each file that registers constructions is imported here.
 """
 
-from interp.constructions.base import ConstructedWeights as ConstructedWeights
 from interp.constructions.registry import Construct as Construct
+from interp.constructions.registry import ConstructedWeights as ConstructedWeights
 from interp.constructions.registry import construct as construct
 from interp.constructions.registry import register_construction as register_construction
 from interp.constructions.registry import registered_constructions as registered_constructions

@@ -10,7 +10,7 @@ import torch
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
-from interp.certificates.converted import CONVERTED
+from interp.certificates.certify import CONVERTED
 from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox
 

@@ -10,8 +10,8 @@ import interp
 from interp.certificates import method_for
 from interp.certificates.base import share_right
 from interp.certificates.count_boxes import sweep
-from interp.certificates.count_rounding import logit_error
 from interp.certificates.options import options_table
+from interp.certificates.rounding import logit_error
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.constructions import minimal
 from interp.families.count01.tasks import EOS, EQUALS, FIVE, FOUR, CountBox

@@ -15,7 +15,7 @@ from interp._lens import HookedTransformer, config, config_fields, quiet_constru
 from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places, probes
-from interp.certificates.converted import CONVERTED, convert
+from interp.certificates.certify import CONVERTED, convert
 from interp.certificates.places import Proof, certify_places
 from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch

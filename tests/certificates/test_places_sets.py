@@ -16,7 +16,7 @@ from rounded_forward import Machine, forward
 from small_adders import stock
 
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.converted import convert
+from interp.certificates.certify import convert
 from interp.certificates.places import Proof, ReadProof
 from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer

@@ -29,10 +29,9 @@ from interp.certificates.arithmetic import (
     format_refusal,
     premise_refusal,
 )
-from interp.certificates.count_rounding import logit_error
 from interp.certificates.multisets import certify_multisets
 from interp.certificates.products import certify_products
-from interp.certificates.rounding import forward_with_bound, pattern
+from interp.certificates.rounding import forward_with_bound, logit_error, pattern
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates.rounding import rounding_bound

@@ -15,7 +15,7 @@ from small_adders import compare, economize, stock, trained, truth
 
 from interp._lens import HookedTransformer
 from interp.certificates import Certificate
-from interp.certificates.converted import convert
+from interp.certificates.certify import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject

@@ -10,7 +10,7 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.families.algorithmic.tasks.max_at_last import MaxAtLast
+from interp.families.algorithmic.tasks.max_of_k import MaxAtLast
 from interp.measures import counted
 from interp.measures.attention import attention_by_token
 from interp.measures.components import direct_logit_attribution

@@ -7,7 +7,7 @@ __getattr__, __dir__ = exports(
     {
         "Addition": "tasks.addition",
         "Induction": "tasks.induction",
-        "MaxAtLast": "tasks.max_at_last",
+        "MaxAtLast": "tasks.max_of_k",
         "MaxOfK": "tasks.max_of_k",
         "ModularAddition": "tasks.modular_addition",
     },

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel, as_dtype
 from interp.constructions import construct
-from interp.constructions.base import ConstructedWeights
+from interp.constructions.registry import ConstructedWeights
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
 from interp.measures.accuracy import share

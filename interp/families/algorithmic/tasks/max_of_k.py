@@ -104,3 +104,20 @@ class MaxOfK(Maximum):
                 run = torch.where(flat[:, place] == flat[:, place - 1], run + 1, 1)
                 orders = orders // run
             yield self.of_numbers(flat), orders
+
+
+@register_task
+class MaxAtLast(Maximum):
+    """The largest of K numbers from 0 to v - 1, read at the last of them, as in the paper.
+
+    Both splits draw numbers independently and uniformly.
+    """
+
+    name = "max-at-last"
+    readout = "last"
+    equals = False
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the features of max-of-k, and the number at the query (last)."""
+        found = super().features(batch)
+        return {"answer": found.pop("answer"), "last": batch.tokens[:, -1], **found}

@@ -1,4 +1,4 @@
-"""The compiled engine of count space: one layer without positions on a fixed data set (counts.py, numba)."""
+"""The compiled engine of count space: one layer without positions on a fixed data set (kernel.py, numba)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """The layout of a count-space model's parameters in a flat vector, and the work arrays of a training step.
 
-As in encoder_layout.py, every row is padded with zeros to whole vectors of 64 bytes. Padding has zero gradient.
+As in the layout of encoders, every row is padded with zeros to whole vectors of 64 bytes. Padding has zero gradient.
 """
 
 from collections import namedtuple

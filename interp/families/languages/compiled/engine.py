@@ -1,4 +1,4 @@
-"""The compiled engine of encoders with the published architecture, string after string (encoder.py, numba)."""
+"""The compiled engine of encoders with the published architecture, string after string (kernel.py, numba)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from interp.constructions.base import ConstructedWeights
-from interp.constructions.registry import Construct, register_construction
+from interp.constructions.registry import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
