@@ -9,8 +9,12 @@ from importlib import import_module
 from typing import Any
 
 
-def exports(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return __getattr__ and __dir__ of a family: names with the file that each is imported from at its first use."""
+def exports(package: str, files: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return __getattr__ and __dir__ of a package, from its files and the names that each has for the package's users.
+
+    A file is imported when one of its names is first used, and so are the package's other files, by their own names.
+    """
+    names = {name: file for file, listed in files.items() for name in listed.split()}
 
     def find(name: str) -> Any:
         if name in names:
@@ -25,10 +29,4 @@ def exports(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any
     return find, lambda: sorted(names)
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        return import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":
-            raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, _ = exports(__name__, {})

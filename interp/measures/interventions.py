@@ -63,18 +63,6 @@ def attention_hook(
     return set_ratios
 
 
-@torch.no_grad()
-def reweighted_outputs(
-    model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None, layer: int = -1
-) -> Float[Tensor, "reads heads d_head"]:
-    """Return the outputs of a layer's heads at the reads with attention_hook, in float64."""
-    subject = Subject.of(model)
-    if subject.count_space and subject.read_at != "all":
-        weights = token_weights(subject, w01, w02, attended(subject, tokens))
-        return _from_rows(circuit_tables(subject), _rows(subject, batch), weights)
-    return _hooked(subject, batch, (w01, w02), tokens, layer)[0]
-
-
 def _hooked(
     subject: Subject, batch: Batch, ratios: tuple[float, float] | None, tokens: Sequence[str] | None, layer: int
 ) -> tuple[Float[Tensor, "reads heads d_head"], float]:

@@ -49,13 +49,19 @@ def test_circuits_are_the_scores_and_the_direct_logits(model, batch) -> None:
     assert table["token"].to_list() == list(model.task.vocabulary)
 
 
+def from_counts(model: interp.TaskModel, batch: interp.Batch, w01: float, w02: float) -> torch.Tensor:
+    subject = Subject.of(model)
+    weights = interventions.token_weights(subject, w01, w02, interventions.attended(subject, None))
+    return interventions._from_rows(circuits.circuit_tables(subject), interventions._rows(subject, batch), weights)
+
+
 @pytest.mark.parametrize(("w01", "w02"), [(2.0, 5.0), (1.0, float("inf")), (0.01, 3.0)])
 def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w02) -> None:
     positions = (batch.tokens == 4).int().argmax(1)
     hook = interventions.attention_hook(model, batch, w01, w02)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
         hooked = from_cache(model, batch, positions)
-    counted = interventions.reweighted_outputs(model, batch, w01, w02)
+    counted = from_counts(model, batch, w01, w02)
     torch.testing.assert_close(counted, hooked, rtol=1e-10, atol=1e-11)
 
 
@@ -73,7 +79,7 @@ def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None
 
 def test_a_sentence_without_the_attended_tokens_has_output_zero(model) -> None:
     empty = model.task.sentences(torch.tensor([[0, 0, 3]]))
-    assert not interventions.reweighted_outputs(model, empty, 1.0, float("inf")).any()
+    assert not from_counts(model, empty, 1.0, float("inf")).any()
 
 
 def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:

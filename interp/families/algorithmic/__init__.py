@@ -5,10 +5,9 @@ from interp.families import exports
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "Addition": "tasks.addition",
-        "Induction": "tasks.induction",
-        "MaxAtLast": "tasks.max_of_k",
-        "MaxOfK": "tasks.max_of_k",
-        "ModularAddition": "tasks.modular_addition",
+        "tasks.addition": "Addition",
+        "tasks.induction": "Induction",
+        "tasks.max_of_k": "MaxAtLast MaxOfK",
+        "tasks.modular_addition": "ModularAddition",
     },
 )

@@ -2,4 +2,4 @@
 
 from interp.families import exports
 
-__getattr__, __dir__ = exports(__name__, {"Count01": "tasks"})
+__getattr__, __dir__ = exports(__name__, {"tasks": "Count01"})

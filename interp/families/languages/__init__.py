@@ -5,13 +5,10 @@ from interp.families import exports
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "Language": "tasks.language",
-        "Dyck1": "tasks.dyck",
-        "Dyck2": "tasks.dyck",
-        "Palindrome": "tasks.palindrome",
-        "First": "tasks.regular",
-        "One": "tasks.regular",
-        "Parity": "tasks.regular",
-        "Brackets": "tasks.brackets",
+        "tasks.language": "Language",
+        "tasks.dyck": "Dyck1 Dyck2",
+        "tasks.palindrome": "Palindrome",
+        "tasks.regular": "First One Parity",
+        "tasks.brackets": "Brackets",
     },
 )

@@ -14,11 +14,6 @@ def code_separation(code: Float[Tensor, "T d"]) -> float:
     return 1.0 - overlaps(code).highest
 
 
-def binary_separation_bound(T: int) -> float:
-    """The printed lower bound on eps of the binary code: 1 - sqrt(1 - 1/d'), d' = ceil(log2(T + 1)). Eq. 78."""
-    return 1.0 - math.sqrt(1.0 - 1.0 / T.bit_length())
-
-
 def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:
     """kappa*: with a code of overlaps in [lowest, 1 - eps], bos-softmax always counts correctly iff kappa > kappa*.
 

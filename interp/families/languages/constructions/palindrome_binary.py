@@ -27,7 +27,7 @@ for which s is not a binary number (errata 33 to 36).
 The paper's W^{V,2,1} selects component 10 for both heads; head 1 needs component 9 (erratum 31).
 """
 
-from math import exp, expm1, log
+from math import exp, log
 
 from interp.constructions.registry import Construct
 from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, positive
@@ -44,11 +44,6 @@ LN2 = log(2)
 def smallest_value(length: int) -> float:
     """Return 2 / (2^n - 1), the smallest |s| of a string of this length that is not a palindrome."""
     return 2 / (2.0 ** (length + 2) - 1)
-
-
-def base_tolerance(length: int, c: float) -> float:
-    """Return the weight of CLS, (b - 1) / (b^n - 1) with b = e^c; 1 / (2^n - 1) for base 2."""
-    return expm1(c) / expm1(c * (length + 2))
 
 
 def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Construct:

@@ -7,7 +7,7 @@ import pytest
 
 from interp.errors import InterpError
 from interp.families.histogram.theory.frames import binary_code
-from interp.families.histogram.theory.kappa import binary_separation_bound, code_separation, kappa_threshold
+from interp.families.histogram.theory.kappa import code_separation, kappa_threshold
 
 
 def test_root_solves_the_equation_of_the_paper():
@@ -24,8 +24,9 @@ def test_published_numbers():
     eps = code_separation(binary_code(32))
     assert eps == pytest.approx(0.10557, abs=5e-6)
     assert kappa_threshold(eps, 10) == pytest.approx(20.812, abs=5e-4)
-    assert binary_separation_bound(32) == pytest.approx(0.0871, abs=5e-5)
-    assert kappa_threshold(binary_separation_bound(32), 10) == pytest.approx(25.22, abs=5e-3)
+    printed = 1 - math.sqrt(1 - 1 / 6)  # eq. 78, with 6 = ceil(log2(33)) dimensions
+    assert printed == pytest.approx(0.0871, abs=5e-5)
+    assert kappa_threshold(printed, 10) == pytest.approx(25.22, abs=5e-3)
 
 
 def test_every_kappa_works_for_two_positions():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.constructions import construct
-from interp.families.languages.constructions.palindrome_binary import base_tolerance, largest_length, smallest_value
+from interp.families.languages.constructions.palindrome_binary import largest_length, smallest_value
 from interp.families.languages.constructions.parity import smallest_value as smallest_parity
 from interp.tasks import Batch
 
@@ -91,7 +91,7 @@ def test_binary_has_its_value_on_every_string(length: int) -> None:
     if nonzero:
         assert float(min(nonzero)) == pytest.approx(smallest_value(length), rel=1e-12)
     slack = component(made, batch.tokens, "slack")
-    torch.testing.assert_close(slack, base_tolerance(length, math.log(2)) - wanted.abs(), atol=1e-15, rtol=0)
+    torch.testing.assert_close(slack, 1 / (2 ** (length + 2) - 1) - wanted.abs(), atol=1e-15, rtol=0)
 
 
 def test_mirror_is_exactly_zero_on_palindromes_only() -> None:
