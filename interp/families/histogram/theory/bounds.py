@@ -4,20 +4,17 @@ These are bounds for the designs of Behrens et al. (2024), appendices A and B, n
 may need less.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pandas as pd
 
 from interp.errors import InterpError, one_of
 from interp.families.histogram.theory.frame_cache import best_slack, frames_at_hand
 from interp.families.histogram.theory.frame_search import Criterion
 from interp.families.histogram.theory.frames import one_sided_bound, simplex_dimension, squared_bound
 from interp.families.histogram.theory.ranges import MixingKind
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALIASES = {"lin+sftm": "lin-softmax", "dot+sftm": "dot-softmax", "bos+sftm": "bos-softmax"}
 
@@ -51,8 +48,6 @@ def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
     `model` is lin, lin-softmax, dot, dot-softmax, bos or bos-softmax, or the paper's name with +sftm.
     Raises InterpError for another model, T < 2 or L < 2 (a single position has nothing to count).
     """
-    import pandas as pd
-
     name = ALIASES.get(model, model)
     if name not in get_args(MixingKind):
         raise InterpError(one_of("histogram model", model, (*get_args(MixingKind), *ALIASES)))

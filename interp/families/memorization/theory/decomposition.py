@@ -1,10 +1,9 @@
 """Decomposition of a map from contexts to logits: heads that add up, and directions compared with the log table's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InterpError
@@ -12,9 +11,6 @@ from interp.families.memorization.theory.closed_forms import checked_unembedding
 from interp.families.memorization.theory.kl import accuracy, checked_logits, kl_divergence
 from interp.families.memorization.theory.spectrum import centered_log_table, subspace_angles
 from interp.families.memorization.theory.table import as_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) -> pd.DataFrame:
@@ -24,8 +20,6 @@ def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) 
     Columns: head; kl_without and accuracy_without (all but this head); kl_increase over the whole model, nats;
     kl_alone (rest and this head only); rms (of its logits, centered over outputs, prior-weighted).
     """
-    import pandas as pd
-
     checked = as_table(table, prior)
     base = checked_logits(checked, rest)
     parts = np.asarray(heads.detach().cpu() if hasattr(heads, "detach") else heads, dtype=np.float64)
@@ -51,8 +45,6 @@ def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float 
     energy (its share of their squared sum), expressed (the squared length of that singular vector inside the row space
     of W_U, 0 to 1) and angle (the j-th principal angle between W_U and the d leading directions, degrees; NaN beyond).
     """
-    import pandas as pd
-
     checked = as_table(table, prior)
     learned = checked_unembedding(W_U, checked.n_outputs)
     centered = np.sqrt(checked.prior)[:, None] * centered_log_table(checked, floor=floor)

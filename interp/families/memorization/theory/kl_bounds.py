@@ -4,13 +4,12 @@ Unless stated otherwise, a function returns one number per context, in nats; the
 divergence. All functions need a table with full support. Bounds that overflow are inf.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InterpError, one_of
@@ -19,15 +18,12 @@ from interp.families.memorization.theory.kl import centered_residual, kl_diverge
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import as_table
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Rows = Float[np.ndarray, " contexts"]
 Table = Float[np.ndarray, "contexts outputs"]
 LEMMA_1_NORMS = ("l2", "sup", "mean", "pi", "text")
 
 
-def exp3(x: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+def exp3(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return e^x - 1 - x - x^2 / 2, by its series for small x. Source: Dana 2024, Lemma 1."""
     x = np.asarray(x, dtype=np.float64)
     with np.errstate(over="ignore"):
@@ -147,8 +143,6 @@ def bounds_table(table: Any, d: int, *, prior: Any = None, centering: str = "uni
 
     `holds` is about this table only. The tests show which statements are false in general.
     """
-    import pandas as pd
-
     checked = as_table(table, prior)
     if checked.has_zeros:
         raise InterpError("the table has zeros, but the bounds need full support")
