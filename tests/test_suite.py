@@ -139,8 +139,7 @@ COVERED = {
     "families/histogram/sections/shared families/count01/sections/two_answers",
     "tests/sweeps/test_sweep.py": "sweeps/progress",
     "tests/families/algorithmic/tasks/test_numbers.py": (
-        "families/languages/tasks/brackets families/algorithmic/tasks/induction "
-        "families/algorithmic/tasks/modular_addition"
+        "families/languages/tasks/brackets families/algorithmic/tasks/induction"
     ),
     "tests/tasks/test_questions.py": "tasks/generation",
     "tests/families/languages/tasks/test_language.py": (

@@ -18,7 +18,7 @@ from torch import Tensor
 import interp.families
 from interp.budget import check_size
 from interp.errors import InterpError
-from interp.families.algorithmic.tasks import max_of_k as algorithmic_max_of_k
+from interp.families.algorithmic.tasks import modular_addition
 from interp.families.count01 import Count01
 from interp.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
@@ -218,14 +218,14 @@ def test_sizes(value: Any) -> None:
 
 
 def test_a_folder_with_tasks_is_all_that_a_family_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = inspect.getsource(algorithmic_max_of_k).replace('name = "max-of-k"', 'name = "base-test-dropped"')
+    source = inspect.getsource(modular_addition).replace('name = "modular-addition"', 'name = "base-test-dropped"')
     (tmp_path / "dropped").mkdir()
     (tmp_path / "dropped" / "tasks.py").write_text(source, "utf-8")
     monkeypatch.setattr(interp.families, "__path__", [*interp.families.__path__, str(tmp_path)])
     load_families("tasks")
     try:
-        task = make_task(TaskRef(name="base-test-dropped", parameters={"K": 2, "v": 3}))
-        assert task.sample(5, seed=1).labels.max() < 3
+        task = make_task(TaskRef(name="base-test-dropped", parameters={"p": 3}))
+        assert task.sample(2, seed=1).labels.max() < 3
     finally:
         registry._REGISTRY.pop("base-test-dropped", None)
         sys.modules.pop("interp.families.dropped.tasks", None)

@@ -1,11 +1,12 @@
 """The best rank-d map of a conditional table: both factors optimized together, from several starts."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from interp.errors import InterpError
 from interp.families.memorization.theory.closed_forms import RankDMap, rank_d_map
@@ -14,6 +15,9 @@ from interp.families.memorization.theory.joint_newton import balance, polish
 from interp.families.memorization.theory.newton import newton_refinement
 from interp.families.memorization.theory.spectrum import centered_log_table
 from interp.families.memorization.theory.table import ConditionalTable, as_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POLISH_SIZE = 400
 """Joint Newton steps are used if outputs x d is at most this; they cost its cube."""
@@ -127,6 +131,8 @@ def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray
 def _finish(
     checked: ConditionalTable, rows: ConditionalTable, likely: np.ndarray, runs: list[_Descent]
 ) -> RankDOptimum:
+    import pandas as pd
+
     winner = min(runs, key=lambda run: run.kl)
     agree = [run.kl - winner.kl <= AGREEMENT for run in runs]
     if POLISH_ALL_SIZE < winner.W_U.size <= POLISH_SIZE:
@@ -167,6 +173,8 @@ def _finish(
 
 def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> RankDOptimum:
     """Represent log pi up to a constant per row: one coordinate per output (against the last), or per context."""
+    import pandas as pd
+
     n, m = int(likely.sum()), checked.n_outputs
     logs = checked.log_conditional(floor=1e-30)
     W_U, W_E = np.zeros((d, m)), np.zeros((checked.n_contexts, d))
