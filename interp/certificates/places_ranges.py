@@ -169,7 +169,7 @@ class Routes:
 
 
 @dataclass(frozen=True)
-class Sums:
+class HeadTerms:
     """The terms of one head's sums for one query token, by place and token.
 
     weight: attention weight, up to a common factor; 0 if the place is not visible. coordinates: the coordinates of the

@@ -18,7 +18,7 @@ from interp.budget import gigabytes
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import Norm, OneLayer, PositionTables
-from interp.certificates.places_ranges import Cells, Routes, Sums
+from interp.certificates.places_ranges import Cells, HeadTerms, Routes
 
 Array = np.ndarray
 U64 = ROUNDOFF[torch.float64]
@@ -80,7 +80,7 @@ class HeadSums:
     can move each coordinate.
     """
 
-    sums: Sums
+    sums: HeadTerms
     middle: Float[Array, "d_model"]
     directions: Float[Array, "r d_model"]
     remainder: Float[Array, "d_model"]
@@ -294,7 +294,7 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
     most = float(each.max())
     if not np.isfinite(most):
         return weight, slack, float("inf")
-    average = Sums(routes, weight, each[None], slack)
+    average = HeadTerms(routes, weight, each[None], slack)
     cells = Cells({0: np.zeros(1, dtype=np.int64)}, {})
     # Relative errors d_j of the weights p_j move the mean z of values v_j by at most sum p_j d_j |v_j - z| / (1 - d),
     # where d is the largest d_j. The sum is at most the mean of d_j times the span of the values. It is also at most d
@@ -318,7 +318,7 @@ def _head(
     back = coordinates[usable] @ directions
     remainder = np.abs(used - middle - back).max(0) * (1 + 1e-9) + off[usable].max(0) + lost
     remainder = remainder + 64 * U64 * (np.abs(used).max(0) + np.abs(middle) + np.abs(back).max(0, initial=0))
-    sums = Sums(routes, weight, np.ascontiguousarray(coordinates.transpose(2, 0, 1)), slack)
+    sums = HeadTerms(routes, weight, np.ascontiguousarray(coordinates.transpose(2, 0, 1)), slack)
     moved = slip * (sums.ends[:, 1] - sums.ends[:, 0])
     return HeadSums(sums, middle, directions, remainder, np.nan_to_num(moved, nan=0.0))
 

@@ -20,7 +20,7 @@ KEY = 0.95
 
 
 @dataclass(frozen=True)
-class Waves:
+class KeyWaves:
     """The key frequencies of logits, strongest first, and their effect.
 
     share: share of the logits' variance explained by cosines of a + b - c at these frequencies. loss, restricted,
@@ -47,7 +47,7 @@ class Waves:
         )
 
 
-def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: int = 12) -> Waves:
+def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: int = 12) -> KeyWaves:
     """Find the fewest waves that have the share KEY of the power of all cosines, but at most `most`, and their effect.
 
     logits: for all pairs of numbers below p, or a sample with every sum. sums: a + b modulo p, the right answers.
@@ -68,7 +68,7 @@ def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: 
     kept = float(((means.mean(0) + key)[sums].argmax(1) == values.argmax(1)).double().mean())
     centered = values - values.mean(0)
     share = float((strength[[k - 1 for k in chosen]] ** 2).sum() / 2 * p / (centered**2).mean(0).sum())
-    return Waves(
+    return KeyWaves(
         p, chosen, min(1.0, share), loss_of(values, sums), loss_of((means.mean(0) + key)[sums], sums),
         loss_of(values - key[sums], sums), kept,
     )  # fmt: skip
