@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from interp.certificates.places_count import TokenPattern, union
-from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing
+from interp.certificates.places_ranges import Cells, HeadTerms, Routes, _crossing
 from interp.families.algorithmic import Addition
 from interp.families.languages import Brackets
 from interp.tasks.automata import Paths, declared
@@ -57,7 +57,7 @@ def test_ranges_hold_and_are_met() -> None:
         routes = Routes.of(PATHS, AT, token)
         weight = np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab)) * 2)
         weight[-1] = 0  # nobody sees the last place
-        sums = Sums(routes, weight, rng.normal(size=(2, PATHS.length, ADDITION.d_vocab)), 1e-14)
+        sums = HeadTerms(routes, weight, rng.normal(size=(2, PATHS.length, ADDITION.d_vocab)), 1e-14)
         order = list(PATHS.order)
         w = weight[np.arange(PATHS.length), ROWS[:, order]]
         c = sums.coordinates[:, np.arange(PATHS.length), ROWS[:, order]]
@@ -76,7 +76,9 @@ def test_ranges_hold_and_are_met() -> None:
 
 def test_a_token_that_hardly_counts_gives_no_bound_but_the_range() -> None:
     routes = Routes.of(PATHS, AT, TOKENS[0])
-    sums = Sums(routes, np.ones((PATHS.length, ADDITION.d_vocab)), np.ones((1, PATHS.length, ADDITION.d_vocab)), 1.0)
+    sums = HeadTerms(
+        routes, np.ones((PATHS.length, ADDITION.d_vocab)), np.ones((1, PATHS.length, ADDITION.d_vocab)), 1.0
+    )
     low, high = sums.box(routes.whole(PATHS.reads[AT][0]))
     assert (low == 1).all()
     assert (high == 1).all()
@@ -137,7 +139,7 @@ def test_what_weights_may_be_off_widens_ranges_by_as_much() -> None:
     weight = np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab)))
     coordinates = rng.normal(size=(2, PATHS.length, ADDITION.d_vocab))
     cells = some_cells(routes, [5, 1])[-1]
-    sharp, loose = Sums(routes, weight, coordinates, 0.0), Sums(routes, weight, coordinates, 0.01)
+    sharp, loose = HeadTerms(routes, weight, coordinates, 0.0), HeadTerms(routes, weight, coordinates, 0.01)
     assert (sharp.ends == loose.ends).all()
     (low, high), (lower, higher) = sharp.box(cells), loose.box(cells)
     least, most = (sharp.ends[:, [end]] for end in (0, 1))
@@ -152,7 +154,7 @@ def test_paths_between_cuts_are_counted() -> None:
     token = TOKENS[-1]
     routes, inside = Routes.of(PATHS, AT, token), ROWS[:, AT] == token
     rng = np.random.default_rng(6)
-    sums = Sums(routes, np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab))),
+    sums = HeadTerms(routes, np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab))),
                 rng.normal(size=(1, PATHS.length, ADDITION.d_vocab)), 0.0)  # fmt: skip
     order = list(PATHS.order)
     cost = sums.costs[:, np.arange(PATHS.length), ROWS[:, order]]  # channels, rows, places
