@@ -15,6 +15,9 @@ from interp.report.theme import plain
 Separator = Sequence[float] | np.ndarray
 """(w1, w2, b) of the line w1 x + w2 y + b = 0."""
 
+TOGETHER = 0.04
+"""Share of an axis within which the labels of two vectors would overlap."""
+
 SYMBOLS = ("circle", "cross-thin-open", "square-open", "diamond-open")
 
 
@@ -133,11 +136,20 @@ def _traces(
                 )
     if values.empty:
         return traces
-    labels = [plain(token) for token in values["token"]]
-    vectors = _scatter(values, "markers+text", "value vectors", legend).update(text=labels, hoverinfo="text+x+y")
+    vectors = _scatter(values, "markers+text", "value vectors", legend).update(hoverinfo="text+x+y")
+    vectors.update(text=_labels(values, ranges), hovertext=[plain(token) for token in values["token"]])
     vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})
     vectors.update(marker={"symbol": "diamond-open", "size": size + 5, "color": theme.INK, "line": {"width": 1.5}})
     return [vectors, *traces]  # below the dots, which may all lie on one vector
+
+
+def _labels(values: pd.DataFrame, ranges: tuple[list[float], list[float]]) -> list[str]:
+    """Return the tokens of vectors as labels. The first of vectors that lie together is labeled with all of them."""
+    low, high = np.array(ranges).T
+    places = (values[["x", "y"]].to_numpy(float) - low) / (high - low)
+    first = [int((np.abs(places[: i + 1] - place) <= TOGETHER).all(1).argmax()) for i, place in enumerate(places)]
+    tokens = [plain(token) for token in values["token"]]
+    return [", ".join(token for token, other in zip(tokens, first) if other == i) for i in range(len(tokens))]
 
 
 def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:

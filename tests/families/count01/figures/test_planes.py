@@ -41,6 +41,13 @@ def test_points_wear_the_color_of_their_answer():
     assert "separator" not in traces
 
 
+def test_value_vectors_that_lie_together_have_one_label():
+    values = VALUES.assign(x=[0.0, 1.0, 0.01], y=[0.5, 0.5, 0.5])
+    vectors = next(t for t in head_plane(POINTS, values, None, 7).data if t.name == "value vectors")
+    assert vectors.text == ("0, 2", "1", "")
+    assert vectors.hovertext == ("0", "1", "2")
+
+
 def test_axes_say_which_components_they_are():
     layout = head_plane(POINTS, VALUES, None, 7, variance=(0.9, 0.1)).layout
     assert layout.xaxis.title.text == "head 0.7: component 1 (90% of variance)"
