@@ -37,6 +37,8 @@ def numbers_in_words(study: Study) -> str:
         return ""
     sentences = []
     for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
+        if row.range == 0:  # the head's scores do not depend on numbers
+            continue
         copied = (
             ""
             if np.isnan(row.copied)

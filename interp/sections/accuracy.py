@@ -72,13 +72,23 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
             report.add_figure(
                 "margins",
                 draw.lines(both, "length", "value", "quantity", "symbols", "size of the logit", y_type="log"),
-                "The smallest margin over all strings of a length, and how much rounding can change it, in any order "
-                "of evaluation. If the margin is larger, every string of that length is right.",
+                margins_caption(found.tables["lengths"], bounded="rounding" in set(both["quantity"])),
             )
         report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
     report.add_fact("accuracy", share(found))
     report.add_fact("exact", isinstance(found.accuracy, float))
     report.add_fact("certificate", found.status)
+
+
+def margins_caption(lengths: pd.DataFrame, bounded: bool) -> str:
+    """Return the caption of the margins by length. bounded: whether there are bounds on rounding."""
+    rounding = (
+        ", and how much rounding can change it, in any order of evaluation. If the margin is larger, every string of "
+        "that length is right."
+    )
+    wrong = lengths.loc[lengths["smallest_margin"] <= 0, "length"]
+    missing = f" Not drawn, because a string is wrong: length {words.joined(map(str, wrong))}." if len(wrong) else ""
+    return f"The smallest margin over all strings of a length{rounding if bounded else '.'}{missing}"
 
 
 def _measured(report: Report, study: Study, why: str) -> None:
@@ -188,12 +198,12 @@ def _verdict_of(found: Certificate) -> str:
         lies = f"is in the range {share(found)}, from a sample (confidence {100 * found.confidence:g}%)"
     if found.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} {lies}.{wrong}"
-    return f"Not right on all of {where}; its accuracy {lies}.{number}{wrong}"
+    return f"Wrong on at least one of {where}; its accuracy {lies}.{number}{wrong}"
 
 
 def quoted_input(counterexample: str) -> str:
     """Put a counterexample's input in quotation marks, so that ")(((" does not look like punctuation."""
-    for said in (": the answer at position ", ": the generated answer is "):
+    for said in (": the answer at position ", ": the answer is ", ": the generated answer is "):
         text, colon, rest = counterexample.rpartition(said)
         if colon:
             return f"'{text}'{colon}{rest}"

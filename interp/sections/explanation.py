@@ -64,8 +64,9 @@ def evidence(found: Explanation) -> str:
     names = {"explained": "explained", "kept": "not described", "minor": "minor", "not used": "not used"}
     parts = words.joined(f"{n} {said}" for status, said in names.items() if (n := found.count(status)))
     size = f"The program has {found.size}. " if found.found else ""
+    described = f"; with the descriptions in place, too, {words.portion(found.joint)}"
     return (
         f"{size}Parts of the model: {parts}. With the parts that are minor or not used at their means, "
-        f"{words.portion(found.without)} of the model's answers stay {found.tested_on}; with the descriptions in "
-        f"place, too, {words.portion(found.joint)}."
+        f"{words.portion(found.without)} of the model's answers stay {found.tested_on}"
+        f"{described if found.count('explained') else ''}."
     )

@@ -53,6 +53,8 @@ def sentence(found: CircuitTest, n: int, population: Population) -> str:
     on = population.measured[:1].upper() + population.measured[1:]
     alone, every, none = (words.share(s.accuracy) for s in (found.circuit, found.model, found.nothing))
     if not found.kept:
+        if found.nothing.accuracy > found.model.accuracy:
+            return f"{on} accuracy does not tell which heads matter: it is {none} without any, {every} with all."
         silenced = f"accuracy is {none} with all of them silenced, {every} with none silenced"
         return f"{on} no head is needed for that: {silenced}."
     if len(found.kept) == n:

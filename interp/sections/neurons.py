@@ -35,11 +35,11 @@ def make(study: Study, report: Report) -> None:
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]
-        else f"all {len(table)}"
+        else words.counted(len(table), "neuron in all", "neurons in all")
     )
     report.heading(
         "Neurons",
-        f"Measured {inputs.measured}. Neurons replaced by their mean, one at a time: {fewer}. "
+        f"Measured {inputs.measured}. One neuron at a time is replaced by its mean: {fewer}. "
         f"{most_needed(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")

@@ -77,6 +77,11 @@ def make(study: Study, report: Report) -> None:
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
+    error = "" if inputs.exact else f" (95% interval ±{words.number(half, 2, ROUNDING)})"
+    parts = words.either(first["site"])
+    leader = (
+        f"{parts} recovers most: " if best["recovered"] > 0 else f"none recovers anything; nearest is {parts}, with "
+    )
     report.heading(
         "Patching",
         "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
@@ -85,8 +90,7 @@ def make(study: Study, report: Report) -> None:
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Among single parts, {words.either(first['site'])} recovers most: {most}"
-        f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2, ROUNDING)})'}.",
+        f"Among single parts, {leader}{most}{error}.",
     )
     report.add_figure(
         "patching_stream",
