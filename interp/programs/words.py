@@ -69,7 +69,7 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     brief: without the weights of a soft head.
     """
     if isinstance(step, Head):
-        does = f"adds up {said(program, step.value)}," if step.total else "attends"
+        does = f"adds up {said(program, step.value)} over the positions that it sees," if step.total else "attends"
         reads = "" if step.total else f" and reads {said(program, step.value)}"
         return f"{does} {where(program, step, brief)}{reads}"
     if isinstance(step, Product):
@@ -114,7 +114,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if step.total:
         by = [_there(program, step.key)] if step.key else []
         by += [_here(program, step.query)] if step.query else []
-        return f"with weights by {words.joined(by)}" if by else "with one weight"
+        return f"weighted by {words.joined(by)}" if by else "all with one weight"
     if not step.query and not step.key:
         return "evenly to all positions that it sees"
     if step.hard:
