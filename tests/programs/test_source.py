@@ -76,9 +76,10 @@ def test_weights_without_softmax_in_python_and_in_words() -> None:
     rows = list(product("ab", repeat=3))
     assert [function(row) for row in rows] == [program(row) for row in rows]
     assert len({tuple(program(row)) for row in rows}) > 2
-    assert step_words(program, head) == "adds up the token over the positions that it sees, weighted by their token and its own token"
+    over = "adds up the token over the positions that it sees"
+    assert step_words(program, head) == f"{over}, weighted by their token and its own token"
     alike = replace(head, query="", key="", scores=((1.0,),))
-    assert step_words(program, alike) == "adds up the token over the positions that it sees, all with one weight"
+    assert step_words(program, alike) == f"{over}, all with one weight"
 
 
 def test_scores_that_grow_with_the_length() -> None:
