@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_public_names_are_these_and_all_load() -> None:
         assert getattr(interp, public).__doc__, f"{public} has no docstring"
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         _ = interp.lod
+
+
+def test_public_records_cannot_be_changed() -> None:
+    public = {name: getattr(interp, name) for name in (*interp.__all__, *interp._RETURNED)}
+    frozen = {name: one.__dataclass_params__.frozen for name, one in public.items() if is_dataclass(one)}
+    assert {"Batch", "Certificate", "Explanation", "Hypothesis"} <= frozen.keys()
+    assert all(frozen.values()), frozen
 
 
 @pytest.mark.slow

@@ -205,11 +205,11 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
 
 
 def same_partition(one: Tensor, other: Tensor) -> bool:
-    """Whether two variables divide points alike."""
+    """Whether two variables divide points alike, into two classes or more."""
     _, a = one.unique(return_inverse=True)
     _, b = other.unique(return_inverse=True)
     n, m = int(a.max()) + 1, int(b.max()) + 1
-    return n == m and len((a * m + b).unique()) == n
+    return n == m > 1 and len((a * m + b).unique()) == n
 
 
 # ---------------------------------------------------------------- a rule for the answers

@@ -208,7 +208,7 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
         if step.key == "position":
             return _places(chosen[0], len(keys))
         return f"evenly to positions where {said(program, step.key)} is {_values(listed, len(keys))}"
-    if step.query == step.key == "position" or (queries == keys and step.query == "position"):
+    if step.query == step.key == "position":
         single = {q: row[0] for q, row in enumerate(chosen) if len(row) == 1}
         for shift in dict.fromkeys(key - q for q, key in single.items()):
             inside = [(q, row) for q, row in enumerate(chosen) if 0 <= q + shift < len(keys) and len(row) < len(keys)]

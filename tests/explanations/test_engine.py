@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.explanations import Explanation
-from interp.explanations.engine import MOST_SUMS, lists
+from interp.explanations.engine import MOST_SUMS, lists, same_partition
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
@@ -129,3 +129,12 @@ def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
 def test_a_share_out_of_range_is_refused() -> None:
     with pytest.raises(interp.InterpError, match=r"share = 1.5 must be from 0.5 to 1"):
         interp.explain("algorithmic/max-of-k-exact", share=1.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"), [([5, 5, 2], True), ([1, 0, 0], False), ([3, 4, 5], False), ([1, 1, 1], False)]
+)
+def test_variables_are_the_same_if_they_divide_points_alike(other: list[int], alike: bool) -> None:
+    one, constant = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])
+    assert same_partition(one, torch.tensor(other)) is same_partition(torch.tensor(other), one) is alike
+    assert not same_partition(constant, torch.tensor(other))  # a constant says nothing, and no quantity names it

@@ -135,8 +135,10 @@ def test_a_table_leaves_out_what_costs_nothing() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [None, {}, {"setting": {}, "rule": {}}, "x", 3, {"setting": BITS.to_json(), "rule": {"form": "exec", "of": []}}],
-)
+    [None, {}, {"setting": {}, "rule": {}}, "x", 3, {"setting": BITS.to_json(), "rule": {"form": "exec", "of": []}},
+     {"setting": BITS.to_json(), "rule": {"form": "same", "of": [], "more": {b"bytes"}}},
+     {"setting": BITS.to_json(), "rule": {"form": "same", "of": [], "more": [print]}}],
+)  # fmt: skip
 def test_what_is_not_a_program_is_refused(data: Any) -> None:
     with pytest.raises(InterpError):
         Rule.from_json(data)

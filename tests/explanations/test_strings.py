@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from standins import Balance, standin
+from standins import Balance, Ends, standin
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
@@ -91,3 +91,16 @@ def test_the_length_of_strings_is_without_their_marks() -> None:
     assert found.longest(subject, 1_000_000) == 8
     said = answers(subject, found, 2)
     assert said.task[2].tolist() == [2, 1, 1, 0]  # aa, ab, ba, bb behind the mark
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_task_that_refuses_one_length_is_none_of_strings(length: int) -> None:
+    class Other(Ends):
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
+            batch = super().batch(tokens)
+            if bool((batch.lengths == length + 1).all()):
+                raise InterpError("no strings of this length")
+            return batch
+
+    with pytest.raises(UnsupportedError, match=f"does not take every string of {length} of its letters"):
+        Strings.of(Subject.of(standin("ends").model, Other()))

@@ -6,14 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins import standin
 
 import interp
+from interp.measures.runs import Part
 from interp.measures.subject import Subject
 from interp.populations import everything
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.generate import Shape, random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table, applied
+from interp.programs.quantize import metric
 from interp.programs.reading import Reading
 from interp.programs.running import Running
 
@@ -192,3 +195,14 @@ def test_a_table_beside_tables_that_nothing_reads() -> None:
     step = found.step("MLP 0")
     assert isinstance(step, Table)
     assert (step.of, len(step.values)) == (("token", "head 0.0"), 2)
+
+
+def test_what_moves_two_answers_alike_is_not_read() -> None:
+    subject = standin("ends")
+    running = Running.of(subject, subject.task.sample(8))
+    readout = subject.model.unembed.W_U
+    alike, apart = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.linalg.pinv(readout)
+    read = metric(running, Part(2), ())
+    size = (readout[:, 0] - readout[:, 1]).norm() / 2**0.5  # of the difference from the mean of both
+    torch.testing.assert_close((alike @ read).norm(), torch.tensor(0.0), rtol=0, atol=1e-5)
+    torch.testing.assert_close((apart @ read).norm(), 2**0.5 / size, rtol=1e-4, atol=0)

@@ -68,6 +68,23 @@ def test_words() -> None:
     assert parts_words(["head 0.3", "head 0.12", "MLP 1"]) == "heads 0.3 and 0.12 and MLP 1"
 
 
+def test_places_are_relative_where_the_key_is_the_position() -> None:
+    """A position that a head has read is compared by its value; where nothing is selected, a place still has a name."""
+    before = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(4)) for q in range(4))
+    mirror = tuple(tuple(0.0 if k == 2 - q else NEVER for k in range(4)) for q in range(4))
+    equal = tuple(tuple(0.0 if k == q else NEVER for k in range(4)) for q in range(4))
+    read = Head("p", "position", "position", before, "position", "head 0.0")
+    heads = [replace(read, name="h", key=key, scores=scores, value="token", part="head 1.0")
+             for key, scores in (("position", mirror), ("p", equal), ("p", before))]  # fmt: skip
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 4, True, (read,), answer)
+    assert [step_words(program, head, brief=True).partition(" and reads")[0] for head in heads] == [
+        "attends to position 2 minus its own position",
+        "attends to positions where the value of p equals its own position",
+        "attends to positions where the value of p fits its own position (a table of 3 pairs)",
+    ]
+
+
 def test_weights_without_softmax_in_python_and_in_words() -> None:
     head = Head("h", "token", "token", ((2.0, 0.5), (-3.0, 1.0)), "token", "head 0.0", total=True)
     answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.3), ("a", "b"))

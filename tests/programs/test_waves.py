@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ import torch
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Program
+from interp.programs.language import NEVER, Head, Program, applied
+from interp.programs.read_waves import attention_by_waves
 from interp.programs.source import function
 from interp.programs.waves import Cosines, Waves
 from interp.programs.words import answer_words, step_words
@@ -77,6 +80,28 @@ def test_a_model_that_adds_is_read_as_waves() -> None:
     assert isinstance(answer, Cosines)
     assert max(answer.amplitudes) < 1.0001 * min(answer.amplitudes)
     assert "for k = 3, 8 and 11, where x and y are the numbers that head 0.0 reads" in found.sentence
+
+
+@pytest.mark.parametrize("second", [0.0, 2.0])
+def test_a_head_attends_by_the_fewest_waves_that_do(second: float) -> None:
+    """Scores of one or two waves of 29 numbers become these: with one of two alone, another value is read."""
+    vocabulary = (*map(str, range(29)), "=")
+    turns = 2 * torch.pi * torch.arange(29).double() / 29
+    numbers = 3 * (5 * turns).cos() + second * (11 * turns).sin()
+    head = Head("head 0.0", "", "token", ((*numbers.tolist(), -1.0),), "token", "head 0.0")
+    rows = torch.tensor([[3, 17, 29], [28, 1, 29], [9, 9, 29]])
+    made, seen = {"token": torch.eye(30).double()[rows]}, torch.ones(3, 3, 3).bool().tril()
+    mean = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
+    true = (applied(head, made, seen) @ mean).float()
+    reading: Any = SimpleNamespace(
+        task=SimpleNamespace(cyclic={"x": vocabulary[:29]}, vocabulary=vocabulary), made=made, seen=seen,
+        spread=lambda found, value: value, stays=lambda part, value: float(torch.allclose(value, true, atol=1e-4)),
+    )  # fmt: skip
+    found: Any = SimpleNamespace(part="head 0.0")
+    waves, attends = attention_by_waves(reading, found, head, mean, 1.0)
+    assert waves == Waves("head 0.0 key", ("token",), 29, (0, 5, 11) if second else (0, 5))
+    assert isinstance(attends, Head)
+    assert attends.scores[0][2:] == pytest.approx((3, 0, 0, second) if second else (3, 0), abs=1e-6)
 
 
 def test_the_trained_model_attends_and_adds_by_the_same_waves() -> None:
