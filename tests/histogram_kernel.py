@@ -8,7 +8,7 @@ import numpy as np
 from one_step import loss_and_gradient
 
 from interp.families.histogram.compiled import kernel as histogram_loop
-from interp.families.histogram.compiled.layout import Data, Sizes, layout, workspace
+from interp.families.histogram.compiled.layout import Sizes, TrainingData, layout, workspace
 
 MODELS = {  # name: mixing, softmax, bos
     "lin": ("lin", False, False),
@@ -32,9 +32,9 @@ class Kernel:
         self.layout = layout(self.sizes, dtype)
         self.zeros, self.views = self.layout.zeros, self.layout.views
 
-    def _data(self, n: int, tokens: np.ndarray | None, seed: int) -> Data:
+    def _data(self, n: int, tokens: np.ndarray | None, seed: int) -> TrainingData:
         given = np.zeros((0, self.sizes.L), np.int64) if tokens is None else np.ascontiguousarray(tokens, np.int64)
-        return Data(n, given, np.array([seed], np.uint64), self.published)
+        return TrainingData(n, given, np.array([seed], np.uint64), self.published)
 
     def loss_and_grad(self, flat: np.ndarray, tokens: np.ndarray) -> tuple[float, np.ndarray]:
         n, work = len(tokens), workspace(self.sizes, len(tokens), self.dtype)

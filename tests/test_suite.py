@@ -196,3 +196,21 @@ def test_every_module_has_tests() -> None:
             assert path in rows, f"interp/{path}.py has no test: add one, or name the file that covers it in COVERED"
     for file in (*COVERED, *(f"interp/{module}.py" for module in rows)):
         assert (ROOT / file).is_file(), f"COVERED names {file}, which does not exist"
+
+
+def names_of_classes(file: Path) -> list[str]:
+    """The classes and named tuples that a file defines."""
+    tree = ast.parse(file.read_text("utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    tuples = [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func).endswith("namedtuple")]
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] + tuples
+
+
+def test_one_word_names_one_class() -> None:
+    """The layouts of compiled kernels count as one file: each has its own Sizes, Params and TrainingData."""
+    where: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "interp").rglob("*.py")):
+        path = str(file.relative_to(ROOT / "interp"))
+        for name in names_of_classes(file):
+            where.setdefault(name, set()).add("layouts" if path.endswith("/compiled/layout.py") else path)
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}

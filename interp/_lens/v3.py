@@ -10,7 +10,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from transformer_lens import HookedTransformer, HookedTransformerConfig
     from transformer_lens.components import (
-        MLP,
+        MLP as PlainMLP,
+    )
+    from transformer_lens.components import (
         Attention,
         GatedMLP,
         GroupedQueryAttention,
@@ -21,13 +23,13 @@ with warnings.catch_warnings():
     )
 
 __all__ = [
-    "MLP",
     "Attention",
     "GatedMLP",
     "GroupedQueryAttention",
     "HookedTransformer",
     "HookedTransformerConfig",
     "LayerNorm",
+    "PlainMLP",
     "RMSNorm",
     "TransformerBlock",
     "Unembed",

@@ -7,19 +7,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp import spec as spec_module
 from interp._lens import (
-    MLP,
     GatedMLP,
     HookedTransformerConfig,
     HookPoint,
     LayerNorm,
+    PlainMLP,
     RMSNorm,
     TransformerBlock,
     Unembed,
 )
 from interp.architecture.attention import make_attention
-from interp.spec import ModelSpec
+from interp.spec import MLP, ModelSpec
 
 
 class PostNormBlock(TransformerBlock):
@@ -94,11 +93,11 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
     return block
 
 
-def make_mlp(mlp: spec_module.MLP, cfg: HookedTransformerConfig) -> MLP | GatedMLP:
+def make_mlp(mlp: MLP, cfg: HookedTransformerConfig) -> PlainMLP | GatedMLP:
     """Build the MLP. Missing biases are constant zeros."""
     own = copy.copy(cfg)
     own.d_mlp, own.act_fn, own.gated_mlp = mlp.d_mlp, mlp.activation, mlp.gated
-    made = GatedMLP(own) if mlp.gated else MLP(own)
+    made = GatedMLP(own) if mlp.gated else PlainMLP(own)
     for name in () if mlp.bias else ("b_in", "b_out"):
         zero = torch.zeros_like(getattr(made, name).detach())
         delattr(made, name)

@@ -24,11 +24,11 @@ from interp.tasks.counted import CountedShape, shape_of
 MOST_PARTS = 200_000
 
 
-class Zone(check.Zone):
+class TightZone(check.Zone):
     """The inputs with low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0); bounds are integers and attained."""
 
     @classmethod
-    def of(cls, low: list[int], high: list[int]) -> Zone:
+    def of(cls, low: list[int], high: list[int]) -> TightZone:
         """Tighten the bounds until they are attained."""
         a, b = [max(low[0], low[1] - high[3]), max(low[1], low[0] + low[3])], [
             min(high[0], high[1] - low[3]), min(high[1], high[0] + high[3]),
@@ -36,10 +36,10 @@ class Zone(check.Zone):
         d = max(low[3], a[1] - b[0]), min(high[3], b[1] - a[0])
         return cls((a[0], a[1], low[2], d[0]), (b[0], b[1], high[2], d[1]))
 
-    def halves(self, axis: int, at: int) -> tuple[Zone, Zone]:
+    def halves(self, axis: int, at: int) -> tuple[TightZone, TightZone]:
         first, second = list(self.high), list(self.low)
         first[axis], second[axis] = at, at + 1
-        return Zone.of(list(self.low), first), Zone.of(second, list(self.high))
+        return TightZone.of(list(self.low), first), TightZone.of(second, list(self.high))
 
 
 class Quotients:
@@ -70,7 +70,7 @@ class Quotients:
         once = sum(n * by_token[:, token] for token, n in often.items())
         return np.stack([once, *(by_token[:, token] for token in shape.counted)])
 
-    def least(self, zone: Zone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def least(self, zone: TightZone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return lower bounds on right - j and on j - right for every output j, and right - j at the middle.
 
         The better of two bounds: each head's quotient separately, smallest at a corner; and the sum of affine parts
@@ -104,7 +104,7 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     clear = math.inf if certificate.rounding is None else 2 * CLEAR_OF_ROUNDING * certificate.rounding
     least = certificate.worst_margin / 2 if certificate.worst_margin > 0 else clear if clear < 1e-3 else 0.0
     (a, b), (c, d), (e, g) = box.ranges.values()
-    root = Zone((a, c, e, c - b), (b, d, g, d - a))
+    root = TightZone((a, c, e, c - b), (b, d, g, d - a))
     parts: list[Any] = []
     bounds: list[float] = []
     wrong: dict[int, int] = {}
@@ -137,12 +137,12 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said, rounding)
 
 
-def _cut_at_tie(zone: Zone) -> list[int] | None:
+def _cut_at_tie(zone: TightZone) -> list[int] | None:
     """Return the cut between the two answers, if both occur in the zone."""
     return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
 
 
-def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int | None, float]:
+def _decide(quotients: Quotients, shape: CountedShape, zone: TightZone) -> tuple[int | None, float]:
     """Return (None, bound on the right answer's lead), or another output and a bound on its lead on the whole zone."""
     right = shape.answers[0 if zone.low[3] >= 1 else 1]
     above, below, _ = quotients.least(zone, right)
@@ -151,7 +151,7 @@ def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int 
     return (None, good) if good >= below[rival] else (rival, float(below[rival]))
 
 
-def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
+def _halve(quotients: Quotients, shape: CountedShape, zone: TightZone) -> list[int]:
     """Return the cut whose halves have the best bounds."""
     found = []
     for axis in range(4):

@@ -33,7 +33,7 @@ from interp.certificates.rounding import difference_error, projected
 from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
-from interp.tasks.products import Product, check_products, declared, read_at, undeclared
+from interp.tasks.products import ProductOfSets, check_products, declared, read_at, undeclared
 from interp.threads import one_thread
 
 TAKES = {
@@ -135,7 +135,7 @@ class Shares:
     high: list[Float[np.ndarray, "tokens rivals"]]
 
     @classmethod
-    def of(cls, tables: PlaceTables, product: Product) -> Shares:
+    def of(cls, tables: PlaceTables, product: ProductOfSets) -> Shares:
         found = cls([], [], [], [])
         places = [np.array(tokens) for tokens in product.places[: tables.seen]]
         top = max(float(tables.score[place, ids].max()) for place, ids in enumerate(places))
@@ -237,7 +237,7 @@ def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) ->
     return found
 
 
-Near = tuple[float, float, Tensor, Product]
+Near = tuple[float, float, Tensor, ProductOfSets]
 """Lower and upper bound on a margin, its input, and the input's product."""
 
 
@@ -283,7 +283,7 @@ def certify_products(
 
 
 def _conclude(
-    model: TaskModel, need: float, products: list[Product], rows: list[tuple[int, int, int, int, float]],
+    model: TaskModel, need: float, products: list[ProductOfSets], rows: list[tuple[int, int, int, int, float]],
     nearest: list[Near], budget: Budget,
 ) -> Certificate:  # fmt: skip
     task = model.task
@@ -323,7 +323,7 @@ def _conclude(
 
 
 def _strata(
-    model: TaskModel, need: float, products: list[Product], rows: list[tuple[int, int, int, int, float]]
+    model: TaskModel, need: float, products: list[ProductOfSets], rows: list[tuple[int, int, int, int, float]]
 ) -> tuple[list[Stratum], str | None]:
     """Return two strata, the products that are decided and the others, with DRAWN random inputs of the latter.
 
@@ -356,7 +356,7 @@ def _strata(
     return strata, _said(model, tokens[at], out[at], int(answers[at]))
 
 
-def _random(product: Product, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def _random(product: ProductOfSets, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Return n independent inputs of a product."""
     columns = [torch.tensor(ids)[torch.randint(len(ids), (n,), generator=generator)] for ids in product.places]
     return torch.stack(columns, 1)

@@ -1,8 +1,8 @@
 """Tasks whose inputs are products of token sets: each place may have any token of its set, and the answer is the same.
 
-Such a task defines products() -> Iterator[Product], which together hold each of its inputs once. For example, the rows
-of three numbers whose maximum is 4 are three products: 4, then any two up to 4; any number below 4, then 4, then any up
-to 4; any two below 4, then 4.
+Such a task defines products() -> Iterator[ProductOfSets], which together hold each of its inputs once. For example, the
+rows of three numbers whose maximum is 4 are three products: 4, then any two up to 4; any number below 4, then 4, then
+any up to 4; any two below 4, then 4.
 """
 
 import math
@@ -28,7 +28,7 @@ MOST = 4096
 
 
 @dataclass(frozen=True)
-class Product(Structure):
+class ProductOfSets(Structure):
     """A product of token sets. places: the token ids allowed at each position. right: the right output index."""
 
     places: tuple[Sequence[int], ...]
@@ -75,11 +75,11 @@ def undeclared(task: Task) -> str | None:
     return lacks(task, ("products",))
 
 
-def declared(task: Task) -> list[Product]:
+def declared(task: Task) -> list[ProductOfSets]:
     """Return the products that a task declares. Raises UnsupportedError, with the reason, if they are invalid."""
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
-    found: list[Product] = list(islice(task.products(), MOST + 1))  # type: ignore[attr-defined]
+    found: list[ProductOfSets] = list(islice(task.products(), MOST + 1))  # type: ignore[attr-defined]
     if len(found) > MOST or not found:
         raise UnsupportedError(f"task {task.name} has {f'more than {MOST:,}' if found else 'no'} products")
     if task.readout == "all":
@@ -95,7 +95,7 @@ def declared(task: Task) -> list[Product]:
     return found
 
 
-def check_products(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
+def check_products(task: Task, products: Sequence[ProductOfSets]) -> tuple[str, ...]:
     """Compare products with their task; return the assumptions about labels: see structure.compare.
 
     Raises UnsupportedError, with the reason, also if two products have a common input.
@@ -112,7 +112,7 @@ def check_products(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
     return compare(task, products)
 
 
-def read_at(task: Task, products: Sequence[Product], where: str) -> int:
+def read_at(task: Task, products: Sequence[ProductOfSets], where: str) -> int:
     """Return the read position `where` (a token, "first" or "last") in the inputs of the products.
 
     Raises UnsupportedError unless all inputs have the same read position, with the same token.

@@ -95,7 +95,7 @@ def probe_places(rng: random.Random, mine: Any, rows: Any, asked: tuple[int, int
     rng.shuffle(order)
 
     def holds(margin: float) -> bool:
-        sight = by_places.Sight(decoder, rows, at, token, [[float(x).hex() for x in base.flat] for base in bases])
+        sight = by_places.PlaceTerms(decoder, rows, at, token, [[float(x).hex() for x in base.flat] for base in bases])
         states = {0: 0, rows.reads[at][0]: state}
         try:
             sight.prove(states, {}, sight.nothing, order, right, round(margin * 2.0**64))

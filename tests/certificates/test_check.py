@@ -174,7 +174,7 @@ def test_averages_and_logarithms_hold_the_truth():
             weights = [math.exp(m + r * rng.choice([-1, 1])) for m, r in scores]
             mean = sum(w * (m + r * rng.choice([-1, 1])) for w, (m, r) in zip(weights, values)) / sum(weights)
             assert low / check.ONE - 1e-12 <= mean <= high / check.ONE + 1e-12
-    layer = check.layer.Layer.__new__(check.layer.Layer)
+    layer = check.layer.EnclosedLayer.__new__(check.layer.EnclosedLayer)
     layer.spec, layer.model = {"scale": 0.5, "log_length": "current", "d_head": 1}, None
     for n in (2, 3, 10, 1000):
         layer.model = type("Model", (), {"d": 1})
@@ -230,7 +230,7 @@ def test_averages_of_numbers_that_are_off_are_off_by_no_more(softmax):
 
 def test_scores_of_numbers_that_are_off_are_off_by_no_more():
     """Queries and keys anywhere within their errors, beside which the rounding of the products is small."""
-    layer = check.layer.Layer.__new__(check.layer.Layer)
+    layer = check.layer.EnclosedLayer.__new__(check.layer.EnclosedLayer)
     layer.model = SimpleNamespace(f=check.FORMATS["float32"])
     layer.normed, layer.factor = (lambda row: row), (lambda n: (check.ONE, check.ONE))
     layer.query = layer.key = lambda head, row: row

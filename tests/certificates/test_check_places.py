@@ -81,7 +81,7 @@ def test_bounds_of_single_inputs_and_of_all_at_once(shape: str) -> None:
             here = batch.tokens[:, at] == token
             if not here.any():
                 continue
-            sight = places.Sight(mine.decoder, rows, at, token, [eye] * 2)
+            sight = places.PlaceTerms(mine.decoder, rows, at, token, [eye] * 2)
             least = {}
             for row, logits in zip(batch.tokens[here].tolist(), out[here, at]):
                 states, tokens, given = {0: 0}, {}, sight.nothing
@@ -112,7 +112,7 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
     at, batch = max(rows.reads), next(task.inputs())
     out = model(batch.tokens).detach()[:, at]
     for row, logits in zip(batch.tokens.tolist(), out):
-        sight, path, n = places.Sight(mine.decoder, rows, at, row[at], [eye] * 2), [0], len(rows.order)
+        sight, path, n = places.PlaceTerms(mine.decoder, rows, at, row[at], [eye] * 2), [0], len(rows.order)
         for place, position in enumerate(rows.order):
             path += [then for state, token, then in rows.steps[place] if (state, token) == (path[-1], row[position])]
         after, answer = rows.reads[at]
@@ -127,7 +127,7 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
             given = list(map(sum, zip(given, sight.costs.get((place, tokens[place]), sight.nothing))))
         margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
         assert sight.bound(states, tokens, given, right) / forms.UNIT <= margin + 1e-12
-        whole = places.Sight(mine.decoder, rows, at, row[at], [eye] * 2)
+        whole = places.PlaceTerms(mine.decoder, rows, at, row[at], [eye] * 2)
         assert sight.bound(states, tokens, given, right) == whole.bound(states, tokens, given, right)
 
 

@@ -567,4 +567,4 @@ def test_a_task_has_a_name_and_four_fields_at_most():
                         ({**task, "more": 1}, "must name a task"), ({"data_seed": 1}, "must name a task")):  # fmt: skip
         spec = {"task": given, "d_model": 2, "layers": [{"d_head": 2}]}
         with pytest.raises(check.Fault, match=said):
-            check.weights.Weights(spec, {}, "another name", "", None)
+            check.weights.ModelWeights(spec, {}, "another name", "", None)

@@ -22,7 +22,7 @@ from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Task
-from interp.tasks.products import Product
+from interp.tasks.products import ProductOfSets
 from tests.tasks.test_validation import Three
 
 
@@ -261,8 +261,8 @@ def test_a_class_under_the_name_of_another_is_refused(how: str) -> None:
         def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
             return (self.batch(batch.tokens) for batch in super().inputs(chunk))
 
-        def products(self) -> Iterator[Product]:
-            return iter([Product((range(3), range(3), (3,)), 0)])
+        def products(self) -> Iterator[ProductOfSets]:
+            return iter([ProductOfSets((range(3), range(3), (3,)), 0)])
 
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
     with torch.no_grad():

@@ -23,7 +23,7 @@ from interp.families.algorithmic import MaxOfK
 from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch
-from interp.tasks.products import Product, check_products, declared
+from interp.tasks.products import ProductOfSets, check_products, declared
 
 NAME = "every product of token sets"
 
@@ -52,10 +52,10 @@ class Smallest(EqualsTask):
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         return self.of_numbers(torch.randint(0, 4, (n, 3), generator=self.generator(split, seed)))
 
-    def products(self) -> Iterator[Product]:
+    def products(self) -> Iterator[ProductOfSets]:
         for m, at in product(range(4), range(3)):
             if m < 3 or not at:
-                yield Product((*(range(m + 1, 4),) * at, (m,), *(range(m, 4),) * (2 - at), (4,), (5,)), m)
+                yield ProductOfSets((*(range(m + 1, 4),) * at, (m,), *(range(m, 4),) * (2 - at), (4,), (5,)), m)
 
 
 def spec_of(K: int = 3, v: int = 4, **fields: object) -> ModelSpec:
@@ -162,8 +162,8 @@ def test_only_bidirectional_models_see_later_places() -> None:
             marks = torch.tensor([[4, 5]]).expand(len(numbers), -1)
             return self.batch(torch.cat([numbers[:, :1], marks[:, :1], numbers[:, 1:], marks[:, 1:]], 1))
 
-        def products(self) -> Iterator[Product]:
-            return (Product(((m,), (4,), range(4), range(4), (5,)), m) for m in range(4))
+        def products(self) -> Iterator[ProductOfSets]:
+            return (ProductOfSets(((m,), (4,), range(4), range(4), (5,)), m) for m in range(4))
 
     for direction in ("causal", "bidirectional"):
         model = drawn(
@@ -252,7 +252,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
         def of_numbers(self, numbers: torch.Tensor) -> Batch:
             return self.batch(numbers)
 
-        def products(self) -> Iterator[Product]:
+        def products(self) -> Iterator[ProductOfSets]:
             return (replace(part, places=part.places[:3]) for part in super().products())
 
     layer = Layer(d_head=4)
@@ -286,16 +286,16 @@ class Wrong(MaxOfK):
     name = "products-test-wrong"
     way = ""
 
-    def products(self) -> Iterator[Product]:
+    def products(self) -> Iterator[ProductOfSets]:
         every = list(super().products())
         first = every[3]
         yield from {
             "left out": every[1:],
             "twice": [every[3], *every[1:]],
-            "empty": [Product((range(0), *first.places[1:]), 0), *every],
+            "empty": [ProductOfSets((range(0), *first.places[1:]), 0), *every],
             "label": [*every[:3], replace(first, right=first.right - 1), *every[4:]],
             "no input": [*(replace(e, places=(*e.places[:-1], (0,))) for e in every)],
-            "token": [*every[:3], Product(((99,), *first.places[1:]), first.right), *every[4:]],
+            "token": [*every[:3], ProductOfSets(((99,), *first.places[1:]), first.right), *every[4:]],
         }[self.way]
 
 
@@ -320,7 +320,7 @@ def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -
 def test_labels_of_too_many_inputs_are_a_stated_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
     assert interp.certify(model).on_trust == ()
-    monkeypatch.setattr(Product, "listed", 26)
+    monkeypatch.setattr(ProductOfSets, "listed", 26)
     (trust,) = interp.certify(model).on_trust
     assert trust.startswith("labels: compared on 112 inputs; unchecked assumption: all other inputs of each product")
     assert products.PROBED > 100
@@ -332,11 +332,11 @@ def test_products_without_some_samples_are_refused() -> None:
 
         name, n_inputs = "products-test-some", 27
 
-        def products(self) -> Iterator[Product]:
+        def products(self) -> Iterator[ProductOfSets]:
             for each in super().products():
                 places = tuple([token for token in tokens if token != 3] for tokens in each.places)
                 if all(places):
-                    yield Product(places, each.right)
+                    yield ProductOfSets(places, each.right)
 
     with pytest.raises(InterpError, match=r"samples .* but does not list it among its inputs"):
         check_products(Some(), declared(Some()))

@@ -16,7 +16,7 @@ from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
-from interp.families.memorization import Lookup
+from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy, sampled_accuracy
 from interp.measures.runs import data
 from interp.measures.subject import Subject, no_sum
@@ -135,7 +135,7 @@ def test_a_cap_that_is_not_positive_is_none(cap: float, said: str | None) -> Non
 
 
 def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
-    task = Lookup(N=6, M=6)
+    task = LookupTask(N=6, M=6)
     model = interp.build(
         interp.ModelSpec(task=task.ref, d_model=4, layers=(interp.Layer(d_head=4),), readout_at="last"), seed=0
     )

@@ -11,7 +11,7 @@ from interp.errors import UnsupportedError
 from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
 from interp.families.languages import Dyck1, First, One, Palindrome, Parity
-from interp.families.memorization import Bigram, Lookup
+from interp.families.memorization import Bigram, LookupTask
 from interp.tasks import Batch, Task
 
 TASKS: list[Task] = [
@@ -23,7 +23,7 @@ TASKS: list[Task] = [
     One(length=4),
     Palindrome(length=5),
     Dyck1(length=6),
-    Lookup(N=3, M=4, k=2),
+    LookupTask(N=3, M=4, k=2),
     Bigram(N=5, M=4),
 ]
 

@@ -20,7 +20,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
-from interp.families.memorization import Lookup
+from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
@@ -146,7 +146,7 @@ def test_parse_is_the_inverse_of_format(ids: list[int]) -> None:
     assert task.parse(task.format(ids)) == ids
 
 
-@pytest.mark.parametrize("task", [Histogram(T=12, L=4), Histogram(T=3, L=3, bos=True), Lookup(N=11, k=2), Parity()])
+@pytest.mark.parametrize("task", [Histogram(T=12, L=4), Histogram(T=3, L=3, bos=True), LookupTask(N=11, k=2), Parity()])
 def test_our_tasks_read_what_they_write(task: Task) -> None:
     batch = task.sample(5, "test", seed=1)
     for row, length in zip(batch.tokens, batch.lengths):

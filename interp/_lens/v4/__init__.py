@@ -8,25 +8,25 @@ where the tests compare it with the library's own classes.
 
 from interp._lens.v4.model import HookedTransformer, config, config_fields, quiet_construction
 from interp._lens.v4.parts import (
-    MLP,
     Attention,
     GatedMLP,
     GroupedQueryAttention,
     HookedTransformerConfig,
     LayerNorm,
+    PlainMLP,
     RMSNorm,
     TransformerBlock,
     Unembed,
 )
 
 __all__ = [
-    "MLP",
     "Attention",
     "GatedMLP",
     "GroupedQueryAttention",
     "HookedTransformer",
     "HookedTransformerConfig",
     "LayerNorm",
+    "PlainMLP",
     "RMSNorm",
     "TransformerBlock",
     "Unembed",

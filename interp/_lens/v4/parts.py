@@ -139,7 +139,7 @@ NORMS: dict[str | None, Callable[[Any], nn.Module]] = {
 }
 
 
-class MLP(nn.Module):
+class PlainMLP(nn.Module):
     """An MLP with one hidden layer: d_model -> d_mlp -> d_model."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
@@ -156,7 +156,7 @@ class MLP(nn.Module):
         return functional.linear(self.hook_post(self.act_fn(hidden)), self.W_out.T, self.b_out)
 
 
-class GatedMLP(MLP):
+class GatedMLP(PlainMLP):
     """(activation(x W_gate) * (x W_in) + b_in) W_out + b_out; hook_pre sees x W_gate, hook_pre_linear x W_in."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
@@ -346,7 +346,7 @@ class TransformerBlock(nn.Module):
         attention = Attention if self.cfg.n_key_value_heads is None else GroupedQueryAttention
         self.attn = attention(cfg, "global", block_index)
         if not cfg.attn_only:
-            self.mlp = GatedMLP(cfg) if self.cfg.gated_mlp else MLP(cfg)
+            self.mlp = GatedMLP(cfg) if self.cfg.gated_mlp else PlainMLP(cfg)
         names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out", "resid_pre", "resid_post"]
         for name in names if cfg.attn_only else [*names, "resid_mid"]:
             setattr(self, f"hook_{name}", HookPoint())

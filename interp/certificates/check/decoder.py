@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from .enclosures import ONE, REALS, Matrix, P, Vec, ceil_div, exp_between, fixed, plus, up
 from .reading import need, whole
-from .weights import Weights
+from .weights import ModelWeights
 
 Pair = tuple[int, int]
 
 
-class Neurons(NamedTuple):
+class DecoderMLP(NamedTuple):
     """The MLP: act(x into + b_in) out + b_out, or with a gate (act(x gate) * (x into)) out + b_out."""
 
     activation: str
@@ -31,7 +31,7 @@ class Neurons(NamedTuple):
 class Decoder:
     """The weights of a supported one-layer model. Raises Fault for other models."""
 
-    def __init__(self, model: Weights, layer: dict[str, Any]) -> None:
+    def __init__(self, model: ModelWeights, layer: dict[str, Any]) -> None:
         self.model, self.layer, spec = model, layer, model.spec
         plain = {"mixing": "dot", "normalizer": "softmax", "log_length": "none", "query_key": "learned",
                  "value_output": "learned", "key_value_heads": None}  # fmt: skip
@@ -81,7 +81,7 @@ class Decoder:
         return [Matrix([flat[h * size + j : (h + 1) * size : self.width] for j in range(self.width)], shifts[h])
                 for h in range(self.heads)]  # fmt: skip
 
-    def _neurons(self, mlp: Any) -> Neurons | None:
+    def _neurons(self, mlp: Any) -> DecoderMLP | None:
         if mlp is None:
             return None
         fields = {"d_mlp", "activation", "gated", "bias"}
@@ -98,7 +98,7 @@ class Decoder:
         out = self.model.matrix(f"{name}W_out", many, f"{name}b_out" if bias else None)
         need(len(into.columns) == many and len(out.columns) == self.d, "W_in and W_out must have d_mlp neurons")
         need(gate is None or len(gate.columns) == many, "W_gate must have d_mlp neurons")
-        return Neurons(act, gate, into, out)
+        return DecoderMLP(act, gate, into, out)
 
     def _turns(self, spec: dict[str, Any]) -> list[tuple[int, int, Fraction | int]]:
         """Return the rotated pairs of dimensions, each with the exponent in its angle, place / base^exponent."""

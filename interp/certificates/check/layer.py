@@ -11,13 +11,13 @@ from typing import Any
 from .attention import attend
 from .enclosures import ONE, Matrix, P, Vec, fixed, log_between, plus, relu, up
 from .reading import need, whole
-from .weights import Weights
+from .weights import ModelWeights
 
 
-class Layer:
+class EnclosedLayer:
     """The attention and MLP of one block."""
 
-    def __init__(self, model: Weights, index: int, spec: dict[str, Any], inside: bool) -> None:
+    def __init__(self, model: ModelWeights, index: int, spec: dict[str, Any], inside: bool) -> None:
         self.spec, self.model, d, name = spec, model, model.d, f"blocks.{index}."
         heads, width, biases = spec["n_heads"], whole(spec["d_head"], 1, 4096, "d_head"), spec["bias"]
         plain = spec["query_key"] == spec["value_output"] == "learned"

@@ -9,13 +9,13 @@ from typing import Any
 from .attention import drifts
 from .decoder import Decoder
 from .enclosures import Format, Vec, plus, relu, up
-from .layer import Layer
+from .layer import EnclosedLayer
 from .positions import CODES
 from .reading import need, whole
-from .weights import FREE, LAYER, SPEC, TODAY, Weights
+from .weights import FREE, LAYER, SPEC, TODAY, ModelWeights
 
 
-class Model(Weights):
+class Model(ModelWeights):
     """A model with bounds on every number, for any row of tokens."""
 
     def __init__(self, spec: Any, weights: Any, name: Any, digest: Any, f: Format) -> None:
@@ -25,7 +25,7 @@ class Model(Weights):
     def build(self, layers: list[dict[str, Any]]) -> None:
         spec, d = self.spec, self.d
         self.decoder: Decoder | None = None
-        self.layers: list[Layer] = []
+        self.layers: list[EnclosedLayer] = []
         if self.is_decoder(layers):
             need(len(layers) == 1, "norms, positions or neurons of this kind are checked only in one-layer models")
             self.longest = spec["max_length"]
@@ -47,7 +47,7 @@ class Model(Weights):
         need(not self.causal or (spec["positions"] not in CODES and not any(
             layer["log_length"] == "current" or layer["mixing"] == "linear" for layer in layers)),
             "a causal model does not know its length")  # fmt: skip
-        self.layers = [Layer(self, i, layer, inside) for i, layer in enumerate(layers)]
+        self.layers = [EnclosedLayer(self, i, layer, inside) for i, layer in enumerate(layers)]
         self.final = self.norm("ln_final", layers[-1]["norm_eps"]) if spec["final_norm"] == "layer_norm" else None
         relu_mlp = spec["readout"] == "relu_mlp"
         need((spec["readout"] == "scalar") == (spec["decision"] != "argmax"), "decision and readout do not fit")
@@ -64,7 +64,7 @@ class Model(Weights):
         need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
 
     def is_decoder(self, layers: list[dict[str, Any]]) -> bool:
-        """Return whether the spec has parts that Layer does not support."""
+        """Return whether the spec has parts that EnclosedLayer does not support."""
         spec, modern = self.spec, spec_differs(self.spec, SPEC)
         parts = [layer["mlp"] for layer in layers if type(layer["mlp"]) is dict]
         modern |= any(spec_differs(layer, LAYER) for layer in layers)
@@ -72,13 +72,13 @@ class Model(Weights):
         return bool(modern or spec["positions"] == "rotary" or spec["final_norm"] == "rms_norm")
 
     def as_decoder(self) -> Decoder:
-        """Return a one-layer model as a Decoder, even if Layer supports all of its parts."""
+        """Return a one-layer model as a Decoder, even if EnclosedLayer supports all of its parts."""
         if self.decoder is None:
             need(len(self.layers) == 1, "this kind of claim is about one layer")
             self.decoder = Decoder(self, self.layers[0].spec)
         return self.decoder
 
-    def require(self, **wanted: Any) -> Layer:
+    def require(self, **wanted: Any) -> EnclosedLayer:
         """Return the only layer of the model. Every field must have a supported value, the default, or no effect.
 
         wanted: the supported values per field; None supports any value.

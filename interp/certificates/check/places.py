@@ -141,7 +141,7 @@ def sentence(task: str, claim: str) -> str:
 def one_read(model: Model, margin: int, at: int, token: int, order: list[int], bases: Any) -> None:
     """Check that all inputs with one token at the read position are right there by the margin."""
     rows = AUTOMATA[model.task](model)
-    sight = Sight(model.as_decoder(), rows, at, token, bases)
+    sight = PlaceTerms(model.as_decoder(), rows, at, token, bases)
     after, answer = rows.reads[at]
     least = (margin >> P - F) + 1
     for state in sorted(set(sight.between(0, after)[0]) & set(sight.onward(after))):
@@ -185,7 +185,7 @@ def behind(decoder: Decoder) -> After:
     return After(decoder)
 
 
-class Sight:
+class PlaceTerms:
     """All inputs with one token at the read position, and each place's terms in the sums.
 
     A channel is a coordinate c of a head, or its negative, with a grid value m. costs: w (c - m) per channel, by place

@@ -48,7 +48,7 @@ KNOWN: dict[str, Sequence[Any]] = {
 }  # fmt: skip
 
 
-class Weights:
+class ModelWeights:
     """A spec and its tensors. Raises Fault for unknown fields and unreadable values."""
 
     longest: int | None = None

@@ -6,7 +6,7 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "tasks.conditional": "TableTask",
-        "tasks.tables": "Bigram KGram Lookup LowRank Table bigram kgram lookup low_rank table",
+        "tasks.tables": "Bigram KGram LookupTask LowRank GivenTable bigram kgram lookup low_rank table",
         "theory.table": "ConditionalTable as_table",
         "theory.table_generators": "dirichlet_table lookup_table low_rank_table",
         "theory.kl": "entropy kl_divergence accuracy memorized",

@@ -20,7 +20,7 @@ from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.batch import Batch
-from interp.tasks.products import Product
+from interp.tasks.products import ProductOfSets
 from interp.tasks.registry import register_task
 
 
@@ -57,12 +57,12 @@ class Maximum(EqualsTask):
             "is_largest": (batch.tokens == top[:, None]).long(),
         }
 
-    def products(self) -> Iterator[Product]:
+    def products(self) -> Iterator[ProductOfSets]:
         """Yield one product per number m and place: m is the maximum, and first occurs at that place."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 behind = (range(m + 1),) * (self.terms - 1 - at)
-                yield Product((*(range(m),) * at, (m,), *behind, *[(self.base,)] * self.equals), m)
+                yield ProductOfSets((*(range(m),) * at, (m,), *behind, *[(self.base,)] * self.equals), m)
 
 
 @register_task

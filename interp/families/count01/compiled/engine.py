@@ -9,7 +9,7 @@ import torch
 from interp.architecture.answers import answered
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import SAFE_SPREAD, counted_reads
-from interp.families.count01.compiled.layout import Data, Sizes, layout, workspace
+from interp.families.count01.compiled.layout import Sizes, TrainingData, layout, workspace
 from interp.families.count01.training import CountSpaceEngine
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
@@ -96,13 +96,13 @@ def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
     )
 
 
-def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
+def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> TrainingData:
     """Return one row per read position of a data set, sentence by sentence."""
     classes = task.classes(batch)
     rows = counted_reads(spec, task.d_vocab, batch, classes)
     if rows is None:
         raise ValueError("count space was chosen for sentences with different numbers of reads")
-    return Data(
+    return TrainingData(
         query=rows.query.flatten().long().numpy(),
         counts=rows.counts.flatten(0, 1).numpy().astype(dtype),
         target=classes[classes != IGNORED].long().numpy(),
@@ -111,13 +111,13 @@ def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
     )
 
 
-def first_reads(data: Data) -> Data:
+def first_reads(data: TrainingData) -> TrainingData:
     """Return only the first row of each sentence, the task's answer."""
     query, counts, target = (np.ascontiguousarray(column[:: data.reads]) for column in data[:3])
-    return Data(query, counts, target, 1, data.order)
+    return TrainingData(query, counts, target, 1, data.order)
 
 
-def logits_of(sizes: Sizes, flat: np.ndarray, data: Data, rows: int = 256) -> np.ndarray:
+def logits_of(sizes: Sizes, flat: np.ndarray, data: TrainingData, rows: int = 256) -> np.ndarray:
     """Return the logits of all rows, (rows, n_out), computed about `rows` at a time."""
     from interp.families.count01.compiled.kernel import logits
 

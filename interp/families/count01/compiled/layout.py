@@ -21,7 +21,7 @@ Params = namedtuple("Params", "embed norm_w norm_b project b_project w_o b_o out
 
 # Rows: query token, multiplicities of the keys it sees (rows, T), class; `reads` rows belong to each sentence.
 # order: the sentences in the order of training.
-Data = namedtuple("Data", "query counts target reads order")
+TrainingData = namedtuple("TrainingData", "query counts target reads order")
 
 
 def layout(s: Any, dtype: Any) -> Layout:

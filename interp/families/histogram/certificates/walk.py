@@ -130,7 +130,7 @@ class Listed:
 
 def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number: int) -> Any:
     """Return the kernel's table of one group."""
-    from interp.families.histogram.compiled.multisets import Group
+    from interp.families.histogram.compiled.multisets import TokenGroup
 
     blocks, columns = len(listed.rows), seen.terms.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -144,7 +144,7 @@ def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number:
     whole = ways.reshape(blocks, BLOCK).sum(1)
     total = np.array([whole[a:b].sum() for a, b in zip(listed.start[:-1], listed.start[1:])])
     tokens = np.append(group, -1)[listed.places]
-    return Group(
+    return TokenGroup(
         values, low, high, np.maximum(np.abs(low), np.abs(high)), ways, listed.start, np.ascontiguousarray(tokens),
         listed.length, whole, total, listed.rows, number,
     )  # fmt: skip

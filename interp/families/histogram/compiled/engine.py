@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from interp.architecture.parameters import outputs
-from interp.families.histogram.compiled.layout import Data, Sizes, layout, workspace
+from interp.families.histogram.compiled.layout import Sizes, TrainingData, layout, workspace
 from interp.families.histogram.tasks import Histogram
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
@@ -71,8 +71,8 @@ class FusedEngine(CompiledEngine):
         self._accuracy(0, self.held_out[:1])
         self._train(0, self._data(0, 0), 1, np.zeros(0), 0)
 
-    def _data(self, n: int, seed: int) -> Data:
-        return Data(n, self.held_out[:0], np.array([seed], np.uint64), self.published)
+    def _data(self, n: int, seed: int) -> TrainingData:
+        return TrainingData(n, self.held_out[:0], np.array([seed], np.uint64), self.published)
 
     def train_one(self, index: int, epoch: int) -> float:
         n, seed = self.recipe.samples_per_epoch or 0, derived_seed(self.spec.id, self.seeds[index], "data", epoch)

@@ -23,7 +23,7 @@ Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen 
 Params = namedtuple("Params", "embed project query_key w_in b_in out b_out mix")
 
 # The sequences of an epoch: n, drawn from the generator's state ([seed]); or given tokens (n, L).
-Data = namedtuple("Data", "n tokens state published")
+TrainingData = namedtuple("TrainingData", "n tokens state published")
 
 
 def layout(s: Sizes, dtype: Any) -> Layout:

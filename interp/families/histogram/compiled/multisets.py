@@ -52,7 +52,7 @@ Query = namedtuple("Query", "weight size sizes weight64 need slack slots")
 margin. size: their absolute values, padded to whole vectors. sizes: 4 times the sums of size. weight64: the weights in
 float64, padded. need, slack: thresholds for the leads. slots: the largest number of other tokens, over all counts."""
 
-Group = namedtuple("Group", "values low high most ways start tokens length whole list_ways rows number")
+TokenGroup = namedtuple("TokenGroup", "values low high most ways start tokens length whole list_ways rows number")
 """All multisets of one group of tokens. values (blocks, columns, BLOCK). low, high, most (blocks + lists, columns):
 range and largest absolute value per block, then per list. start: the first block for each number of slots."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import first_few
-from interp.families.languages.compiled.layout import ABSENT, Sizes, Strings, layout, workspace
+from interp.families.languages.compiled.layout import ABSENT, Sizes, StringRows, layout, workspace
 from interp.families.languages.forward import DistinctRows, distinct_rows
 from interp.families.languages.training import EncoderEngine, epoch_strings, held_out_strings
 from interp.spec import Bias, ModelSpec
@@ -71,7 +71,7 @@ class FusedEncoderEngine(CompiledEngine):
         out = self._answers(index, self.held_out_strings)
         return float((((out > 0) == self.held_out.labels.numpy()) & np.isfinite(out)).mean())
 
-    def _answers(self, index: int, strings: Strings) -> np.ndarray:
+    def _answers(self, index: int, strings: StringRows) -> np.ndarray:
         out = np.empty(len(strings.rows), self.kind)
         with self.workspace(strings.tokens.shape[1]) as work:
             self.compiled.answers(self.sizes, self.layout.blocks(self.flat[index]), work, strings, out)
@@ -87,7 +87,7 @@ def sizes_of(spec: ModelSpec) -> Sizes:
 
 def strings_of(
     spec: ModelSpec, rows: DistinctRows, dtype: Any, model: int = 0, labels: Tensor | None = None
-) -> Strings:
+) -> StringRows:
     """Return one model's strings in the compiled loop's format: the read row first, widths padded."""
     tokens, codes, counts, read = (getattr(rows, name)[model] for name in ("tokens", "codes", "counts", "read"))
     swap = torch.arange(tokens.shape[1]).repeat(len(tokens), 1)
@@ -98,7 +98,7 @@ def strings_of(
     log_counts[:, : tokens.shape[1]] = np.where(counts > 0, counts.clamp(min=1).log(), ABSENT)
     table = np.zeros((len(rows.table), padded(rows.table.shape[1], dtype)), dtype)
     table[:, : rows.table.shape[1]] = rows.table
-    return Strings(
+    return StringRows(
         np.ascontiguousarray(tokens.numpy()),
         np.ascontiguousarray(codes.numpy()),
         log_counts,

@@ -18,7 +18,7 @@ Sizes = namedtuple("Sizes", "layers heads d dh f eps")
 
 Params = namedtuple("Params", "embed WQ WK WV bQ bK bV WO bO w1 b1 Win bin Wout bout w2 b2 U bU")
 
-Strings = namedtuple("Strings", "tokens codes log_counts rows factor labels table")
+StringRows = namedtuple("StringRows", "tokens codes log_counts rows factor labels table")
 """tokens, codes (strings, rows), ln of multiplicities (strings, padded rows), rows of each string, factor of its
 scores, labels (strings,), and the table of position codes (codes, padded d)."""
 

@@ -52,7 +52,7 @@ class Bigram(KGram):
 
 
 @register_task
-class Lookup(TableTask):
+class LookupTask(TableTask):
     """Each context has one correct next token; noise is spread over the others (Dana 2024, section 4.2).
 
     noise: probability of a wrong next token. noise_concentration: concentration of the Dirichlet distribution of wrong
@@ -101,7 +101,7 @@ class LowRank(TableTask):
 
 
 @register_task
-class Table(TableTask):
+class GivenTable(TableTask):
     """A conditional table of your own, which checkpoints store."""
 
     name = "table"
@@ -124,7 +124,7 @@ class Table(TableTask):
         }
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Table:
+    def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> GivenTable:
         """Make the task that has these tables. Raises InterpError if they are not a conditional table."""
         if set(tables) != {"conditional", "prior", "contexts"} or parameters:
             raise InterpError("task table needs the tables conditional, prior and contexts, and no parameters")
@@ -142,7 +142,7 @@ class Table(TableTask):
         return cls(data_seed, as_table(tables["conditional"], tables["prior"], contexts.tolist(), cls.name))
 
     def __repr__(self) -> str:
-        return f"Table({len(self.contexts)} contexts of {self.order} tokens, {self.n_out} outputs)"
+        return f"GivenTable({len(self.contexts)} contexts of {self.order} tokens, {self.n_out} outputs)"
 
 
 # ---------------------------------------------------------------- by function
@@ -150,7 +150,7 @@ class Table(TableTask):
 
 def bigram(
     N: int = 100, M: int = 50, concentration: float = 0.1, prior: Prior = "zipf", seed: int = 0
-) -> Bigram | Table:
+) -> Bigram | GivenTable:
     """Make a table of N tokens, each with a Dirichlet(concentration) distribution over M next tokens.
 
     prior: "uniform", "zipf" (the i-th token proportional to 1 / i), "stationary" (of the chain; M = N only), or N
@@ -161,7 +161,7 @@ def bigram(
 
 def kgram(
     N: int = 10, M: int = 10, k: int = 2, concentration: float = 1.0, prior: Prior = "uniform", seed: int = 0
-) -> KGram | Table:
+) -> KGram | GivenTable:
     """Make a table of N ** k contexts, each with a Dirichlet distribution over M next tokens; prior as in `bigram`."""
     return _with_prior(KGram, prior, seed, N=N, M=M, k=k, concentration=concentration)
 
@@ -174,32 +174,32 @@ def lookup(
     noise_concentration: float = 0.0,
     prior: Prior = "uniform",
     seed: int = 0,
-) -> Lookup | Table:
+) -> LookupTask | GivenTable:
     """Make a table of N ** k contexts with one correct next token of probability 1 - noise; prior as in `bigram`."""
-    return _with_prior(Lookup, prior, seed, N=N, M=M, k=k, noise=noise, noise_concentration=noise_concentration)
+    return _with_prior(LookupTask, prior, seed, N=N, M=M, k=k, noise=noise, noise_concentration=noise_concentration)
 
 
 def low_rank(
     N: int = 100, M: int = 50, k: int = 1, rank: int = 8, noise: float = 0.1, prior: Prior = "uniform", seed: int = 0
-) -> LowRank | Table:
+) -> LowRank | GivenTable:
     """Make the table softmax(A B + noise * G), with standard normal A (.., rank), B and G; prior as in `bigram`."""
     return _with_prior(LowRank, prior, seed, N=N, M=M, k=k, rank=rank, noise=noise)
 
 
-def _with_prior(kind: type[Kind], prior: Prior, seed: int, **sizes: Scalar) -> Kind | Table:
+def _with_prior(kind: type[Kind], prior: Prior, seed: int, **sizes: Scalar) -> Kind | GivenTable:
     """Make a task of this kind; with a prior of numbers, as a table of the user's own."""
     if isinstance(prior, str):
         return kind(seed, **sizes, prior=prior)
     return table(kind(seed, **sizes, prior="uniform"), prior)
 
 
-def table(conditional: Any, prior: Any = None, contexts: Any = None) -> Table:
+def table(conditional: Any, prior: Any = None, contexts: Any = None) -> GivenTable:
     """Make a task from your own table: an array (N, M) or (N, .., N, M), a ConditionalTable, or another table task.
 
     prior: probabilities of the contexts (default: uniform). contexts: token ids of each row's context, oldest first.
     Raises InterpError for rows that do not sum to one, negative or NaN entries, and shapes that do not fit.
     """
-    return Table(table=as_table(conditional, prior, contexts, Table.name))
+    return GivenTable(table=as_table(conditional, prior, contexts, GivenTable.name))
 
 
 def table_task(given: Any, prior: Any = None) -> TableTask:

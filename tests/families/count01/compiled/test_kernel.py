@@ -18,7 +18,7 @@ from interp.families.count01.compiled.engine import (
     logits_of,
     sizes_of,
 )
-from interp.families.count01.compiled.layout import Data, Sizes, layout, workspace
+from interp.families.count01.compiled.layout import Sizes, TrainingData, layout, workspace
 from interp.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
 from interp.training.compiled.layout import Layout
@@ -45,7 +45,9 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def gradient_of(sizes: Sizes, made: Layout, flat: np.ndarray, data: Data) -> tuple[float, dict[str, np.ndarray]]:
+def gradient_of(
+    sizes: Sizes, made: Layout, flat: np.ndarray, data: TrainingData
+) -> tuple[float, dict[str, np.ndarray]]:
     from interp.families.count01.compiled import kernel as counts
 
     work = workspace(sizes, len(data.query), flat.dtype)
@@ -134,7 +136,7 @@ def test_larger_vocabularies_and_scores_that_would_underflow(stretch: float, saf
     p = {name: torch.tensor(np.array(view), requires_grad=True) for name, view in views.items()}
     expected = plain_loss(s, p, sequences, targets)
     expected.backward()
-    value, gradient = gradient_of(s, made, flat, Data(query, counts, np.array(targets), 1, np.arange(40)))
+    value, gradient = gradient_of(s, made, flat, TrainingData(query, counts, np.array(targets), 1, np.arange(40)))
     assert value == pytest.approx(expected.item(), rel=1e-10)
     for name, parameter in p.items():
         assert parameter.grad is not None

@@ -119,7 +119,7 @@ def test_bad_parameters(make: Any, arguments: dict[str, Any], word: str) -> None
 )
 def test_tables_of_a_file_are_checked(tables: dict[str, torch.Tensor]) -> None:
     with pytest.raises(InterpError):
-        interp.families.memorization.Table.from_tables(tables)
+        interp.families.memorization.GivenTable.from_tables(tables)
 
 
 def test_theory_takes_tasks() -> None:
