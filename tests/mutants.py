@@ -2,7 +2,9 @@
 
     make mutants N=100 SEED=0                          a sample over every room: score, its interval, the survivors
     python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
-    python tests/mutants.py --calls FILE               keep which tests call what, for the next sample of the same tree
+    python tests/mutants.py --calls FOLDER             keep which tests call what, for the next sample of the same tree
+    python tests/mutants.py --log FILE                 keep the verdicts: the same command goes on where it was stopped
+    python tests/mutants.py --log FILE --again         with other tests, ask those that were not killed once more
 
 A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
 every place of every file is as likely as any other.
@@ -34,7 +36,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -54,6 +56,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 
+NO_TESTS = 5
+"""What pytest says where every test of a file is one of the slow ones."""
 FAILED = "failed-test"
 GOLDEN = "tests/test_golden.py"
 """What every shipped model gives: it is asked of every module."""
@@ -274,7 +278,8 @@ class Failing:
 
 
 def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "", noted: str = "") -> tuple[str, float]:
-    """'passed', 'failed' or 'slow', and the seconds: in a fork, which has the libraries and nothing of interp yet.
+    """'passed', 'failed', 'no tests' (all are slow) or 'slow', and the seconds: in a fork, which has the libraries
+    and nothing of interp yet.
 
     checked: a module whose annotations are checked. noted: a file for what the tests call.
     """
@@ -311,7 +316,8 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "",
         done, status = os.waitpid(child, os.WNOHANG)
         seconds = time.monotonic() - start
         if done:
-            return ("passed" if status == 0 else "failed"), seconds
+            said = {0: "passed", NO_TESTS: "no tests"}
+            return said.get(os.waitstatus_to_exitcode(status), "failed"), seconds
         if seconds > limit:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -375,38 +381,98 @@ def turns(mutant: Mutant, tree: Path, known: dict[str, list[Test]], kept: Path |
             yield tests
 
 
-def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list[tuple[Mutant, str]]:
-    """Each mutant with its verdict, "killed", "survived" or "not called"; fewer where the time is over."""
+class Log:
+    """Verdicts in a file, a line each: of which mutant, and of which state of its file and of the whole tree."""
+
+    def __init__(self, path: Path, tree: Path) -> None:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+        self.path, self.tree, self.whole = path, tree, state(tree)
+        names = {line["mutant"]["file"] for line in lines}
+        files = {name: state(tree, name) for name in names if (tree / name).is_file()}
+        self.said = [(Mutant(**line["mutant"]), line["verdict"], line["tree"] == self.whole) for line in lines
+                     if line["file"] == files.get(line["mutant"]["file"])]  # fmt: skip
+
+    def first(self) -> dict[Mutant, str]:
+        """Each mutant of a file that is as it was, with what was said of it first."""
+        found = dict[Mutant, str]()
+        for mutant, verdict, _ in self.said:
+            found.setdefault(mutant, verdict)
+        return found
+
+    def known(self, again: bool) -> dict[Mutant, str]:
+        """What was said of this tree; again: and which mutants other tests killed, of a file that is as it was."""
+        return {mutant: verdict for mutant, verdict, here in self.said if here or (again and verdict == "killed")}
+
+    def add(self, mutant: Mutant, verdict: str) -> None:
+        line = {"mutant": asdict(mutant), "verdict": verdict, "file": state(self.tree, mutant.file), "tree": self.whole}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def state(root: Path, name: str = "") -> str:
+    """A hash of one file, or of every file in which a mutant or a test is written."""
+    every = (path for folder in (PACKAGE, "tests") for path in sorted((root / folder).rglob("*"))
+             if path.is_file() and "__pycache__" not in path.parts)  # fmt: skip
+    found = hashlib.sha256()
+    for path in [root / name] if name else every:
+        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def run(
+    mutants: list[Mutant], minutes: float, kept: Path | None = None, path: Path | None = None, again: bool = False
+) -> list[tuple[Mutant, str]]:
+    """Each mutant with its verdict, "killed", "survived" or "not called"; fewer where the time is over.
+
+    path: a file with verdicts, which are not asked again, and where each new one is added. again: ask the mutants of
+    that file that no test killed, if their own files are as they were; and print their score of then.
+    """
     for name in LIBRARIES:
         importlib.import_module(name)
     sys.dont_write_bytecode = False  # the copy is imported once a mutant, and only one of its files is new
-    end, known, verdicts = time.monotonic() + 60 * minutes, dict[str, list[Test]](), list[tuple[Mutant, str]]()
+    end, traced, verdicts = time.monotonic() + 60 * minutes, dict[str, list[Test]](), list[tuple[Mutant, str]]()
     with tempfile.TemporaryDirectory(prefix="interp-mutants-") as folder:
         tree = copy_of(ROOT, Path(folder).resolve())
+        log = Log(path, tree) if path else None
+        mutants = list(log.first()) if log and again else mutants
+        known = log.known(again) if log else {}
         for number, mutant in enumerate(mutants, 1):  # in the order drawn: where time ends, it is a smaller sample
+            if mutant in known:
+                verdicts.append((mutant, known[mutant]))
+                continue
             if time.monotonic() > end:
                 print(f"{len(mutants) - number + 1} mutants are left for another time")
                 break
-            verdict, seconds, asked = "not called", 0.0, 0
-            path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
-            checked = ".".join(Path(mutant.file).with_suffix("").parts)
-            for tests in turns(mutant, tree, known, kept):
-                put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
-                limit = 60 + 10 * sum(one.seconds for one in tests)
-                said, more = run_tests(tree, [one.name for one in tests], limit, checked)
-                put(path, text, 1_000_000_001 + 2 * number)
-                seconds, asked, failed = seconds + more, asked + len(tests), tree / FAILED
-                clean = said != "failed" or not failed.is_file() or (
-                    run_tests(tree, [failed.read_text()], limit, checked)[0] == "passed")  # fmt: skip
-                verdict = "killed" if said != "passed" and clean else "survived"
-                if verdict == "killed":
-                    break
+            verdict, seconds, asked = judged(mutant, tree, number, traced, kept)
             verdicts.append((mutant, verdict))
+            if log:
+                log.add(mutant, verdict)
             print(
                 f"{number:>4}/{len(mutants)} {verdict:<10} {seconds:5.1f} s, {asked:>3} tests  {mutant}",
                 flush=True,
             )
+        if log and again:
+            print("before:", score(list(log.first().items())), "after:", sep="\n")
     return verdicts
+
+
+def judged(
+    mutant: Mutant, tree: Path, number: int, traced: dict[str, list[Test]], kept: Path | None
+) -> tuple[str, float, int]:
+    """The verdict of one mutant, the seconds that its tests took, and how many they are."""
+    seconds, asked, path, text = 0.0, 0, tree / mutant.file, (tree / mutant.file).read_text("utf-8")
+    checked = ".".join(Path(mutant.file).with_suffix("").parts)
+    for tests in turns(mutant, tree, traced, kept):
+        put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
+        limit = 60 + 10 * sum(one.seconds for one in tests)
+        said, more = run_tests(tree, [one.name for one in tests], limit, checked)
+        put(path, text, 1_000_000_001 + 2 * number)
+        seconds, asked, failed = seconds + more, asked + len(tests), tree / FAILED
+        clean = said != "failed" or not failed.is_file() or (
+            run_tests(tree, [failed.read_text()], limit, checked)[0] == "passed")  # fmt: skip
+        if said != "passed" and clean:
+            return "killed", seconds, asked
+    return ("survived" if asked else "not called"), seconds, asked
 
 
 def interval(killed: int, n: int) -> tuple[float, float]:
@@ -437,8 +503,13 @@ def main() -> None:
     parser.add_argument("--file", help="only files whose name begins so, such as interp/spec.py")
     parser.add_argument("--minutes", type=float, default=600, help="stop after the mutant that is under way by then")
     parser.add_argument("--calls", type=Path, help="a folder that keeps which tests call what")
+    parser.add_argument("--log", type=Path, help="a file that keeps the verdicts: what is known is not asked again")
+    parser.add_argument("--again", action="store_true", help="ask what no test of the log killed, say before and after")
     given = parser.parse_args()
-    print(score(run(sample(ROOT, given.n, given.seed, given.room, given.file), given.minutes, given.calls)))
+    if given.again and not (given.log and given.log.is_file()):
+        parser.error("--again needs a --log of an earlier run")
+    drawn = [] if given.again else sample(ROOT, given.n, given.seed, given.room, given.file)
+    print(score(run(drawn, given.minutes, given.calls, given.log, given.again)))
 
 
 if __name__ == "__main__":

@@ -124,6 +124,35 @@ def test_a_test_that_fails_without_the_mutant_kills_none(tree: Path, monkeypatch
     assert {said for mutant, said in verdicts if mutant.function == 1} == {"survived"}
 
 
+def test_a_stopped_run_goes_on_and_survivors_are_asked_again(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, killed = list[mutants.Mutant](), {1}
+
+    def judged(mutant: mutants.Mutant, *rest: object) -> tuple[str, float, int]:
+        asked.append(mutant)
+        return ("killed" if mutant.function in killed else "survived"), 0.1, 1
+
+    monkeypatch.setattr(mutants, "judged", judged)
+    monkeypatch.setattr(mutants, "LIBRARIES", ())
+    every, log = list(mutants.mutants_of(tree, "toy/sums.py")), tree.parent / "log.jsonl"
+    wanted = [(mutant, "killed" if mutant.function == 1 else "survived") for mutant in every]
+    assert mutants.run(every[:3], 1, path=log) == wanted[:3]  # and here it was stopped
+    assert mutants.run(every, 1, path=log) == wanted
+    assert asked == every  # each once
+    (tree / "tests/test_sums.py").write_text("def test_triple(): ...")
+    killed.add(5)
+    assert mutants.run([], 1, path=log, again=True) == [(mutant, "killed") for mutant in every]
+    assert asked[4:] == [mutant for mutant in every if mutant.function == 5]
+    assert "2 of    4 killed" in capsys.readouterr().out.split("before:")[1]
+    mutants.run([], 1, path=log, again=True)
+    assert len(asked) == 6
+    assert mutants.run(every, 1, path=log) == [(mutant, "killed") for mutant in every]
+    assert len(asked) == 8  # without `again` those of the other tests count for nothing
+    (tree / "toy/sums.py").write_text("def double(x): ...")
+    assert mutants.run([], 1, path=log, again=True) == []
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_tests_run_in_a_fork(tree: Path) -> None:
@@ -135,6 +164,8 @@ def test_tests_run_in_a_fork(tree: Path) -> None:
     assert mutants.run_tests(tree, names, 100)[0] == "failed"
     (tree / "tests/test_sums.py").write_text("import time\n\n\ndef test_it():\n    time.sleep(60)\n")
     assert mutants.run_tests(tree, names, 1)[0] == "slow"
+    (tree / "tests/test_sums.py").write_text("import pytest\n\n\n@pytest.mark.slow\ndef test_it(): ...\n")
+    assert mutants.run_tests(tree, ["tests/test_sums.py"], 100)[0] == "no tests"
 
 
 def test_a_file_s_own_tests_run_first_then_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
