@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interp import words
 from interp.explanations.findings import PartRole
-from interp.programs.language import Sums
+from interp.programs.language import Normed, Sums
 from interp.programs.quantize import KEPT
 from interp.programs.words import answer_words, grouped, parts_words, plural
 
@@ -77,7 +77,8 @@ def how(found: Explanation) -> str:
 def _as_network(found: Explanation) -> str:
     """Say of a program with weighted sums that it is a smaller network: what they stand for is not known."""
     steps = found.program.steps if found.program is not None else ()
-    sums = sum(len(step.bias) for step in steps if isinstance(step, Sums))
+    lengths = {step.length for step in steps if isinstance(step, Normed)}
+    sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
     n = words.counted(sums, "weighted sum")
     return f" as a smaller network, with {n} of which it is not known what they stand for" if sums else ""
 

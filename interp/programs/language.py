@@ -11,7 +11,7 @@ and what is normed hold any numbers.
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
     Product(of)                map: the weights that two variables with the same values give each of them, multiplied
-    Normed(of)                 several variables side by side, divided by a norm
+    Normed(of)                 several variables side by side, divided by the length of another one
     Waves(of)                  map: numbers as points on circles, of what is read in a cycle of values; see waves.py
     answer                     readout: as Linear, with the task's answers as values, or Cosines of waves
 
@@ -159,19 +159,24 @@ class Product:
 
 @dataclass(frozen=True)
 class Normed:
-    """The constant 1 and the weights of variables, divided by the root of a quadratic form of them.
+    """The constant 1 and the weights of variables, divided by a length.
 
-    norm: its symmetric matrix.
+    length: a variable; its length is the root of the sum of the squares of its weights.
     """
 
     name: str
-    of: tuple[str, ...]
-    norm: Matrix
+    divided: tuple[str, ...]
+    length: str
     part: str = ""
 
     @property
+    def of(self) -> tuple[str, ...]:
+        """The variables that the step reads."""
+        return tuple(dict.fromkeys((*self.divided, self.length)))
+
+    @property
     def constants(self) -> int:
-        return len(self.norm) * (len(self.norm) + 1) // 2
+        return 0
 
 
 def nonzero(*matrices: Matrix) -> int:
@@ -228,7 +233,7 @@ class Program:
             elif isinstance(step, Product):
                 found[step.name] = found.get(step.of[0], ()) if step.of else ()
             elif isinstance(step, Normed):
-                found[step.name] = ("1", *(f"{name} {one}" for name in step.of for one in found.get(name, ())))
+                found[step.name] = ("1", *(f"{name} {one}" for name in step.divided for one in found.get(name, ())))
             else:
                 found[step.name] = step.values
         return found
@@ -262,9 +267,7 @@ class Program:
                 known[step.name] = sizes[0]
                 continue
             if isinstance(step, Normed):
-                known[step.name] = n = 1 + sum(sizes)
-                if {len(step.norm), *map(len, step.norm)} != {n}:
-                    found.append(f"the norm of {step.name} must be {n} x {n}")
+                known[step.name] = 1 + sum(known[name] for name in step.divided)
                 continue
             if isinstance(step, Head):
                 shape = (known.get(step.query, 1), known.get(step.key, 1))
@@ -416,11 +419,10 @@ def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -
 
 
 def normed(step: Normed, made: Features) -> Float[Tensor, "rows length values"]:
-    """The weights side by side after the constant, divided by their norm."""
+    """The weights side by side after the constant, divided by the length."""
     ones = made["token"].new_ones(*made["token"].shape[:2], 1)
-    found = torch.cat([ones, *(made[name] for name in step.of)], -1)
-    norm = torch.tensor(step.norm, dtype=found.dtype)
-    return found / ((found @ norm) * found).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
+    found = torch.cat([ones, *(made[name] for name in step.divided)], -1)
+    return found / made[step.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
 
 
 def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:

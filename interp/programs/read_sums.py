@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
-from interp.programs.language import Head, Matrix, Normed, Step, Sums, applied
+from interp.programs.language import Head, Normed, Step, Sums, applied
+from interp.programs.norms import gain_and_shift, length, norm_before, undivided
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, Role, matrix
 from interp.programs.running import scaled
@@ -42,8 +42,8 @@ class Input:
     """(rows, length, values) of each variable."""
     stream: Float[Tensor, "rows length d"]
     norm: Any
-    written: bool
-    """Whether the norm is written as it is; otherwise the sum is fitted to what comes out of it."""
+    length: Sums | None
+    """The length by which the norm divides; without one, the sum is fitted to what comes out of the norm."""
     where: Bool[Tensor, "rows length"]
 
     @cached_property
@@ -57,27 +57,19 @@ class Input:
     @cached_property
     def target(self) -> Float[Tensor, "points d"]:
         """What the sum is fitted to: what the part reads, or that before it is divided."""
-        if not self.written:
-            return self.read
-        here = self.stream[self.where]
-        return here if "RMS" in type(self.norm).__name__ else here - here.mean(-1, keepdim=True)
+        return self.read if self.length is None else undivided(self.norm, self.stream[self.where])
 
     def fit(self, names: Sequence[str]) -> Fitted:
         """The sum over these variables, and a constant, that is nearest to what is read."""
         if not names:
-            return Fitted((), self.read[:0], self.read.mean(0), [], ())
+            return Fitted((), self.read[:0], self.read.mean(0), [], None)
         points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
         vectors = torch.linalg.lstsq(torch.cat(points, 1), self.target, driver="gelsd").solution
         sizes = [self.features[name].shape[-1] for name in names]
-        if not self.written:
-            return Fitted(tuple(names), vectors[1:], vectors[0], sizes, ())
-        form = vectors @ vectors.T / vectors.shape[1]
-        form[0, 0] += float(self.norm.eps)
-        gain, shift = (
-            getattr(self.norm, name, torch.full((vectors.shape[1],), other)).detach().double().cpu()
-            for name, other in (("w", 1.0), ("b", 0.0))
-        )
-        return Fitted(tuple(names), vectors * gain, shift, sizes, matrix(form))
+        if self.length is None:
+            return Fitted(tuple(names), vectors[1:], vectors[0], sizes, None)
+        gain, shift = gain_and_shift(self.norm, vectors.shape[1])
+        return Fitted(tuple(names), vectors * gain, shift, sizes, self.length)
 
     def by_spread(self, weights: Float[Tensor, "d k"]) -> list[str]:
         """The variables by how much what they add to sums varies, least first."""
@@ -99,22 +91,24 @@ class Fitted:
     vectors: Float[Tensor, "values d"]
     constant: Float[Tensor, "d"]
     sizes: list[int]
-    norm: Matrix
+    length: Sums | None
 
     def sums(self, name: str, weights: Tensor, bias: Tensor | float = 0.0, ramps: bool = False) -> list[Step]:
         """The steps that make sums of what is read, (d, numbers) weights of it; ramps make the part's own variable."""
         of, found, sizes = self.names, list[Step](), self.sizes
-        if self.norm:
-            found = [Normed(f"{' and '.join(self.names)}, normed", self.names, self.norm)]
-            of, sizes = (found[0].name,), [len(self.vectors)]
+        if self.length is not None:
+            normed = Normed(f"{' and '.join(self.names)} by {self.length.name}", self.names, self.length.name)
+            of, found, sizes = (normed.name,), [self.length, normed], [len(self.vectors)]
         blocks = (self.vectors @ weights).split(sizes) if of else ()
         constant = self.constant @ weights + bias
         made = Sums(name, of, tuple(map(matrix, blocks)), tuple(constant.tolist()), ramps, name if ramps else "")
         return [*found, made]
 
 
-def read_by(reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, written: bool) -> Input:
-    """What a part reads from the variables so far that it may read."""
+def read_by(
+    reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, by: Sums | None = None
+) -> Input:
+    """What a part reads from the variables so far that it may read; by: the length by which its norm divides."""
     running, block = reading.running, reading.running.blocks[part.layer]
     known = {
         name: one
@@ -123,12 +117,19 @@ def read_by(reading: Reading, part: Part, sources: Sequence[str] | None, where: 
         and not name.endswith(" level")
     }  # fmt: skip
     stream = running.before(part.layer) if part.head is not None else running.stream({}, part.layer, reads=False)
-    return Input(known, stream.double().cpu(), norm_before(block, part), written, where)
+    return Input(known, stream.double().cpu(), norm_before(block, part), by, where)
 
 
-def norm_before(block: Any, part: Part) -> Any:
-    norm = getattr(block, "ln2" if part.head is None else "ln1", None)
-    return norm if hasattr(norm, "eps") and not isinstance(block, PostNormBlock) else None
+def length_before(reading: Reading, part: Part) -> Sums | None:
+    """The length by which the norm before a part divides; all heads of a layer have the same."""
+    name = f"length before {f'MLP {part.layer}' if part.head is None else f'the heads of layer {part.layer}'}"
+    if isinstance(known := reading.step(name), Sums):
+        return known
+    one = read_by(reading, part, None, reading.running.mask)
+    if one.norm is None:
+        return None
+    features = {name: weights[one.where] for name, weights in one.features.items()}
+    return length(name, features, undivided(one.norm, one.stream[one.where]), float(one.norm.eps))
 
 
 def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]:
@@ -159,9 +160,10 @@ def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough:
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
     """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed."""
     enough = reading.kept({}).share - LOST * reading.strict / len(reading.matter)
-    norm = norm_before(reading.running.blocks[part.layer], part)
-    for written in (False, True)[: 1 + (norm is not None)]:
-        one = (_head if part.head is not None else _mlp)(reading, part, found, enough, written)
+    describe = _head if part.head is not None else _mlp
+    for without_norm in (True, False):
+        by = None if without_norm else length_before(reading, part)
+        one = describe(reading, part, found, enough, by) if without_norm or by is not None else None
         if one is not None:
             steps, numbers, vectors, value = one
             reading.steps += [step for step in steps if reading.step(step.name) is None]
@@ -175,11 +177,11 @@ def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
 # ---------------------------------------------------------------- heads
 
 
-def _head(reading: Reading, part: Part, found: Quantized, enough: float, written: bool) -> Described | None:
+def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None) -> Described | None:
     attn, low = reading.running.blocks[part.layer].attn, reading.low(part).double()
     where = {"Q": found.needed, "K": reading.running.mask, "V": reading.running.mask}
     reads = {
-        side: read_by(reading, part, sources, where[side], written)
+        side: read_by(reading, part, sources, where[side], by)
         for side, sources in zip("QKV", reading.read(part), strict=True)
     }
     weights, bias = ({side: getattr(attn, f"{kind}_{side}")[part.head].detach().double().cpu() for side in "QKV"}
@@ -247,14 +249,14 @@ def covariance(points: Float[Tensor, "points d"]) -> Float[Tensor, "d d"]:
 # ---------------------------------------------------------------- MLPs
 
 
-def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, written: bool) -> Described | None:
+def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None) -> Described | None:
     """The fewest of an MLP's neurons that will do."""
     mlp, value = reading.running.blocks[part.layer].mlp, reading.running.value(part).double()
     if reading.running.subject.model.cfg.act_fn != "relu" or hasattr(mlp, "W_gate"):
         return None
     w_in, b_in, w_out = (getattr(mlp, name).detach().double().cpu() for name in ("W_in", "b_in", "W_out"))
     where = found.needed
-    reads = read_by(reading, part, None, where, written)
+    reads = read_by(reading, part, None, where, by)
 
     def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
         at = sorted(neurons)

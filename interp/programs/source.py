@@ -71,13 +71,13 @@ def ramps(values, bias, *weighed):
     return [{value: max(0.0, x) for value, x in total.items()} for total in sums(values, bias, *weighed)]
 
 
-def divided(norm, *variables):
-    """The constant 1 and variables side by side, divided by the root of a sum of products of two of them."""
+def divided(by, *variables):
+    """The constant 1 and variables side by side, divided by the root of the sum of another one's squares."""
     rows = []
-    for each in zip(*variables):
+    for numbers, *each in zip(by, *variables):
         row = {1: 1.0, **{(i, value): weight for i, one in enumerate(each) for value, weight in one.items()}}
-        size = sum(a * b * norm[x, y] for x, a in row.items() for y, b in row.items()) ** 0.5
-        rows.append({value: weight / size for value, weight in row.items()})
+        length = sum(x * x for x in numbers.values()) ** 0.5
+        rows.append({value: weight / length for value, weight in row.items()})
     return rows
 '''
 
@@ -214,12 +214,12 @@ def _value(program: Program, name: str, at: int) -> Any:
 
 def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
     """The values of normed variables."""
-    return [(i, _value(program, of, at)) for i, of in enumerate(step.of) for at in range(len(program.values[of]))]
+    return [(i, _value(program, of, at)) for i, of in enumerate(step.divided) for at in range(len(program.values[of]))]
 
 
 def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
     upper = name.upper()
-    if isinstance(step, Product):
+    if isinstance(step, Product | Normed):
         return []
     if isinstance(step, Head):
         pairs = {
@@ -245,10 +245,6 @@ def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
         numbers = [[_value(program, one, at) for at in range(step.period)] for one in step.of]
         return [f"{upper}_NUMBERS_{i} = {{value: n for n, value in enumerate({_listed(one)})}}"
                 for i, one in enumerate(numbers)]  # fmt: skip
-    if isinstance(step, Normed):
-        values = [1, *_inner(program, step)]
-        form = {(x, y): value for x, row in zip(values, step.norm) for y, value in zip(values, row)}
-        return [f"{upper}_NORM = {form!r}"]
     found = []
     for at, (of, matrix) in enumerate(zip(step.of, step.weights)):
         rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
@@ -286,7 +282,7 @@ def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
     if isinstance(step, Product):
         return f"product({', '.join(names[one] for one in step.of)})"
     if isinstance(step, Normed):
-        return f"divided({upper}_NORM, {', '.join(names[one] for one in step.of)})"
+        return f"divided({', '.join(names[one] for one in (step.length, *step.divided))})"
     if isinstance(step, Waves):
         read = ", ".join(f"({names[one]}, {upper}_NUMBERS_{i})" for i, one in enumerate(step.of))
         return f"waves({step.frequencies!r}, {step.period!r}, {step.terms!r}, {step.fading!r}, {read})"

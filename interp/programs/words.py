@@ -40,9 +40,10 @@ def said(program: Program, name: str) -> str:
 
 def _of(program: Program, names: Sequence[str]) -> str:
     """Variables that a step reads; of normed ones, what they are made of."""
-    steps = {step.name: step for step in program.steps}
-    flat = [one for name in names for one in (steps[name].of if isinstance(steps.get(name), Normed) else (name,))]
-    return words.joined(said(program, name) for name in flat) if flat else "no variable"
+    steps = {name: _step(program, name) for name in names}
+    flat = [one for name, step in steps.items() for one in (step.divided if isinstance(step, Normed) else (name,))]
+    by = " (divided by a length)" if any(isinstance(step, Normed) for step in steps.values()) else ""
+    return f"{words.joined(said(program, name) for name in flat)}{by}" if flat else "no variable"
 
 
 def _sums(program: Program, name: str) -> Sums | None:
@@ -74,9 +75,9 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         return f"{does} {where(program, step, brief)}{reads}"
     if isinstance(step, Product):
         return f"takes {_share(program, step)}"
-    of = _of(program, step.of)
     if isinstance(step, Normed):
-        return f"divides {of} by their norm"
+        return f"divides {_of(program, step.divided)} by the length of {said(program, step.length)}"
+    of = _of(program, step.of)
     if isinstance(step, Waves):
         return waves_words(program, step)
     if isinstance(step, Sums):

@@ -122,8 +122,8 @@ def test_numbers_in_python_and_in_words() -> None:
     """Sums, ramps and normed variables: the Python gives the program's answers, also where a head reads positions."""
     steps = (
         Sums("query", ("token",), (((1.0, -1.0), (0.5, 2.0)),), (0.1, -0.2)),
-        Normed("token, normed", ("token",), ((0.5, 0.0, 0.2), (0.0, 1.0, 0.0), (0.2, 0.0, 2.0))),
-        Sums("key", ("token, normed", "position"), (((0.3, 1.0), (2.0, 0.0), (0, -1.0)), ((0, 0.2),) * 3), (0.0, 0.5)),
+        Normed("token by query", ("token",), "query"),
+        Sums("key", ("token by query", "position"), (((0.3, 1.0), (2.0, 0.0), (0, -1.0)), ((0, 0.2),) * 3), (0.0, 0.5)),
         Head("h", "query", "key", ((1.0, 0.0), (0.0, 1.0)), "position", "head 0.0"),
         Sums("m", ("h", "token"), (((1.0, 2.0), (-1.0, 0.3), (0.5, -2.0)), ((0.2, 0.0), (0.0, 0.1))), (-0.3, 0.1), True,
              "MLP 0"),
@@ -134,8 +134,9 @@ def test_numbers_in_python_and_in_words() -> None:
     for row in product("ab", repeat=3):
         assert function(row) == program(row)
     assert Program.from_json(program.to_json()) == program
-    assert [step_words(program, step) for step in steps[3:]] == [
-        "attends to positions by 2 products, each of a weighted sum over the token and the position there and one over "
-        "the token at its own position and reads the position",
+    assert [step_words(program, step) for step in (steps[1], *steps[3:])] == [
+        "divides the token by the length of 2 weighted sums over the token",
+        "attends to positions by 2 products, each of a weighted sum over the token and the position (divided by a "
+        "length) there and one over the token at its own position and reads the position",
         "makes 2 weighted sums over the value of h and the token, or 0 where they are negative",
     ]

@@ -1,0 +1,67 @@
+"""Lengths by which norms divide, against torch's own norms."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import interp
+from interp.measures.runs import Part
+from interp.programs.language import Sums, codes, linear
+from interp.programs.norms import ACCURACY, gain_and_shift, length, norm_before, undivided
+from interp.spec import MLP, Layer, ModelSpec
+from interp.tasks import make_task
+
+
+def drawn(n: int, d: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Two variables at n points, and a vector of d numbers that is a sum over them."""
+    draw = torch.Generator().manual_seed(0)
+    made = {name: codes(torch.randint(size, (1, n), generator=draw), size)[0] for name, size in (("a", 3), ("b", 5))}
+    vectors = {name: torch.randn(one.shape[1], d, generator=draw).double() for name, one in made.items()}
+    return made, sum((one @ vectors[name] for name, one in made.items()), torch.zeros(n, d).double())
+
+
+def value(step: Sums, made: dict[str, Tensor]) -> Tensor:
+    """The length of a step's numbers at each point."""
+    return linear(step, {name: one[None] for name, one in {**made, "token": made["a"]}.items()})[0].norm(dim=1)
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_the_length_is_that_by_which_the_norm_divides(kind: type[nn.Module]) -> None:
+    made, stream = drawn(200, 16)
+    norm = kind(16, eps=1e-5)
+    divided = undivided(norm, stream)
+    step = length("length", made, divided, 1e-5)
+    torch.testing.assert_close(divided / value(step, made)[:, None], norm(stream.float()).double(), rtol=0, atol=1e-4)
+
+
+def test_a_length_has_only_as_many_sums_as_it_needs() -> None:
+    """Sums that add little are one constant, and turned weights have as many zeros as a symmetric matrix repeats."""
+    made, divided = drawn(200, 16)
+    exact = length("length", made, divided, 0.0)
+    n = len(exact.bias) - 1
+    assert n <= 7  # 1 + 2 + 4 directions, of 16
+    assert exact.constants <= 9 * (n + 1) - n * (n + 1) // 2
+    noise = 1e-3 * torch.randn(200, 16, generator=torch.Generator().manual_seed(1)).double()
+    flat = torch.cat([divided[:, :2], noise[:, 2:]], 1)
+    few = length("length", made, flat, 0.0)
+    assert len(few.bias) == 3
+    error = value(few, made) / flat.square().mean(1).sqrt() - 1
+    assert float(error.square().mean().sqrt()) <= ACCURACY
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+def test_norms_before_parts(norm: Literal["pre", "post", "none"]) -> None:
+    layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12, activation="relu"), norm=norm)
+    block = interp.build(ModelSpec(task=make_task("count01").ref, d_model=8, layers=(layer,), readout_at="=")).blocks[0]
+    found = [norm_before(block, part) for part in (Part(0, 0), Part(0, 1), Part(0))]
+    if norm != "pre":
+        assert found == [None] * 3
+        return
+    assert found == [block.ln1, block.ln1, block.ln2]
+    gain, shift = gain_and_shift(block.ln1, 8)
+    assert gain.tolist() == [1.0] * 8
+    assert shift.tolist() == [0.0] * 8
