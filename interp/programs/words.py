@@ -222,6 +222,9 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
         firsts = {tuple(row) for row in chosen if row}
         if firsts == {(0,)}:
             return "to the first position"
+        shifts = sorted({key - q for q, row in enumerate(chosen) for key in row})
+        if 1 < len(shifts) <= NAMED and 0 not in shifts and sum(map(bool, chosen)) > len(shifts):
+            return _offsets(shifts, chosen, len(keys))
     own, other = _here(program, step.query), said(program, step.key)
     if queries == keys:
         if all(row == [q] for q, row in enumerate(chosen) if row):
@@ -235,6 +238,14 @@ def _shifted(shift: int) -> str:
     """A position relative to a head's own."""
     near = {-1: "the position before", 0: "its own position", 1: "the next position", -2: "the position two before"}
     return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
+
+
+def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int) -> str:
+    """Several positions relative to a head's own; chosen: the positions, by the head's own."""
+    sides = [("before", [shift for shift in shifts if shift < 0]), ("after", [shift for shift in shifts if shift > 0])]
+    listed = words.joined(f"{words.joined(str(abs(one)) for one in some)} {side}" for side, some in sides if some)
+    whole = all(row == [q + shift for shift in shifts if 0 <= q + shift < n] for q, row in enumerate(chosen) if row)
+    return f"{'evenly to' if whole else 'to one or more of'} the positions {listed} its own"
 
 
 def _places(chosen: Sequence[int], n: int) -> str:

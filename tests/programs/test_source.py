@@ -85,6 +85,26 @@ def test_places_are_relative_where_the_key_is_the_position() -> None:
     ]
 
 
+def test_several_places_relative_to_the_own_one() -> None:
+    """Two before and one before where both are there; with a pair missing, some of them; with a fourth, a table."""
+    both = [[0.0 if q - k in (1, 2) else NEVER for k in range(5)] for q in range(5)]
+    fewer = [[NEVER if (q, k) == (4, 3) else score for k, score in enumerate(row)] for q, row in enumerate(both)]
+    around = [[0.0 if q - k in (-1, 1, 3) else NEVER for k in range(5)] for q in range(5)]
+    more = [[0.0 if q - k in (1, 2, 3, 4) else NEVER for k in range(5)] for q in range(5)]
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    heads = [Head("h", "position", "position", tuple(map(tuple, rows)), "token", "head 0.0")
+             for rows in (both, fewer, around, more)]  # fmt: skip
+    said = [
+        step_words(Program(("a", "b"), 5, False, (head,), answer), head).partition(" and reads")[0] for head in heads
+    ]
+    assert said == [
+        "attends evenly to the positions 2 and 1 before its own",
+        "attends to one or more of the positions 2 and 1 before its own",
+        "attends evenly to the positions 3 and 1 before and 1 after its own",
+        "attends to positions where the position fits its own position (a table of 10 pairs)",
+    ]
+
+
 def test_weights_without_softmax_in_python_and_in_words() -> None:
     head = Head("h", "token", "token", ((2.0, 0.5), (-3.0, 1.0)), "token", "head 0.0", total=True)
     answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.3), ("a", "b"))
