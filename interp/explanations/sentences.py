@@ -90,8 +90,8 @@ def _as_network(found: Explanation) -> str:
     steps = found.program.steps if found.program is not None else ()
     lengths = {step.length for step in steps if isinstance(step, Normed)}
     sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
-    n = words.counted(sums, "weighted sum")
-    return f" as a smaller network, with {n} of which it is not known what they stand for" if sums else ""
+    n, stand = words.counted(sums, "weighted sum"), "it stands" if sums == 1 else "they stand"
+    return f" as a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
 
 
 def _used(found: Explanation, used: Sequence[PartRole]) -> str:

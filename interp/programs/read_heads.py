@@ -128,6 +128,9 @@ def selected(
         scores = hard
     elif asked.total and pattern.query and pattern.key:
         scores = fewest_exceptions(pattern, graded, good)
+    attends = (pattern.query, pattern.key, matrix(scores))
+    if scores is hard and bool((hard == 0)[pattern.seen].all()):
+        attends = ("", "", ((0.0,),))  # evenly to all
     received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
@@ -145,7 +148,7 @@ def selected(
     near = nearby([left for _, left, _, _ in tried] or [1.0])
     for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
         if left <= near:
-            step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part), asked.total)
+            step = Head(str(part), *attends, name, str(part), asked.total)
             step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
             shares = applied(step, reading.made, reading.seen)
             value = (shares @ mean.double()).float()

@@ -83,6 +83,18 @@ def test_places_that_are_always_there_are_selected_without_grades() -> None:
     assert chosen == [{i, 4 + i} for i in range(3)]
 
 
+def test_nearly_even_attention_is_even() -> None:
+    """Scores that differ by a hundredth for each pair of places: more than half a's of six."""
+    scores = tuple(tuple(0.01 * ((3 * q + 5 * k) % 7) for k in range(6)) for q in range(6))
+    most = Linear("answer", ("h",), (((0.0, 1.0), (0.0, -1.0)),), (0.1, 0.0), ("no", "yes"))
+    nearly = Head("h", "position", "position", scores, "token")
+    program = program_of(decompiled(interp.compile(Program(("a", "b"), 6, False, (nearly,), most))))
+    assert program is not None
+    (head,) = program.steps
+    assert isinstance(head, Head)
+    assert (head.query, head.key, head.scores) == ("", "", ((0.0,),))
+
+
 def at(name: str, place: int, length: int, value: str = "token") -> Head:
     """What stands at one place."""
     return Head(name, "", "position", (tuple(0.0 if i == place else NEVER for i in range(length)),), value)
