@@ -78,11 +78,9 @@ class Head:
 
     @property
     def constants(self) -> int:
-        """Number of pairs that get attention; without softmax, a weight that most have counts once."""
-        flat = [score for row in self.scores for score in row]
-        if not self.total:
-            return sum(score != NEVER for score in flat)
-        most = max(Counter(flat).values())
+        """Number of pairs that get attention; if it is graded, a score that most have counts once."""
+        flat = [score for row in self.scores for score in row if self.total or score != NEVER]
+        most = 0 if self.hard or not flat else max(Counter(flat).values())
         return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
 

@@ -126,8 +126,8 @@ def selected(
     selects = not reading.strict or (far(hard) <= SELECTED and not order)
     if selects and not asked.total and good(hard):
         scores = hard
-    elif asked.total and pattern.query and pattern.key:
-        scores = fewest_exceptions(pattern, graded, good)
+    elif pattern.query and pattern.key:
+        scores = fewest_exceptions(pattern, graded, good if asked.total else lambda one: far(one) < EXACT)
     attends = (pattern.query, pattern.key, matrix(scores))
     if scores is hard and bool((hard == 0)[pattern.seen].all()):
         attends = ("", "", ((0.0,),))  # evenly to all

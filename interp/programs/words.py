@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -112,6 +113,9 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return f"to positions by waves of {words.joined(_there(program, name) for name in waves.of)}{angles}"
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
+    if step.total and queries == keys and (two := _two(step)):
+        fits = f"{said(program, step.key)} equals {_here(program, step.query)}"
+        return f"with weight {two[0]:.2g} where {fits}, and {two[1]:.2g} elsewhere"
     if step.total:
         by = [_there(program, step.key)] if step.key else []
         by += [_here(program, step.query)] if step.query else []
@@ -126,6 +130,8 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
+    if queries == keys and (alike := _alike(program, step, brief)):
+        return alike
     return f"to positions by {_there(program, step.key)} and {_here(program, step.query)} (a table of scores)"
 
 
@@ -232,6 +238,24 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
         if all(q not in row and len(row) >= len(keys) - 1 for q, row in enumerate(chosen) if row):
             return f"to positions where {other} differs from {own}"
     return ""
+
+
+def _alike(program: Program, step: Head, brief: bool) -> str:
+    """Where a soft head attends whose scores say only whether two values are equal, else ""."""
+    if (two := _two(step)) is None:
+        return ""
+    times = "" if brief else f" ({math.exp(two[0] - two[1]):.2g} times the weight of others)"
+    fits = f"{said(program, step.key)} equals {_here(program, step.query)}"
+    return f"{'more' if two[0] > two[1] else 'less'} to positions where {fits}{times}"
+
+
+def _two(step: Head) -> tuple[float, float] | None:
+    """The score of two equal values and that of others, if there are only these two."""
+    scores = [(score, q == k) for q, row in enumerate(step.scores) for k, score in enumerate(row) if score > NEVER]
+    equal, others = ({score for score, same in scores if same is whether} for whether in (True, False))
+    if len(equal) != 1 or len(others) != 1 or equal == others:
+        return None
+    return *equal, *others
 
 
 def _shifted(shift: int) -> str:

@@ -98,4 +98,5 @@ def test_a_weight_that_most_pairs_have_counts_once() -> None:
 def test_pairs_without_attention_are_no_constants() -> None:
     soft = Head("h", "token", "token", ((0.0, -1.0, NEVER), (NEVER, 0.0, -1.0)), "token")
     assert soft.constants == 4
+    assert replace(soft, scores=((0.0, -1.0, -1.0), (-1.0, 0.0, NEVER))).constants == 3
     assert replace(soft, scores=((0.0, NEVER, 0.0), (NEVER, NEVER, 0.0))).constants == 3

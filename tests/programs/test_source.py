@@ -1,5 +1,6 @@
 """The Python of a program gives its answers, and says what steps do."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -103,6 +104,24 @@ def test_several_places_relative_to_the_own_one() -> None:
         "attends evenly to the positions 3 and 1 before and 1 after its own",
         "attends to positions where the position fits its own position (a table of 10 pairs)",
     ]
+
+
+def test_scores_that_say_whether_two_tokens_are_equal() -> None:
+    """Twice the weight, half of it, and without softmax the two weights; any third score makes it a table."""
+    answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+
+    def said(equal: float, other: float, last: float, total: bool = False) -> str:
+        head = Head("h", "token", "token", ((equal, other), (other, last)), "token", "head 0.0", total)
+        return step_words(Program(("a", "b"), 3, True, (head,), answer), head).partition("itions ")[2]
+
+    assert said(0.0, -math.log(2), 0.0) == (
+        "where the token equals its own token (2 times the weight of others) and reads the token"
+    )
+    assert said(-math.log(2), 0.0, -math.log(2)).endswith("token (0.5 times the weight of others) and reads the token")
+    assert said(0.0, -0.7, -0.1) == "by their token and its own token (a table of scores) and reads the token"
+    assert said(2.0, 0.5, 2.0, total=True) == (
+        "that it sees, with weight 2 where the token equals its own token, and 0.5 elsewhere"
+    )
 
 
 def test_weights_without_softmax_in_python_and_in_words() -> None:
