@@ -73,7 +73,7 @@ def test_a_previous_token_head_and_an_induction_head() -> None:
     assert (second.query, second.key, second.value) == ("token", first.name, "token")
 
 
-def test_places_that_are_always_there_are_selected_without_grades() -> None:
+def test_places_that_are_always_there_are_selected() -> None:
     """The digits of two numbers that are added, and those before them: no other place gets attention in their stead."""
     found = decompiled(interp.build("algorithmic/addition-exact", digits=3), 300)
     heads = [step for step in found.steps if isinstance(step, Head)]
