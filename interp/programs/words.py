@@ -153,7 +153,8 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
         listed = ", ".join(repr(keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
         return f"to positions where {said(program, key)} comes first in the order {listed}"
     weights = "" if brief else f" ({_weights(scores, keys)})"
-    return f"to positions by {_there(program, key)}{_more(scores, keys, order, key == 'position')}{weights}"
+    more = _more(scores, keys, order, key == "position")
+    return f"to positions by {_there(program, key)}{more}{weights}{',' * bool(more)}"
 
 
 def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
@@ -176,13 +177,13 @@ def _more(scores: Sequence[float], keys: Values, order: Sequence[int], places: b
         numbers = [int(keys[at]) for at in order]
         for more, sign in (("later" if places else "larger", -1), ("earlier" if places else "smaller", 1)):
             if numbers == sorted(numbers, key=lambda number: sign * number):
-                return f", the {more} the more,"
+                return f", the {more} the more"
     most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
     if len(most) < len(order):
-        return f", most to {_values(most, len(keys))},"
+        return f", most to {_values(most, len(keys))}"
     if not drops or max(drops) < SLIGHT:
         return ""
-    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))},"
+    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))}"
 
 
 def _there(program: Program, name: str) -> str:
