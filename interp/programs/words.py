@@ -256,7 +256,7 @@ def _two(step: Head) -> tuple[float, float] | None:
     equal, others = ({score for score, same in scores if same is whether} for whether in (True, False))
     if len(equal) != 1 or len(others) != 1 or equal == others:
         return None
-    return *equal, *others
+    return max(equal), max(others)
 
 
 def _shifted(shift: int) -> str:
