@@ -180,8 +180,7 @@ def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
     without = reading.removed.get(part, reading.without)
-    elsewhere = reading.elsewhere.get(part)
-    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note, elsewhere)
+    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Norms before parts: what is divided, and the length by which, as sums of the variables so far.
+"""Norms before parts, or after earlier ones: what is divided, and the length by which, as sums of the variables so far.
 
 A norm divides by the length of a vector. This vector is nearly a sum over the variables, so its length is that of a
 few sums of weights: written once, for all that is read behind the norm, with only as many sums as the length needs.
@@ -16,15 +16,30 @@ from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
 from interp.programs.language import Features, Sums
 from interp.programs.reading import matrix
+from interp.programs.running import Running
 
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""
 
 
-def norm_before(block: Any, part: Part) -> Any:
-    """The norm through which a part reads the residual stream; None where there is none."""
-    norm = getattr(block, "ln2" if part.head is None else "ln1", None)
-    return norm if hasattr(norm, "eps") and not isinstance(block, PostNormBlock) else None
+def norm_before(running: Running, part: Part) -> tuple[Any, Float[Tensor, "rows length d_model"]]:
+    """The last norm that is before a part (None: none is), and the residual stream before this norm.
+
+    It is the part's own, or that after an earlier part.
+    """
+    block, mlp = running.blocks[part.layer], Part(part.layer - 1)
+    after = isinstance(block, PostNormBlock)
+    if part.head is None:
+        norm, stream = block.ln1 if after else getattr(block, "ln2", None), running.between(part.layer)
+    elif not after:
+        norm, stream = getattr(block, "ln1", None), running.before(part.layer)
+    elif part.layer == 0 or not isinstance(earlier := running.blocks[mlp.layer], PostNormBlock):
+        norm, stream = None, running.before(part.layer)
+    elif mlp in running.parts:
+        norm, stream = earlier.ln2, running.stream({}, mlp.layer, reads=False) + running.value(mlp)
+    else:
+        norm, stream = earlier.ln1, running.between(mlp.layer)
+    return (norm if hasattr(norm, "eps") else None), stream
 
 
 def undivided(norm: Any, here: Float[Tensor, "points d"]) -> Float[Tensor, "points d"]:

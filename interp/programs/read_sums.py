@@ -109,15 +109,14 @@ def read_by(
     reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, by: Sums | None = None
 ) -> Input:
     """What a part reads from the variables so far that it may read; by: the length by which its norm divides."""
-    running, block = reading.running, reading.running.blocks[part.layer]
     known = {
         name: one
         for name, one in reading.made.items()
         if reading.before(name, part) and reading.allowed(name, sources) and one.shape[-1] <= MOST_VALUES
         and not name.endswith(" level")
     }  # fmt: skip
-    stream = running.before(part.layer) if part.head is not None else running.stream({}, part.layer, reads=False)
-    return Input(known, stream.double().cpu(), norm_before(block, part), by, where)
+    norm, stream = norm_before(reading.running, part)
+    return Input(known, stream.double().cpu(), norm, by, where)
 
 
 def length_before(reading: Reading, part: Part) -> Sums | None:

@@ -252,6 +252,10 @@ class Running:
         """The residual stream before a layer."""
         return self._seen[f"blocks.{layer}.hook_resid_pre"]
 
+    def between(self, layer: int) -> Float[Tensor, "rows length d_model"]:
+        """The residual stream between a layer's attention and its MLP, before any norm."""
+        return self.before(layer) + self._seen[f"blocks.{layer}.hook_attn_out"]
+
     @torch.no_grad()
     def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool) -> Tensor:
         """The residual stream that an MLP reads (None: that the readout reads), with all parts as they were.

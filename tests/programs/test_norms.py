@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import interp
-from interp.measures.runs import Part
+from interp.measures.runs import reads_of
+from interp.measures.subject import Subject
 from interp.programs.language import Sums, codes, linear
 from interp.programs.norms import ACCURACY, gain_and_shift, length, norm_before, undivided
+from interp.programs.running import Running
 from interp.spec import MLP, Layer, ModelSpec
 from interp.tasks import make_task
 
@@ -53,15 +55,29 @@ def test_a_length_has_only_as_many_sums_as_it_needs() -> None:
     assert float(error.square().mean().sqrt()) <= ACCURACY
 
 
+@pytest.mark.parametrize("mlp", [None, MLP(d_mlp=12, activation="relu")])
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_norms_before_parts(norm: Literal["pre", "post", "none"]) -> None:
-    layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12, activation="relu"), norm=norm)
-    block = interp.build(ModelSpec(task=make_task("count01").ref, d_model=8, layers=(layer,), readout_at="=")).blocks[0]
-    found = [norm_before(block, part) for part in (Part(0, 0), Part(0, 1), Part(0))]
-    if norm != "pre":
-        assert found == [None] * 3
-        return
-    assert found == [block.ln1, block.ln1, block.ln2]
-    gain, shift = gain_and_shift(block.ln1, 8)
-    assert gain.tolist() == [1.0] * 8
-    assert shift.tolist() == [0.0] * 8
+def test_norms_before_parts(norm: Literal["pre", "post", "none"], mlp: MLP | None) -> None:
+    """What a part reads is the stream through the norm, whether that is its own or follows an earlier part."""
+    layer = Layer(n_heads=2, d_head=4, mlp=mlp, norm=norm)
+    model = interp.build(ModelSpec(task=make_task("count01").ref, d_model=8, layers=(layer, layer), readout_at="="))
+    subject, batch = Subject.of(model), model.task.sample(5, seed=0)
+    running = Running(subject, batch, reads_of(subject, batch))
+    _, seen = model.run_with_cache(batch.tokens)
+    for part in running.parts:
+        name, own = ("resid_pre", "ln1") if part.head is not None else ("resid_mid", "ln2")
+        wanted = seen[f"blocks.{part.layer}.{f'{own}.hook_normalized' if norm == 'pre' else f'hook_{name}'}"]
+        found, stream = norm_before(running, part)
+        assert (found is None) == (norm == "none" or (norm == "post" and part.layer == 0 and part.head is not None))
+        torch.testing.assert_close(stream if found is None else found(stream), wanted, rtol=0, atol=1e-5)
+
+
+def test_gain_and_shift_are_one_and_none_where_a_norm_has_none() -> None:
+    norm = nn.LayerNorm(4, elementwise_affine=False)
+    gain, shift = gain_and_shift(norm, 4)
+    assert gain.tolist() == [1.0] * 4
+    assert shift.tolist() == [0.0] * 4
+    norm.w, norm.b = nn.Parameter(torch.full((4,), 2.0)), nn.Parameter(torch.full((4,), 3.0))
+    gain, shift = gain_and_shift(norm, 4)
+    assert gain.tolist() == [2.0] * 4
+    assert shift.tolist() == [3.0] * 4
