@@ -23,7 +23,7 @@ import interp
 from interp.certificates.base import registered_methods
 from interp.certificates.options import options_of
 from interp.cli import app
-from interp.constructions.registry import registered_constructions
+from interp.constructions import registered_constructions
 from interp.model_files import find_checkpoint
 from interp.report.glossary import NOTES
 from interp.sections.base import _SECTIONS

@@ -30,7 +30,7 @@ from interp.spec import ModelSpec, TaskRef
 from interp.sweeps.grid import read_grid
 from interp.sweeps.jobs import peak_memory
 from interp.tasks import make_task
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import tensors_sha256
 
 
 def spec(

@@ -133,8 +133,7 @@ COVERED = {
     ),
     "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/originals readers/plain_tensors readers/sources",
-    "tests/sections/test_once.py": "families/histogram/sections/parts "
-    "families/histogram/sections/shared families/count01/sections/two_answers",
+    "tests/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
     "tests/sweeps/test_sweep.py": "sweeps/progress",
     "tests/families/algorithmic/tasks/test_numbers.py": (
         "families/languages/tasks/brackets families/algorithmic/tasks/induction"
@@ -143,7 +142,6 @@ COVERED = {
     "tests/families/languages/tasks/test_language.py": (
         "families/languages/tasks/dyck families/languages/tasks/palindrome families/languages/tasks/regular"
     ),
-    "tests/tasks/test_counted.py": "tasks/roles",
     "tests/training/compiled/test_vectors.py": "training/compiled/adam training/compiled/rows",
     "tests/families/histogram/compiled/test_kernel.py": (
         "families/histogram/compiled/mixing families/histogram/compiled/readout"

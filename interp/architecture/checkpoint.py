@@ -31,7 +31,7 @@ from interp.errors import CheckpointError, InterpError, as_path
 from interp.files import write_atomically
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import tensors_sha256
 
 _TABLE = "task."
 

@@ -20,10 +20,16 @@ from interp._lens import (
     quiet_construction,
 )
 from interp.architecture.answers import answers_of, decide, find_positions
-from interp.architecture.blocks import LinearReadout, ReluReadout, TiedReadout, make_block, make_final_norm
+from interp.architecture.blocks import (
+    LinearReadout,
+    ReluReadout,
+    TiedReadout,
+    make_block,
+    make_final_norm,
+    make_positions,
+)
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
-from interp.architecture.positions import make_positions
 from interp.architecture.problems import as_device
 from interp.architecture.problems import as_dtype as as_dtype
 from interp.architecture.problems import model_problems as model_problems

@@ -22,6 +22,7 @@ from interp.certificates.probes import Probes
 from interp.certificates.scope import Takes, refusal_of
 from interp.errors import InterpError
 from interp.tasks import Task
+from interp.tasks.structure import lacks
 from interp.views import view
 
 Progress = Callable[[int, int], None]
@@ -141,20 +142,24 @@ class Certificate:
 class Method:
     """A method of certification.
 
-    other_task(task): the reason why it does not apply to a task, or None. why_not(model): the same for a model.
-    run(model, **options): make the certificate.
+    declares: the members that it needs of a task, or a function from a task to the reason why it does not apply, or
+    None. why_not(model): the same for a model. run(model, **options): make the certificate.
     takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. order:
     methods of a lower order are tried first (0: those that need few evaluations). names: for a task, the names that an
     option accepts.
     """
 
     name: str
-    other_task: Callable[[Task], str | None]
+    declares: tuple[str, ...] | Callable[[Task], str | None]
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
     takes: Takes | None
     order: int = 0
     names: Callable[[Task], Mapping[str, Sequence[str]]] = lambda task: {}
+
+    def other_task(self, task: Task) -> str | None:
+        """Return the reason why this method does not apply to a task, or None."""
+        return lacks(task, self.declares) if isinstance(self.declares, tuple) else self.declares(task)
 
     def refusal(self, model: TaskModel) -> str | None:
         """Return the reason why this method does not apply to a model, or None."""
@@ -168,7 +173,7 @@ _METHODS: dict[str, Method] = {}
 
 def register_method(
     name: str,
-    other_task: Callable[[Task], str | None],
+    declares: tuple[str, ...] | Callable[[Task], str | None],
     refusal: Callable[[TaskModel], str | None],
     takes: Takes | None,
     order: int = 0,
@@ -177,7 +182,7 @@ def register_method(
     """Decorator: register a function from a model (and options) to a Certificate as a method, and measure its time."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, other_task, refusal, _timed(run), takes, order, names)
+        _METHODS[name] = Method(name, declares, refusal, _timed(run), takes, order, names)
         return _METHODS[name].run
 
     return add

@@ -17,7 +17,7 @@ from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import tensors_sha256
 
 FILE = "known.json"
 COMPARED = 16

@@ -39,8 +39,8 @@ from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
-from interp.tasks.automata import Paths, declared, undeclared
-from interp.tasks.structure import compare
+from interp.tasks.automata import Paths, declared
+from interp.tasks.structure import compare, lacks
 from interp.threads import one_thread
 
 Array = np.ndarray
@@ -107,7 +107,7 @@ TAKES = {
 
 def why_not(model: TaskModel) -> str | None:
     """Return the reason why this model cannot be certified by places, or None."""
-    if (reason := undeclared(model.task) or refusal(model)) is not None:
+    if (reason := lacks(model.task, ("automata",)) or refusal(model)) is not None:
         return reason
     try:
         for paths in declared(model.task):
@@ -126,7 +126,7 @@ def _or_few(model: TaskModel) -> str | None:
     return why_not(model) or (f"{n:,} inputs are run one by one" if n < FEWEST else None)
 
 
-@register_method("every path of an automaton, by places and states", undeclared, _or_few, TAKES, order=2)
+@register_method("every path of an automaton, by places and states", ("automata",), _or_few, TAKES, order=2)
 @torch.no_grad()
 @one_thread()
 def certify_places(

@@ -33,7 +33,7 @@ from interp.certificates.rounding import difference_error, projected
 from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
-from interp.tasks.products import ProductOfSets, check_products, declared, read_at, undeclared
+from interp.tasks.products import ProductOfSets, check_products, declared, read_at
 from interp.threads import one_thread
 
 TAKES = {
@@ -241,7 +241,7 @@ Near = tuple[float, float, Tensor, ProductOfSets]
 """Lower and upper bound on a margin, its input, and the input's product."""
 
 
-@register_method("every product of token sets", undeclared, refusal, TAKES)
+@register_method("every product of token sets", ("products",), refusal, TAKES)
 @one_thread()
 def certify_products(
     model: TaskModel, seconds: float | int | None = None, progress: Progress | None = None

@@ -8,7 +8,7 @@ from interp.explanations.bench import Bench
 from interp.explanations.quantities import Quantity
 from interp.explanations.search import Data, Scored
 from interp.explanations.strings import Strings, answers
-from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
 STRINGS, SHORTEST = 4_000, 3
 """Largest number of strings of one length for learning, and smallest maximal length of the strings."""

@@ -9,7 +9,7 @@ from importlib.resources import files
 from interp.architecture.task_model import TaskModel, hooked
 from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import tensors_sha256
 
 FILE = "shipped.json"
 

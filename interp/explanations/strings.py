@@ -21,7 +21,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.explanations.lstar import NOT_ASKED, UNKNOWN
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
-from interp.tasks.roles import LISTED_STRINGS, lacks
+from interp.tasks.structure import LISTED_STRINGS, lacks
 
 SAMPLED = 200
 """Number of samples per split from which letters and marks are inferred."""

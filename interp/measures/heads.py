@@ -123,7 +123,7 @@ def group_metrics(
     class, outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
     max_subsets groups; the message then gives their number and the estimated time.
     """
-    from interp.measures.separation_classes import score_groups
+    from interp.measures.separation import score_groups
     from interp.measures.subset_logits import subset_logit_metrics
 
     chosen = None if groups == "all" else select_groups(groups, tested.n_heads)

@@ -22,7 +22,7 @@ from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import check_layer, decompose
 from interp.measures.results import Figure, Tabular
 from interp.measures.runs import Tally, activations, pieces, reads_of
-from interp.measures.separation_classes import score_groups
+from interp.measures.separation import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 

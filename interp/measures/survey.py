@@ -9,8 +9,7 @@ from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
 from interp.measures.outputs import head_outputs
 from interp.measures.runs import at_reads, data, heads_of, parts_of, reads_of
-from interp.measures.separation import SeparatorPath
-from interp.measures.separation_classes import score_groups
+from interp.measures.separation import SeparatorPath, score_groups
 from interp.measures.subject import Model, Subject, no_sum
 from interp.tasks import Batch
 

@@ -19,8 +19,7 @@ from torch import Tensor
 from interp.errors import UnsupportedError, quoted
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
-from interp.tasks.roles import lacks
-from interp.tasks.structure import Structure
+from interp.tasks.structure import Structure, lacks
 
 SAMPLED = 4096
 """Number of inputs per length whose labels are compared if there are too many."""
@@ -178,11 +177,6 @@ class Paths(Structure):
         return found
 
 
-def undeclared(task: Task) -> str | None:
-    """Return a sentence that names the missing method `automata`, or None if the task defines it."""
-    return lacks(task, ("automata",))
-
-
 def tabulated(task: Task, automaton: Automaton) -> Paths:
     """Convert an automaton to tables. Raises UnsupportedError, with the reason, if it does not fit its task."""
     name, length = f"an automaton of task {task.name}", len(automaton.order)
@@ -243,7 +237,7 @@ def declared(task: Task) -> list[Paths]:
 
     Raises UnsupportedError, with the reason, if there are none, too many, or two for one length.
     """
-    if (reason := undeclared(task)) is not None:
+    if (reason := lacks(task, ("automata",))) is not None:
         raise UnsupportedError(reason)
     found = [tabulated(task, one) for one in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
     if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions
 from interp.tasks.generation import Generates
-from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import minimal_pairs
 from interp.tasks.sets import set_word
 from interp.tasks.validation import checked_batch, checked_sample
@@ -371,3 +371,13 @@ class Task(ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         return f"{type(self).__name__}({arguments})"
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor], salt: str = "") -> str:
+    """Hash named tensors: `salt`, then names, dtypes, shapes and bytes in the order of the names."""
+    digest = hashlib.sha256(salt.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -17,8 +17,7 @@ from torch import Tensor
 from interp.errors import UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_positions
-from interp.tasks.roles import lacks
-from interp.tasks.structure import Structure, compare
+from interp.tasks.structure import Structure, compare, lacks
 
 SAMPLED = 16
 """Number of rows per product that are compared if there are too many inputs."""
@@ -70,14 +69,9 @@ class ProductOfSets(Structure):
         return f"all other inputs of each product of task {task.name} have its right answer"
 
 
-def undeclared(task: Task) -> str | None:
-    """Return a sentence that names the missing method `products`, or None if the task defines it."""
-    return lacks(task, ("products",))
-
-
 def declared(task: Task) -> list[ProductOfSets]:
     """Return the products that a task declares. Raises UnsupportedError, with the reason, if they are invalid."""
-    if (reason := undeclared(task)) is not None:
+    if (reason := lacks(task, ("products",))) is not None:
         raise UnsupportedError(reason)
     found: list[ProductOfSets] = list(islice(task.products(), MOST + 1))  # type: ignore[attr-defined]
     if len(found) > MOST or not found:

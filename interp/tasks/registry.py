@@ -9,8 +9,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import TaskRef
-from interp.tasks.base import Task
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import Task, tensors_sha256
 from interp.tasks.validation import OWN, check_task
 
 T = TypeVar("T", bound=type[Task])

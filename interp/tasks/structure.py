@@ -6,6 +6,8 @@ token sets (products.py), the paths of an automaton (automata.py), or answers th
 
 A declaration is compared with the task's own labels on every input if there are few, and otherwise on a sample;
 `compare` then returns the assumption about the others, which certificates report.
+
+Kinds of tasks are recognized by the members that they have, never by their names or classes.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +21,21 @@ from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.domain import Drawn
+
+COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")
+"""Tasks whose answer at each position is the count of its token; see tasks.Histogram."""
+STRINGS = ("alphabet", "n_marks", "strings", "symbols", "of_symbols", "encode")
+"""Tasks of strings over an alphabet with the answers yes and no; see tasks.Language."""
+LISTED_STRINGS = (*STRINGS, "enumerate")
+"""Tasks of strings that can list all strings of a length."""
+CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
+"""Tasks that are a table of next-token probabilities for each context; see tasks.TableTask."""
+
+
+def lacks(task: Task, names: tuple[str, ...]) -> str | None:
+    """Return a sentence about the members that a task lacks, or None if it has all of them."""
+    missing = [name for name in names if not hasattr(task, name)]
+    return f"task {task.name} declares no {', '.join(missing)}" if missing else None
 
 
 class Structure(ABC):

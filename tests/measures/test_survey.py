@@ -10,7 +10,7 @@ from standins import NAMES, standin
 import interp
 from interp.measures.outputs import head_outputs
 from interp.measures.runs import at_reads, reads_of
-from interp.measures.separation_classes import score_groups
+from interp.measures.separation import score_groups
 from interp.measures.survey import survey
 from interp.sections.heads import separable
 

@@ -30,7 +30,7 @@ from math import e, exp
 import torch
 
 from interp.budget import check_size
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.count01.tasks import Count01
 from interp.spec import Construction, Layer, ModelSpec

@@ -16,14 +16,13 @@ from torch import Tensor
 
 from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel, as_dtype
-from interp.constructions import construct
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights, construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
 from interp.measures.accuracy import share
 from interp.spec import Construction
 from interp.tasks import Batch
-from interp.tasks.roles import STRINGS, lacks
+from interp.tasks.structure import STRINGS, lacks
 
 TOKENS_AT_ONCE = 1 << 17
 """Approximate number of tokens per batch, to limit memory."""

@@ -23,8 +23,7 @@ from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import entropy, kl_rows
 from interp.families.memorization.theory.table import as_table
-from interp.tasks import Task
-from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+from interp.tasks.structure import CONDITIONAL_TABLE
 
 MOST_SEQUENCES = 1 << 20
 """Largest number of sequences of one length that are enumerated."""
@@ -42,12 +41,6 @@ TAKES = {
     "positions": ("learned",),
     "readout_at": ("last",),
 }
-
-
-def other_task(task: Task) -> str | None:
-    """Return the reason why the task is not a conditional table, or None."""
-    reason = lacks(task, CONDITIONAL_TABLE)
-    return None if reason is None else f"no conditional table: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -74,7 +67,7 @@ def last_logits_with_bound(
     return torch.cat(values), torch.cat(bounds)
 
 
-@register_method("every context of the table", other_task, refusal, TAKES)
+@register_method("every context of the table", CONDITIONAL_TABLE, refusal, TAKES)
 def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
     """Certify that for every context the largest logit is at a most likely next token; also compute the divergence.
 

@@ -24,7 +24,7 @@ from interp.families.memorization.theory.spectrum import subspace_angles
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.runs import at_reads
 from interp.measures.subject import Model, Subject
-from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 from interp.words import share
 
 

@@ -26,7 +26,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import tokens
 from interp.sections.base import Study, section, unsupported
-from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
 LARGEST_TABLE = 40_000
 """Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""

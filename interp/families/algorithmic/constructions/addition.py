@@ -45,7 +45,7 @@ import math
 
 import torch
 
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.addition import Addition
 from interp.spec import MLP, Bias, Construction, Layer, ModelSpec, Scalar

@@ -25,7 +25,7 @@ import math
 
 import torch
 
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.spec import Construction, Layer, ModelSpec

@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.modular_addition import ModularAddition
 from interp.spec import MLP, Construction, Layer, ModelSpec

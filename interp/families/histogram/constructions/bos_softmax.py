@@ -29,7 +29,7 @@ import math
 
 import torch
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import check_sizes, dot_attention, finish, pad_columns
 from interp.families.histogram.theory.frames import binary_code, circle_points, overlaps, quarter_circle_points

@@ -28,7 +28,7 @@ silences the foreign neurons and the value that would clip the own neuron. Sourc
 
 import torch
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import (
     SQUARED,

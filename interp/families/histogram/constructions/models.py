@@ -13,7 +13,7 @@ functions raise InterpError for sizes at which a variant does not work.
 
 from typing import Literal
 
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.histogram.constructions import bos_softmax as attention_on_bos
 from interp.families.histogram.constructions import counting_direction, dot_inventory, linear

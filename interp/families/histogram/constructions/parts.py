@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError, one_of
 from interp.families.histogram.theory.frame_search import frame_slack
 from interp.families.histogram.theory.frames import one_sided_bound

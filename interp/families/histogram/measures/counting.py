@@ -21,7 +21,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.tasks import Histogram
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-from interp.tasks.roles import COUNTS_OWN_TOKEN, lacks
+from interp.tasks.structure import COUNTS_OWN_TOKEN, lacks
 
 RELATIONS = ("self", "same", "different", "BOS")
 """Relations of a key to its query: the position itself, the same token elsewhere, another token, [BOS]."""

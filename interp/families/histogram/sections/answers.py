@@ -10,7 +10,6 @@ from interp.families.histogram.measures import counting
 from interp.families.histogram.measures import readout as counting_readout
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import Mechanism, mechanism
-from interp.families.histogram.sections import shared
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
@@ -19,10 +18,25 @@ from interp.sections.base import Study, section, unsupported
 from interp.tasks import Batch
 
 
-@section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
+def counting_model(study: Study) -> CountingModel:
+    """Return the model as a CountingModel, for all sections on counting."""
+    return CountingModel.of(study.subject)
+
+
+def needs_counter(study: Study) -> str | None:
+    """Return the reason why the model is not a CountingModel, or None."""
+    return unsupported(study.once, counting_model)
+
+
+def by_relation(study: Study) -> pd.DataFrame:
+    """Return the attention by relation and count."""
+    return counting.attention_by_relation(study.once(counting_model))
+
+
+@section("counting_answers", title="Answers by count", order=130, needs=needs_counter)
 def counting_answers(study: Study, report: Report) -> None:
     """Show the confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
-    counter = study.once(shared.counter)
+    counter = study.once(counting_model)
     predicted = counting.predicted_counts(counter)
     task = counter.task
     report.heading("Answers by count", f"Measured on {drawn(task.T, task.L, getattr(task, 'sampler', ''))}")
@@ -108,10 +122,10 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     return by_cell, worst
 
 
-@section("counting_logits", title="Logits by count", order=712, block="where", needs=shared.needs_counter)
+@section("counting_logits", title="Logits by count", order=712, block="where", needs=needs_counter)
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
-    counter = study.once(shared.counter)
+    counter = study.once(counting_model)
     report.heading("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
     table = counting_readout.logits_by_count(counter, words)
@@ -140,10 +154,10 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
 
 
-@section("counting_mechanism", title="Mechanism", order=702, block="how", needs=shared.needs_counter)
+@section("counting_mechanism", title="Mechanism", order=702, block="how", needs=needs_counter)
 def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
-    counter = study.once(shared.counter)
+    counter = study.once(counting_model)
     found = mechanism(counter)
     report.heading(
         "Mechanism",
@@ -213,14 +227,14 @@ def mechanism_sentence(found: Mechanism) -> str:
 
 def needs(study: Study) -> str | None:
     """Return the reason why artificial mixtures do not apply (total attention is not fixed), or None."""
-    reason = shared.needs_counter(study)
-    return reason or unsupported(counting_readout.total_attention, study.once(shared.counter))
+    reason = needs_counter(study)
+    return reason or unsupported(counting_readout.total_attention, study.once(counting_model))
 
 
 @section("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
     """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
-    counter = study.once(shared.counter)
+    counter = study.once(counting_model)
     report.heading(
         "The readout on artificial mixtures",
         "The readout alone, on artificial mixtures of embeddings. What does its answer depend on?",
@@ -231,7 +245,7 @@ def counting_probes(study: Study, report: Report) -> None:
     probes["tokens"] = "own " + probes["own"] + ", other " + probes["other"]
     key = probes["key"][0] if counter.task.bos else "the own token"
     if counter.task.bos:
-        given = study.once(shared.by_relation).query("relation == 'BOS'")
+        given = study.once(by_relation).query("relation == 'BOS'")
         meant = pd.DataFrame({"alpha": given["mean"], "answer": given["count"], "tokens": "what attention gives"})
         probes = pd.concat([probes, meant], ignore_index=True)
     report.add_figure(

@@ -6,7 +6,7 @@ import pandas as pd
 from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures import readout as counting_readout
-from interp.families.histogram.sections import shared
+from interp.families.histogram.sections import answers
 from interp.measures.runs import Neuron
 from interp.report import Report
 from interp.report import figures as draw
@@ -17,10 +17,10 @@ RELATIONS = {"self": BLUE, "same": VERMILLION, "different": GREEN, "BOS": PURPLE
 """The color of each relation of two tokens, in all figures."""
 
 
-@section("counting_attention", title="Attention by relation", order=420, block="where", needs=shared.needs_counter)
+@section("counting_attention", title="Attention by relation", order=420, block="where", needs=answers.needs_counter)
 def counting_attention(study: Study, report: Report) -> None:
     """Show one attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
-    counter = study.once(shared.counter)
+    counter = study.once(answers.counting_model)
     softmax = counter.model.spec.layers[0].normalizer == "softmax"
     task = counter.task
     run = counter.run(task.example)
@@ -40,7 +40,7 @@ def counting_attention(study: Study, report: Report) -> None:
         ),
         "The attention pattern on one sequence: rows attend to columns. Blocks mean that attention compares tokens.",
     )
-    table = study.once(shared.by_relation)
+    table = study.once(answers.by_relation)
     known = {"self": "itself", "same": "the same token elsewhere", "different": "other tokens", "BOS": "[BOS]"}
     report.add_figure(
         "attention_by_relation",
@@ -69,10 +69,10 @@ def _course(table: pd.DataFrame) -> str:
     )
 
 
-@section("counting_embeddings", title="Overlaps of embeddings", order=620, block="where", needs=shared.needs_counter)
+@section("counting_embeddings", title="Overlaps of embeddings", order=620, block="where", needs=answers.needs_counter)
 def counting_embeddings(study: Study, report: Report) -> None:
     """Show the cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
-    counter = study.once(shared.counter)
+    counter = study.once(answers.counting_model)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
     report.heading("Overlaps of embeddings")
@@ -115,10 +115,10 @@ def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.D
 SHOWN_NEURONS = 12
 
 
-@section("counting_neurons", title="Hidden neurons", order=704, block="where", needs=shared.needs_counter)
+@section("counting_neurons", title="Hidden neurons", order=704, block="where", needs=answers.needs_counter)
 def counting_neurons(study: Study, report: Report) -> None:
     """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
-    counter = study.once(shared.counter)
+    counter = study.once(answers.counting_model)
     selectivity = counting_readout.neuron_selectivity(counter)
     tokens = counting_readout.tokens_per_neuron(selectivity)
     spectrum = counting_readout.readout_spectrum(counter)

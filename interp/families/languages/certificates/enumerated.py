@@ -35,8 +35,7 @@ from interp.families.languages.certificates.strings import (
     verdict,
 )
 from interp.families.languages.tasks.language import decided
-from interp.tasks import Task
-from interp.tasks.roles import LISTED_STRINGS, lacks
+from interp.tasks.structure import LISTED_STRINGS
 from interp.threads import one_thread
 
 TAKES = {
@@ -57,12 +56,6 @@ BY_COUNTS = 32
 STRINGS = 1 << 13
 """Largest number of strings of one length that is run by default."""
 PROBED = 40
-
-
-def other_task(task: Task) -> str | None:
-    """Return the reason why the task is not a language, or None."""
-    reason = lacks(task, LISTED_STRINGS)
-    return None if reason is None else f"no language of strings: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -108,7 +101,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
     return torch.tensor(rows), np.array(sizes, dtype=float)
 
 
-@register_method("every string, with a rounding bound", other_task, refusal, TAKES, order=1)
+@register_method("every string, with a rounding bound", LISTED_STRINGS, refusal, TAKES, order=1)
 @one_thread()
 def certify_every_string(model: TaskModel, longest: int | None = None, progress: Progress | None = None) -> Certificate:
     """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.

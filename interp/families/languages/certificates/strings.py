@@ -35,8 +35,8 @@ from interp.certificates.sampling import SampledShare, Stratum
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
 from interp.families.languages.tasks.language import Decided, decided
-from interp.tasks import Batch, Task
-from interp.tasks.roles import LISTED_STRINGS, lacks
+from interp.tasks import Batch
+from interp.tasks.structure import LISTED_STRINGS, lacks
 from interp.threads import one_thread
 
 TAKES = {
@@ -66,21 +66,11 @@ PROBED = 10
 """The model itself is run on strings of each length up to this one, and of the last length."""
 
 
-def other_task(task: Task) -> str | None:
-    """Return the reason why the task is not a language over 0 and 1, or None."""
-    if (reason := lacks(task, LISTED_STRINGS)) is not None:
-        return f"no language over 0 and 1: {reason}"
-    alphabet = getattr(task, "alphabet", ())
-    return (
-        None
-        if tuple(alphabet) == ("0", "1")
-        else f"task {task.name} is a language over {', '.join(alphabet)}, not 0, 1"
-    )
-
-
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
-    spec = model.spec
+    spec, alphabet = model.spec, getattr(model.task, "alphabet", ())
+    if tuple(alphabet) != ("0", "1"):
+        return f"task {model.task.name} is a language over {', '.join(alphabet)}, not 0, 1"
     if spec.decision != "sigmoid" or spec.readout_at != "[CLS]" or len(spec.layers) > 2:
         return "the method is for at most two layers, read at [CLS], with answers decided by the sign of the output"
     if (reason := rounding.refusal(model)) is not None:
@@ -155,7 +145,7 @@ def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None =
     return torch.tensor(rows)
 
 
-@register_method("strings by counts and seen positions", other_task, refusal, TAKES)
+@register_method("strings by counts and seen positions", LISTED_STRINGS, refusal, TAKES)
 @one_thread()
 def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
     """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.

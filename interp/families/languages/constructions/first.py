@@ -18,7 +18,7 @@ symbol from every row, not only from CLS.
 
 from math import exp, sqrt
 
-from interp.constructions.registry import Construct, register_construction
+from interp.constructions import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
     HeadRule,

@@ -1,6 +1,6 @@
 """The two exact models of PALINDROME under one name: binary (the paper's) and mirror (errata, section B)."""
 
-from interp.constructions.registry import Construct, register_construction
+from interp.constructions import Construct, register_construction
 from interp.errors import InterpError
 from interp.families.languages.constructions.palindrome_binary import binary
 from interp.families.languages.constructions.palindrome_mirror import mirror

@@ -29,7 +29,7 @@ The paper's W^{V,2,1} selects component 10 for both heads; head 1 needs componen
 
 from math import exp, log
 
-from interp.constructions.registry import Construct
+from interp.constructions import Construct
 from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, positive
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.families.languages.theory import values as theory

@@ -29,7 +29,7 @@ last norm scales slack to +-sqrt(d/2) at eps = 0. So the cross-entropy of PALIND
 grows, which the paper leaves open.
 """
 
-from interp.constructions.registry import Construct
+from interp.constructions import Construct
 from interp.families.languages.constructions.parts import (
     Block,
     HeadRule,

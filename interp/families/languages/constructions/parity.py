@@ -27,7 +27,7 @@ norm with eps = 0 cannot scale. The tenth component is unused, as in the publish
 
 from math import exp, sqrt, tanh
 
-from interp.constructions.registry import Construct, register_construction
+from interp.constructions import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
     HeadRule,

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture.limits import LengthLimit
-from interp.constructions.registry import Construct, ConstructedWeights
+from interp.constructions import Construct, ConstructedWeights
 from interp.errors import InterpError
 from interp.families.languages.tasks.language import Language
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar

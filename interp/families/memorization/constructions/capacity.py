@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
 from interp.families.memorization.theory.capacity import memorized_associations

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import (
     CONDITION_LIMIT,

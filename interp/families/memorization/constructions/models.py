@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from interp.constructions.registry import Construct, ConstructedWeights, register_construction
+from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
@@ -16,7 +16,7 @@ from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.closed_forms import checked_unembedding
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
-from interp.tasks.hashes import tensors_sha256
+from interp.tasks.base import tensors_sha256
 
 
 def memorization_spec(

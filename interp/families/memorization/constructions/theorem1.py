@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.constructions.registry import ConstructedWeights
+from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.theory.attention_heads import attention_matrix, heads_needed
 from interp.families.memorization.theory.closed_forms import checked_unembedding

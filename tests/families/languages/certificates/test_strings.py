@@ -7,9 +7,11 @@ import interp
 from interp.certificates import certify_model
 from interp.certificates.base import registered_methods
 from interp.constructions import construct
+from interp.families.languages import Dyck1
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.languages.certificates.palindrome import binary_margin, certify_palindrome
 from interp.families.languages.certificates.strings import classes, counts_matter, seen_positions
+from interp.families.languages.constructions.learned import learned_spec
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,9 @@ def test_models_that_cannot_be_certified_say_why() -> None:
     norm = construct("languages/parity", layer_norm=True).model()
     refusal = registered_methods()["strings by counts and seen positions"].refusal
     assert "does not support layer 0: norm = 'post'" in (refusal(norm) or "")
-    assert "no language" in (refusal(construct("count01/minimal").model()) or "")
+    assert "declares no alphabet" in (refusal(construct("count01/minimal").model()) or "")
+    brackets = interp.build(learned_spec(Dyck1(), "none"))
+    assert refusal(brackets) == "task dyck1 is a language over (, ), not 0, 1"
     tampered = construct("languages/palindrome").model()
     with torch.no_grad():
         tampered.blocks[1].attn.W_Q.mul_(1.01)

@@ -1,7 +1,8 @@
-"""Registry of exact models. A construction registers a name, default sizes and variants.
+"""Exact weights from proofs: the registry of constructions. Each registers a name, default sizes and variants.
 
 A registered function takes sizes (and a variant, if it has several) and returns a Construct: the spec, whose origin
-records the name and the arguments; the task; and the weights with their proof.
+records the name and the arguments; the task; and the weights with their proof. Each proof has one file in its family,
+which contains both the argument and the weights.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from interp.budget import most
 from interp.errors import InterpError, cut, one_of, quoted
 from interp.spec import ModelSpec
 from interp.tasks import Task
+from interp.tasks.plugins import load_families
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,5 @@ def _annotation(entry: Entry, size: str) -> Any:
 _AT_LEAST_ONE = ("T", "L", "N", "K", "p", "v", "d_model", "d_head", "n_heads", "rank", "length")
 _ACCEPTED: dict[type, Any] = {bool: bool, int: int, float: int | float, str: str}
 _SPOKEN: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}
+
+load_families("constructions")  # these files register themselves, and import this one, so they come last
