@@ -180,7 +180,8 @@ def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
     without = reading.removed.get(part, reading.without)
-    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note)
+    elsewhere = reading.elsewhere.get(part)
+    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note, elsewhere)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

@@ -129,7 +129,7 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part."""
-        columns = ["part", "status", "does", "variable", "without", "kept", "note"]
+        columns = ["part", "status", "does", "variable", "without", "kept", "elsewhere", "note"]
         return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
 
     def count(self, status: str) -> int:

@@ -46,6 +46,8 @@ class PartRole:
     without: the share of the model's answers that stay with this part at its mean, together with all that are minor or
     not used.
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
+    elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
+    head matters).
     """
 
     part: str
@@ -56,3 +58,4 @@ class PartRole:
     without: float | None = None
     kept: float | None = None
     note: str = ""
+    elsewhere: float | None = None

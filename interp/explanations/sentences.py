@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TABLE = "A look-up table, no algorithm. "
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
+ELSEWHERE = 0.05
+"""Up to which share of a head's attention may go elsewhere than it is described."""
 LISTED = 9
 """Most parts at their means that are named."""
 USED = ("explained", "kept")
@@ -53,6 +55,12 @@ def how(found: Explanation) -> str:
         n = len(said) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
         said = [*said[:NAMED], f"the {others} in the table of parts"]
+    if loose := [one for one in used if (one.elsewhere or 0.0) > ELSEWHERE]:
+        most = max(one.elsewhere or 0.0 for one in loose)
+        share = words.share(most) if len(loose) == 1 else f"up to {words.share(most)}"
+        said.append(
+            f"in the model, {share} of the attention of {parts_words([one.part for one in loose])} goes elsewhere"
+        )
     kept = [one.part for one in used if one.status == "kept"]
     explained = found.program is not None and found.level == "explained"
     if kept and explained:
@@ -66,7 +74,10 @@ def how(found: Explanation) -> str:
         )
         return " ".join(text)
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
-    text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
+    if len(kept) == len(used):
+        text.append("No part has a description that takes its place.")
+    else:
+        text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
     if found.listing:
         text.append(f"A program of these parts {found.listing}, so it is no explanation.")
     elif not kept:
@@ -79,8 +90,8 @@ def _as_network(found: Explanation) -> str:
     steps = found.program.steps if found.program is not None else ()
     lengths = {step.length for step in steps if isinstance(step, Normed)}
     sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
-    n = words.counted(sums, "weighted sum")
-    return f" as a smaller network, with {n} of which it is not known what they stand for" if sums else ""
+    n, stand = words.counted(sums, "weighted sum"), "it stands" if sums == 1 else "they stand"
+    return f" as a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
 
 
 def _used(found: Explanation, used: Sequence[PartRole]) -> str:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import torch
 
-from interp.programs.language import Answer, Linear, Program, Step, Table, codes
-from interp.programs.read_heads import describe_head
+from interp.programs.language import Answer, Head, Linear, Program, Step, Table, codes
+from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
 from interp.programs.readout import readout
@@ -35,6 +35,8 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     for part in reading.matter:
         reading.check()
         (describe_head if part.head is not None else describe_mlp)(reading, part)
+    heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
+    reading.elsewhere = {part: elsewhere(reading, part) for part in heads}
     reading.without = reading.left()
     reading.removed = {part: reading.left([part]) for part in reading.matter}
     return reading

@@ -63,9 +63,13 @@ class Queries:
         return weights_of(scores * self.times, self.counts, self.total)
 
     def distance(self, scores: Float[Tensor, "queries keys"]) -> float:
-        """How far the attention of other scores is from the head's: half the absolute difference, as a share of all."""
+        """How far the attention of other scores is from the head's."""
+        return self.far(self.attention(scores))
+
+    def far(self, attention: Float[Tensor, "queries keys"]) -> float:
+        """How far other attention is from the head's: half the absolute difference, as a share of all."""
         pattern = self.pattern
-        return float((self.attention(scores) - pattern).abs().sum() / pattern.abs().sum().clamp(min=1e-30)) / 2
+        return float((attention - pattern).abs().sum() / pattern.abs().sum().clamp(min=1e-30)) / 2
 
     def some(self) -> Queries:
         """As many as can be fitted, spread evenly."""

@@ -78,12 +78,10 @@ class Head:
 
     @property
     def constants(self) -> int:
-        """Number of selected pairs if the head is hard, otherwise of scores; a weight that most have counts once."""
-        flat = [score for row in self.scores for score in row]
-        if self.hard:
-            return sum(score == 0.0 for score in flat)
-        most = max(Counter(flat).values())
-        return len(flat) - most + 1 if self.total and 2 * most > len(flat) else len(flat)
+        """Number of pairs that get attention; if it is graded, a score that most have counts once."""
+        flat = [score for row in self.scores for score in row if self.total or score != NEVER]
+        most = 0 if self.hard or not flat else max(Counter(flat).values())
+        return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
 
 @dataclass(frozen=True)

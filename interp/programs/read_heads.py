@@ -20,12 +20,12 @@ from interp.programs.heads import (
     values_by,
     values_of_shares,
 )  # fmt: skip
-from interp.programs.language import Head, Linear, Step, applied
+from interp.programs.language import Head, Linear, Step, applied, attention
 from interp.programs.quantize import Quantized
 from interp.programs.read_sums import describe_by_sums, made_by
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
-from interp.programs.running import scaled, softmax
+from interp.programs.running import Running, scaled, softmax
 
 CLOSE = 0.05
 """Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
@@ -64,11 +64,27 @@ def describe_head(reading: Reading, part: Part) -> None:
         add_level(reading, part, found, mean, enough)
 
 
-def queries(reading: Reading, part: Part, where: Tensor) -> Queries:
-    rows, positions, scores = reading.running.scores(part)
+def elsewhere(reading: Reading, part: Part) -> float:
+    """How much of a described head's attention in the model goes elsewhere, where the head matters: see
+    `Queries.distance`."""
+    step = reading.step(str(part))
+    if not isinstance(step, Head):
+        raise ValueError(f"{part} is not described as a head")
+    made = dict(reading.made)
+    for one in reading.steps:
+        if one.name not in made:
+            made[one.name] = applied(one, made, reading.seen)
+    asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
+    return asked.far(attention(step, made, reading.seen)[asked.rows, asked.positions])
+
+
+def queries(reading: Reading, part: Part, where: Tensor, running: Running | None = None) -> Queries:
+    """The queries of a head at some positions, in the model with its descriptions so far, or in another one."""
+    running = running or reading.running
+    rows, positions, scores = running.scores(part)
     there = where[rows, positions]
     rows, positions = rows[there], positions[there]
-    block = reading.running.blocks[part.layer]
+    block = running.blocks[part.layer]
     counts = reading.seen[rows, positions].float()
     times = torch.ones(len(rows), 1)
     if scaled(block):
@@ -93,6 +109,11 @@ def selected(
     def weights(scores: Tensor, asked: Queries = asked) -> Tensor:
         return asked.attention(scores[query[asked.rows, asked.positions][:, None], key[asked.rows]])
 
+    def missing(scores: Tensor) -> bool:
+        """Whether, at some query, no key is there that is selected; places are there or not whatever the tokens are."""
+        there = scores[query[asked.rows, asked.positions][:, None], key[asked.rows]] == 0
+        return pattern.key != "position" or not bool((there & (asked.counts > -torch.inf)).any(-1).all())
+
     def far(scores: Tensor) -> float:
         return float((weights(scores) - asked.pattern).abs().sum(-1).mean()) / 2
 
@@ -101,11 +122,15 @@ def selected(
 
     scores = graded
     # An exact pattern also says which key comes next where the selected ones are missing.
-    selects = not reading.strict or (far(hard) <= SELECTED and not (far(graded) < EXACT / 10 and ordered(pattern)))
+    order = missing(hard) and far(graded) < EXACT / 10 and ordered(pattern)
+    selects = not reading.strict or (far(hard) <= SELECTED and not order)
     if selects and not asked.total and good(hard):
         scores = hard
-    elif asked.total and pattern.query and pattern.key:
-        scores = fewest_exceptions(pattern, graded, good)
+    elif pattern.query and pattern.key:
+        scores = fewest_exceptions(pattern, graded, good if asked.total else lambda one: far(one) < EXACT)
+    attends = (pattern.query, pattern.key, matrix(scores))
+    if scores is hard and bool((hard == 0)[pattern.seen].all()):
+        attends = ("", "", ((0.0,),))  # evenly to all
     received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
@@ -123,7 +148,7 @@ def selected(
     near = nearby([left for _, left, _, _ in tried] or [1.0])
     for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
         if left <= near:
-            step = Head(str(part), pattern.query, pattern.key, matrix(scores), name, str(part), asked.total)
+            step = Head(str(part), *attends, name, str(part), asked.total)
             step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
             shares = applied(step, reading.made, reading.seen)
             value = (shares @ mean.double()).float()

@@ -64,6 +64,8 @@ class Reading:
     """The share of answers that stays with all parts at their means that do not matter, or are minor."""
     removed: dict[Part, float] = field(default_factory=dict)
     """The same with a further part at its mean."""
+    elsewhere: dict[Part, float] = field(default_factory=dict)
+    """How much of a described head's attention in the model goes elsewhere."""
     needed: dict[str, Tensor] = field(default_factory=dict)
     """The positions at which each part's output matters."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -112,6 +113,9 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return f"to positions by waves of {words.joined(_there(program, name) for name in waves.of)}{angles}"
     keys = program.values.get(step.key, ("",))
     queries = program.values.get(step.query, ("",))
+    if step.total and queries == keys and (two := _two(step)):
+        fits = f"{said(program, step.key)} equals {_here(program, step.query)}"
+        return f"with weight {two[0]:.2g} where {fits}, and {two[1]:.2g} elsewhere"
     if step.total:
         by = [_there(program, step.key)] if step.key else []
         by += [_here(program, step.query)] if step.query else []
@@ -126,6 +130,8 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _hard(program, step, queries, keys, GRADED):
         return f"mostly {most}"
+    if queries == keys and (alike := _alike(program, step, brief)):
+        return alike
     return f"to positions by {_there(program, step.key)} and {_here(program, step.query)} (a table of scores)"
 
 
@@ -147,7 +153,8 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
         listed = ", ".join(repr(keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
         return f"to positions where {said(program, key)} comes first in the order {listed}"
     weights = "" if brief else f" ({_weights(scores, keys)})"
-    return f"to positions by {_there(program, key)}{_more(scores, keys, order, key == 'position')}{weights}"
+    more = _more(scores, keys, order, key == "position")
+    return f"to positions by {_there(program, key)}{more}{weights}{',' * bool(more)}"
 
 
 def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
@@ -170,13 +177,13 @@ def _more(scores: Sequence[float], keys: Values, order: Sequence[int], places: b
         numbers = [int(keys[at]) for at in order]
         for more, sign in (("later" if places else "larger", -1), ("earlier" if places else "smaller", 1)):
             if numbers == sorted(numbers, key=lambda number: sign * number):
-                return f", the {more} the more,"
+                return f", the {more} the more"
     most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
     if len(most) < len(order):
-        return f", most to {_values(most, len(keys))},"
+        return f", most to {_values(most, len(keys))}"
     if not drops or max(drops) < SLIGHT:
         return ""
-    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))},"
+    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))}"
 
 
 def _there(program: Program, name: str) -> str:
@@ -222,6 +229,9 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
         firsts = {tuple(row) for row in chosen if row}
         if firsts == {(0,)}:
             return "to the first position"
+        shifts = sorted({key - q for q, row in enumerate(chosen) for key in row})
+        if 1 < len(shifts) <= NAMED and 0 not in shifts and sum(map(bool, chosen)) > len(shifts):
+            return _offsets(shifts, chosen, len(keys))
     own, other = _here(program, step.query), said(program, step.key)
     if queries == keys:
         if all(row == [q] for q, row in enumerate(chosen) if row):
@@ -231,10 +241,36 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
     return ""
 
 
+def _alike(program: Program, step: Head, brief: bool) -> str:
+    """Where a soft head attends whose scores say only whether two values are equal, else ""."""
+    if (two := _two(step)) is None:
+        return ""
+    times = "" if brief else f" ({math.exp(two[0] - two[1]):.2g} times the weight of others)"
+    fits = f"{said(program, step.key)} equals {_here(program, step.query)}"
+    return f"{'more' if two[0] > two[1] else 'less'} to positions where {fits}{times}"
+
+
+def _two(step: Head) -> tuple[float, float] | None:
+    """The score of two equal values and that of others, if there are only these two."""
+    scores = [(score, q == k) for q, row in enumerate(step.scores) for k, score in enumerate(row) if score > NEVER]
+    equal, others = ({score for score, same in scores if same is whether} for whether in (True, False))
+    if len(equal) != 1 or len(others) != 1 or equal == others:
+        return None
+    return max(equal), max(others)
+
+
 def _shifted(shift: int) -> str:
     """A position relative to a head's own."""
     near = {-1: "the position before", 0: "its own position", 1: "the next position", -2: "the position two before"}
     return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
+
+
+def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int) -> str:
+    """Several positions relative to a head's own; chosen: the positions, by the head's own."""
+    sides = [("before", [shift for shift in shifts if shift < 0]), ("after", [shift for shift in shifts if shift > 0])]
+    listed = words.joined(f"{words.joined(str(abs(one)) for one in some)} {side}" for side, some in sides if some)
+    whole = all(row == [q + shift for shift in shifts if 0 <= q + shift < n] for q, row in enumerate(chosen) if row)
+    return f"{'evenly to' if whole else 'to one or more of'} the positions {listed} its own"
 
 
 def _places(chosen: Sequence[int], n: int) -> str:

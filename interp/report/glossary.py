@@ -12,7 +12,7 @@ NOTES: dict[str, str] = {
     "s-acc": "Separation accuracy: the share of inputs that a straight line (or plane) through a head's outputs "
     "classifies correctly. The best line is fitted on the training set; the accuracy is measured on the test set.",
     "l-acc": "Learned accuracy: the share of inputs that the model's own readout answers correctly when all other "
-    "heads are silenced.",
+    "heads, and the token's own embedding (the skip connection), are silenced.",
     "ROC AUC": "The chance that a score is larger for a random input with one answer than for a random input with "
     "the other: 1 means that the score separates the two answers perfectly, 0.5 that it is no better than a coin "
     "toss.",

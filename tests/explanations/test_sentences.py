@@ -35,6 +35,19 @@ def test_parts_that_do_the_same_are_said_once() -> None:
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
 
 
+def test_attention_that_goes_elsewhere_is_said() -> None:
+    one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
+    said = "Heads 0.0 and 0.1 attend to the first position and read the token; in the model, {} goes elsewhere."
+    assert said.format("0.1250 of the attention of head 0.0") in how(replace(FOUND, parts=(one, other)))
+    both = (one, replace(other, elsewhere=0.0625))
+    assert said.format("up to 0.1250 of the attention of heads 0.0 and 0.1") in how(replace(FOUND, parts=both))
+
+
+def test_no_part_is_described() -> None:
+    said = how(replace(FOUND, parts=PARTS[3:] * 2))
+    assert said.endswith("stay on all 8 inputs. No part has a description that takes its place.")
+
+
 def test_parts_that_no_step_reads() -> None:
     answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
     program = Program(("a", "b"), 1, True, (), answer)

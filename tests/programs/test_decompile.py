@@ -73,6 +73,28 @@ def test_a_previous_token_head_and_an_induction_head() -> None:
     assert (second.query, second.key, second.value) == ("token", first.name, "token")
 
 
+def test_places_that_are_always_there_are_selected() -> None:
+    """The digits of two numbers that are added, and those before them: no other place gets attention in their stead."""
+    found = decompiled(interp.build("algorithmic/addition-exact", digits=3), 300)
+    heads = [step for step in found.steps if isinstance(step, Head)]
+    assert [(head.query, head.key, head.hard) for head in heads] == [("position", "position", True)] * 2
+    # Numbers of three digits, '+', and the sum: digit i of the sum is asked for at place 7 + i.
+    chosen = [{k for k, score in enumerate(heads[0].scores[q]) if score == 0.0} for q in range(7, 10)]
+    assert chosen == [{i, 4 + i} for i in range(3)]
+
+
+def test_nearly_even_attention_is_even() -> None:
+    """Scores that differ by a hundredth for each pair of places: more than half a's of six."""
+    scores = tuple(tuple(0.01 * ((3 * q + 5 * k) % 7) for k in range(6)) for q in range(6))
+    most = Linear("answer", ("h",), (((0.0, 1.0), (0.0, -1.0)),), (0.1, 0.0), ("no", "yes"))
+    nearly = Head("h", "position", "position", scores, "token")
+    program = program_of(decompiled(interp.compile(Program(("a", "b"), 6, False, (nearly,), most))))
+    assert program is not None
+    (head,) = program.steps
+    assert isinstance(head, Head)
+    assert (head.query, head.key, head.scores) == ("", "", ((0.0,),))
+
+
 def at(name: str, place: int, length: int, value: str = "token") -> Head:
     """What stands at one place."""
     return Head(name, "", "position", (tuple(0.0 if i == place else NEVER for i in range(length)),), value)
@@ -99,6 +121,20 @@ def test_false_descriptions_of_parts_change_answers() -> None:
     assert isinstance(step, Table)
     other = replace(step, entries=step.entries[1:] + step.entries[:1])
     assert stays(found, step) == 1.0 > 0.9 > stays(found, other)
+
+
+def test_attention_that_goes_elsewhere_is_measured() -> None:
+    """A description that says each position attends to itself leaves out all that the model gives to others."""
+    found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
+    part = found.matter[0]
+    assert max(found.elsewhere.values()) < 1e-3
+    own = tuple(tuple(0.0 if i == j else NEVER for j in range(9)) for i in range(9))
+    found.steps = [replace(one, scores=own) if one.name == str(part) else one for one in found.steps]  # type: ignore[call-arg]
+    _, cache = found.running.subject.model.run_with_cache(found.running.batch.tokens)
+    given = cache[f"blocks.{part.layer}.attn.hook_pattern"][:, part.head].diagonal(dim1=1, dim2=2)
+    missed = float((1 - given)[found.needed[str(part)]].mean())
+    assert read_heads.elsewhere(found, part) == pytest.approx(missed, abs=1e-4)
+    assert missed > 0.5
 
 
 def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:

@@ -1,6 +1,7 @@
 """Programs run as written, against plain Python; broken ones and broken files are refused in a sentence."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -92,3 +93,10 @@ def test_a_weight_that_most_pairs_have_counts_once() -> None:
 
     assert constants((1.0, 0.5, 0.5), (0.5, 1.0, 0.5)) == 3
     assert constants((1.0, 0.5), (0.5, 1.0)) == 4
+
+
+def test_pairs_without_attention_are_no_constants() -> None:
+    soft = Head("h", "token", "token", ((0.0, -1.0, NEVER), (NEVER, 0.0, -1.0)), "token")
+    assert soft.constants == 4
+    assert replace(soft, scores=((0.0, -1.0, -1.0), (-1.0, 0.0, NEVER))).constants == 3
+    assert replace(soft, scores=((0.0, NEVER, 0.0), (NEVER, NEVER, 0.0))).constants == 3

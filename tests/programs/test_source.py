@@ -1,5 +1,6 @@
 """The Python of a program gives its answers, and says what steps do."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -52,7 +53,7 @@ def test_words() -> None:
         "attends to the position before and reads the token",
         "attends to positions where the token before (head 0.0) equals its own token and reads the token",
         "attends evenly to all positions that it sees and reads the token",
-        "attends to positions by their token, more to 'a', (weights 'a' 1, 'b' 0.5) and reads the token",
+        "attends to positions by their token, more to 'a' (weights 'a' 1, 'b' 0.5), and reads the token",
         "attends evenly to positions 0 and 2 and reads the token",
         "attends to position 1 and reads the token before (head 0.0)",
         "attends to positions where the token before (head 0.0) fits its own token (a table of 3 pairs) and reads the "
@@ -83,6 +84,44 @@ def test_places_are_relative_where_the_key_is_the_position() -> None:
         "attends to positions where the value of p equals its own position",
         "attends to positions where the value of p fits its own position (a table of 3 pairs)",
     ]
+
+
+def test_several_places_relative_to_the_own_one() -> None:
+    """Two before and one before where both are there; with a pair missing, some of them; with a fourth, a table."""
+    both = [[0.0 if q - k in (1, 2) else NEVER for k in range(5)] for q in range(5)]
+    fewer = [[NEVER if (q, k) == (4, 3) else score for k, score in enumerate(row)] for q, row in enumerate(both)]
+    around = [[0.0 if q - k in (-1, 1, 3) else NEVER for k in range(5)] for q in range(5)]
+    more = [[0.0 if q - k in (1, 2, 3, 4) else NEVER for k in range(5)] for q in range(5)]
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    heads = [Head("h", "position", "position", tuple(map(tuple, rows)), "token", "head 0.0")
+             for rows in (both, fewer, around, more)]  # fmt: skip
+    said = [
+        step_words(Program(("a", "b"), 5, False, (head,), answer), head).partition(" and reads")[0] for head in heads
+    ]
+    assert said == [
+        "attends evenly to the positions 2 and 1 before its own",
+        "attends to one or more of the positions 2 and 1 before its own",
+        "attends evenly to the positions 3 and 1 before and 1 after its own",
+        "attends to positions where the position fits its own position (a table of 10 pairs)",
+    ]
+
+
+def test_scores_that_say_whether_two_tokens_are_equal() -> None:
+    """Twice the weight, half of it, and without softmax the two weights; any third score makes it a table."""
+    answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+
+    def said(equal: float, other: float, last: float, total: bool = False) -> str:
+        head = Head("h", "token", "token", ((equal, other), (other, last)), "token", "head 0.0", total)
+        return step_words(Program(("a", "b"), 3, True, (head,), answer), head).partition("itions ")[2]
+
+    assert said(0.0, -math.log(2), 0.0) == (
+        "where the token equals its own token (2 times the weight of others) and reads the token"
+    )
+    assert said(-math.log(2), 0.0, -math.log(2)).endswith("token (0.5 times the weight of others) and reads the token")
+    assert said(0.0, -0.7, -0.1) == "by their token and its own token (a table of scores) and reads the token"
+    assert said(2.0, 0.5, 2.0, total=True) == (
+        "that it sees, with weight 2 where the token equals its own token, and 0.5 elsewhere"
+    )
 
 
 def test_weights_without_softmax_in_python_and_in_words() -> None:

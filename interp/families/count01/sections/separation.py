@@ -45,8 +45,8 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         "Heads that separate the answers",
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
         f"set{shared.weighed(C)}. l-acc: "
-        f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
-        f"'{one}' against '{other}'. accuracy_without: accuracy of the model when the head is silenced.",
+        f"accuracy when all other heads and the skip connection are silenced. ROC AUC: {scored}. weight: the head's "
+        f"share in the readout of '{one}' against '{other}'. accuracy_without: of the model when the head is silenced.",
     )
     report.say(sentence(facts), "where", ["best_head", "heads_s_acc"])
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
