@@ -146,6 +146,10 @@ def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
 # ---------------------------------------------------------------- units: one per read
 
 
+Value = Int[Tensor, "..."]
+"""One number per unit, (units,), or per unit and position, (units, length)."""
+
+
 @dataclass(frozen=True)
 class Units:
     """The reads of a batch as separate units: row, read position, and right output index."""
@@ -163,6 +167,13 @@ class Units:
     def __len__(self) -> int:
         return len(self.batch)
 
+    def at_read(self, value: Value, subject: Subject, which: Int[Tensor, "wanted"] | None = None) -> Value:
+        """Return values of (some) units at the read position, if each position is read for itself and they have all."""
+        if value.ndim == 1 or subject.read_at != "all":
+            return value
+        at = self.read_at if which is None else self.read_at[which]
+        return value.gather(1, at[:, None])[:, 0]
+
     def at(self, place: Place) -> Int[Tensor, "units"]:
         """Return the position of a place in each unit. Raises InterpError if a row is too short."""
         found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
@@ -173,10 +184,6 @@ class Units:
                 "length, or a position that every input has"
             )
         return found
-
-
-Value = Int[Tensor, "..."]
-"""One number per unit, (units,), or per unit and position, (units, length)."""
 
 
 class Values:

@@ -49,13 +49,16 @@ class HypothesisAnswers:
         self.subject, self.values, self.units = subject, values, values.units
         everyone = torch.arange(len(self.units))
         self.model = labels_of(subject, self.units, everyone, decide(outputs, subject.decision))
-        self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known), self.model)
+        self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known, None), self.model)
         self.answers = self.of(values.known)
 
-    def _roots(self, known: dict[str, Tensor]) -> list[Tensor]:
-        """The values that the answer is computed from; for a table, each row of values becomes one number."""
+    def _roots(self, known: dict[str, Tensor], which: Tensor | None) -> list[Tensor]:
+        """The values that the answer is computed from; for a table, those at the read position, or a number for each
+        row of values."""
         found = [known[name] for name in self.values.hypothesis.of]
-        return found if self.values.hypothesis.answer else [self._as_number(one) for one in found]
+        if self.values.hypothesis.answer:
+            return found
+        return [self._as_number(self.units.at_read(one, self.subject, which)) for one in found]
 
     def _as_number(self, value: Tensor) -> Tensor:
         """Hash each row of values to one number."""
@@ -66,9 +69,9 @@ class HypothesisAnswers:
             found = found * 1_000_003 + column + 7  # wraps; collisions have probability 2^-64
         return found
 
-    def of(self, known: dict[str, Tensor]) -> Int[Tensor, "units"]:
-        """Compute the answers from the values of the variables."""
-        roots = self._roots(known)
+    def of(self, known: dict[str, Tensor], which: Tensor | None = None) -> Int[Tensor, "units"]:
+        """Compute the answers of (some) units from the values of the variables."""
+        roots = self._roots(known, which)
         if self.table is not None:
             return self.table(*roots)
         assert self.values.hypothesis.answer is not None
@@ -109,7 +112,7 @@ def interchange(
     base, source = _pairs(scrubber, n, exact, seed)
     if not len(base):
         return "no two inputs have the same length, so values at all positions cannot be interchanged"
-    wanted = program.of(program.values.interchanged(one.name, base, source))
+    wanted = program.of(program.values.interchanged(one.name, base, source), base)
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
     must = (wanted != program.model[base]) & (wanted != program.answers[base])

@@ -61,7 +61,7 @@ class Scrubber:
         self.units: Units = values.units
         self.each = any(place.each for some in places.values() for place in some)
         self.groups = {one.name: self._groups(one) for one in hypothesis.variables if places[one.name]}
-        self._rest: dict[tuple[str, ...], Groups] = {}
+        self._rest: dict[tuple[tuple[str, ...], bool], Groups] = {}
         self.logits, self.natural = self._prepare()
 
     def _groups(self, one: Variable) -> Groups:
@@ -133,24 +133,30 @@ class Scrubber:
                 free.append(name)
         return list(dict.fromkeys(placed)), list(dict.fromkeys(free))
 
-    def rest(self, names: tuple[str, ...]) -> Groups:
-        """Group units by the named variables, and by length and read position if these or places have all positions."""
-        if names not in self._rest:
+    def rest(self, names: tuple[str, ...], final: bool = False) -> Groups:
+        """Group units by the named variables, and by length and read position if these or places have all positions.
+
+        final: the answer is computed from them, so only their values at the read position count where each position is
+        read for itself.
+        """
+        if (names, final) not in self._rest:
             columns: list[Value] = [self.values.known[name] for name in names]
-            each = self.each or any(one.ndim == 2 for one in columns)  # their value at the read position must agree
+            each = self.each or any(one.ndim == 2 for one in columns)
+            if final:
+                columns = [self.units.at_read(one, self.subject) for one in columns]
             columns = [one if one.ndim == 2 else one[:, None] for one in columns]
             if each:
                 columns += [self.units.batch.lengths[:, None], self.units.read_at[:, None]]
             columns = columns or [torch.zeros(len(self.units), 1, dtype=torch.long)]
-            self._rest[names] = Groups(torch.cat(columns, 1))
-        return self._rest[names]
+            self._rest[names, final] = Groups(torch.cat(columns, 1))
+        return self._rest[names, final]
 
     def _run(
         self, names: Sequence[str], units: Int[Tensor, "wanted"], generator: torch.Generator, read: Sequence[Place] = ()
     ) -> list[Tensor]:
         """Scrub the variables `names`; return the values of the places `read`, or the logits if there are none."""
         placed, free = self._sources(names)
-        rest = self.rest(tuple(free)).draw(units, generator)
+        rest = self.rest(tuple(free), final=not read).draw(units, generator)
         patches = [patch for one in placed for patch in self._value(one, units, generator)]
         return self.run(rest, patches, read)
 
@@ -201,7 +207,7 @@ class Scrubber:
         placed, free = self._sources(self.hypothesis.of)
         if any(one.of or self.values.known[one.name].ndim > 1 for one in placed):
             return None
-        groups = [self.rest(tuple(free)), *(self.groups[one.name] for one in placed)]
+        groups = [self.rest(tuple(free), final=True), *(self.groups[one.name] for one in placed)]
         return groups, _Tuples.of(torch.stack([one.of for one in groups], 1), self.units.classes)
 
     @torch.no_grad()

@@ -43,10 +43,10 @@ def as_hypothesis(program: Program) -> Hypothesis:
         place = f"{step.part} @ each" if step.name in each else step.part
         known = tuple(names.get(name, name) for name in of)
         variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
-    if any(TOKEN in one.of for one in variables):
+    roots = [name for name in _reached(program, program.answer.of, set(names)) if name != "position"]
+    if TOKEN in roots or any(TOKEN in one.of for one in variables):
         variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
-    roots = [name for name in _reached(program, program.answer.of, set(names)) if name in names]
-    return Hypothesis(variables, of=[names[name] for name in roots])
+    return Hypothesis(variables, of=[names.get(name, name) for name in roots])
 
 
 def _named(program: Program, step: Step) -> str:

@@ -44,6 +44,18 @@ def test_a_map_of_the_token_holds_at_every_read_position() -> None:
     assert result.scrubbed.accuracy == 1.0
 
 
+def test_an_answer_that_reads_its_own_token_agrees_on_it() -> None:
+    """How often the own token occurs: other tokens of the row may be any, and its weight is read at its own place."""
+    model = interp.build("histogram/dot-softmax-exact")
+    hypothesis = interp.explain(model).hypothesis
+    assert hypothesis.of == ("token", "head 0.0")
+    result = interp.evaluate_hypothesis(model, hypothesis, model.task.sample(60, seed=1), pairs=100)
+    assert result.scrubbed.accuracy == 1.0
+    assert result.interchange["changed"].tolist() == [1.0]
+    without = interp.Hypothesis(hypothesis.variables, of=["head 0.0"])
+    assert interp.evaluate_hypothesis(model, without, model.task.sample(60, seed=1)).scrubbed.accuracy < 0.6
+
+
 def test_tables_of_values_that_never_meet() -> None:
     """A head that sees its own token finds the first in an order: some of its values never meet some tokens."""
     model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)
