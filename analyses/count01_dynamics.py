@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 import interp
-from interp.families.count01.figures.dynamics import head_evolution
 from interp.measures.heads import FAILED, SUCCESSFUL, head_outputs, head_weights
 from interp.measures.separation import separation_accuracies
-from interp.report import Report
+from interp.report import Report, theme
 from interp.report import figures as draw
+from interp.report.drawing import compact, head_name
 from interp.report.script import Arguments, run
 from interp.spec import Training
 
@@ -24,6 +25,8 @@ FIRST_SEED = 2000
 PAPER_R = 0.72
 FROM = (10, 20, 30)
 """The paper takes checkpoints from epoch 10 on; the earliest of them have not learned to count yet (errata)."""
+THINNEST, THICKEST = 0.8, 5.0
+"""Widths of the lines of the heads with the least and the most weight, in pixels."""
 
 
 def study(arguments: Arguments) -> Report:
@@ -63,6 +66,41 @@ def _points(heads: pd.DataFrame) -> pd.DataFrame:
     return weighted.groupby(["seed", "epoch"]).agg(
         weighted_s_acc=("weighted", "sum"), accuracy=("accuracy", "first")
     ).reset_index()  # fmt: skip
+
+
+def head_evolution(frame: pd.DataFrame) -> go.Figure:
+    """Draw the separation accuracy of every head by epoch, with lines as wide as its mean weight (Figure 14, right).
+
+    Args:
+        frame: one row per head and epoch: `head`, `epoch`, `s_acc`, `weight` (share in the readout).
+
+    A line has the color of the head's last category: successful, failed or in between.
+    """
+    theme.check_frame(frame, ["head", "epoch", "s_acc", "weight"], "head_evolution")
+    drawn = theme.figure(x="epoch", y="separation accuracy", height=460)
+    weights = frame.groupby("head")["weight"].mean()
+    span = float(weights.max() - weights.min()) or 1.0
+    shown: set[str] = set()
+    for head, part in frame.groupby("head"):
+        part = part.sort_values("epoch", kind="stable")
+        last = float(part["s_acc"].iloc[-1])
+        name, color = (
+            ("ends above .98", theme.BLUE) if last >= 0.98
+            else ("ends at .6 or below", theme.VERMILLION) if last <= 0.6
+            else ("ends in between", theme.GREY)
+        )  # fmt: skip
+        width = THINNEST + (THICKEST - THINNEST) * float(weights[head] - weights.min()) / span
+        line = go.Scatter(x=compact(part["epoch"]), y=compact(part["s_acc"]), mode="lines", name=name, legendgroup=name)
+        said = f"head {head_name(head)}, weight {weights[head]:.3f}"
+        line.update(
+            line={"width": width, "color": theme.fade(color, 0.75)},
+            showlegend=name not in shown,
+            meta={"head": head_name(head)},
+            hovertemplate=f"{said}<br>epoch %{{x}}: %{{y:.4f}}<extra></extra>",
+        )
+        shown.add(name)
+        drawn.add_trace(line)
+    return drawn
 
 
 def _add_evolution(report: Report, heads: pd.DataFrame, seed: int) -> None:

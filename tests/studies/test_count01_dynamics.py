@@ -1,13 +1,13 @@
-"""Heads in the course of training: what each line shows."""
+"""The figure of the study count01_dynamics: what each line shows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
+from count01_dynamics import THICKEST, THINNEST, head_evolution
 
 from interp.errors import InterpError
-from interp.families.count01.figures.dynamics import THICKEST, THINNEST, head_evolution
 from interp.report import theme
 
 
