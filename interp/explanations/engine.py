@@ -24,6 +24,7 @@ from interp.populations import Population, everything, sample, wilson
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums
 from interp.programs.quantize import KEPT
+from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.running import Kept, Running
 from interp.programs.words import step_words
@@ -105,25 +106,32 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, steps
     """Describe the parts, and run the program of them alone on all inputs of the population.
 
     The strict reading comes first (see `Reading`). If it gives no program, the looser one, on more inputs, is taken
-    where it explains the model or more of its parts.
+    where it explains the model or more of its parts. Where neither gives a program and all parts are described, the
+    readout is fitted anew, to inputs drawn for it (see programs.read_limits).
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
-    found = []
+    found, readings = [], []
     for strict, positions in ((True, POSITIONS), (False, AGAIN)):
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-        reading = decompile(Running.of(subject, batch[some]), steps.check, strict)
-        found.append(explained(empty, reading, population, share))
+        readings.append(decompile(Running.of(subject, batch[some]), steps.check, strict))
+        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, share))
         if found[-1].level == "explained":
             return found[-1]
-    return max(found, key=lambda one: one.count("explained"))
+    best, reading = max(zip(found, readings, strict=True), key=lambda pair: pair[0].count("explained"))
+    if (program := by_limits(reading, population)) is not None:
+        again = explained(empty, reading, program, population, share)
+        best = again if again.level == "explained" else best
+    return best
 
 
-def explained(empty: Explanation, reading: Reading, population: Population, share: float) -> Explanation:
-    """The explanation that descriptions of the parts give."""
-    subject, program = reading.running.subject, program_of(reading)
+def explained(
+    empty: Explanation, reading: Reading, program: Program | None, population: Population, share: float
+) -> Explanation:
+    """The explanation that descriptions of the parts, and the program of them, give."""
+    subject = reading.running.subject
     agreement: Agreement | None = None
     level: Level = "in part"
     listing = ""

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from interp.constructions import Construct, ConstructedWeights, construct, register_construction
 from interp.errors import InterpError
+from interp.programs.evened import Evened
 from interp.programs.language import NEVER, Head, Linear, Normed, Product, Program, Step, Sums, Table
 from interp.programs.neurons import Observed, neurons
 from interp.programs.task import ENDS, ProgramTask
@@ -99,7 +100,7 @@ def compiled(
         raise InterpError(f"decoys = {decoys}, noise = {noise} and sharp = {sharp} must not be negative")
     program = placed(task.program)
     steps = (*program.steps, program.answer)
-    if others := [step.name for step in steps if isinstance(step, Sums | Normed | Waves | Cosines)]:
+    if others := [step.name for step in steps if isinstance(step, Sums | Evened | Normed | Waves | Cosines)]:
         raise InterpError(
             f"{others[0]} holds numbers: only programs of heads, tables, products and largest sums compile"
         )

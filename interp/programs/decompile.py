@@ -42,9 +42,12 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     return reading
 
 
-def program_of(reading: Reading) -> Program | None:
-    """The program of the parts, without steps that nothing reads; None if the answer is not reached."""
-    found = readout(reading)
+def program_of(reading: Reading, found: tuple[Answer, list[Step]] | None = None) -> Program | None:
+    """The program of the parts, without steps that nothing reads; None if the answer is not reached.
+
+    found: the answer and the steps before it, if they are known.
+    """
+    found = found or readout(reading)
     if found is None:
         return None
     answer, more = found

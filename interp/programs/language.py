@@ -11,6 +11,7 @@ and what is normed hold any numbers.
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
     Product(of)                map: the weights that two variables with the same values give each of them, multiplied
+    Evened(of)                 map: what a soft head would read with even attention; see evened.py
     Normed(of)                 several variables side by side, divided by the length of another one
     Waves(of)                  map: numbers as points on circles, of what is read in a cycle of values; see waves.py
     answer                     readout: as Linear, with the task's answers as values, or Cosines of waves
@@ -35,6 +36,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.programs.evened import Evened, evened
 from interp.programs.waves import Cosines, Waves, cosines, waved
 
 SCHEMA = 1
@@ -186,11 +188,11 @@ def nonzero(*matrices: Matrix) -> int:
     return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
 
 
-Step: TypeAlias = Head | Table | Linear | Sums | Product | Normed | Waves
+Step: TypeAlias = Head | Table | Linear | Sums | Product | Evened | Normed | Waves
 Answer: TypeAlias = Linear | Cosines
 KINDS: dict[str, type[Step]] = {
     "head": Head, "table": Table, "linear": Linear, "sums": Sums, "product": Product,
-    "normed": Normed, "waves": Waves,
+    "evened": Evened, "normed": Normed, "waves": Waves,
 }  # fmt: skip
 
 
@@ -230,6 +232,8 @@ class Program:
                 found[step.name] = found.get(step.value, ())
             elif isinstance(step, Product):
                 found[step.name] = found.get(step.of[0], ()) if step.of else ()
+            elif isinstance(step, Evened):
+                found[step.name] = found.get(step.head, ()) if step.of else ()
             elif isinstance(step, Normed):
                 found[step.name] = ("1", *(f"{name} {one}" for name in step.divided for one in found.get(name, ())))
             else:
@@ -264,6 +268,12 @@ class Program:
                     break
                 known[step.name] = sizes[0]
                 continue
+            if isinstance(step, Evened):
+                if not self._evens(step):
+                    found.append(f"{step.name} must have the scores of a head with softmax that reads its keys")
+                    break
+                known[step.name] = known[step.head]
+                continue
             if isinstance(step, Normed):
                 known[step.name] = 1 + sum(known[name] for name in step.divided)
                 continue
@@ -294,6 +304,12 @@ class Program:
         if self.pad is not None and self.pad not in self.vocabulary:
             found.append(f"pad = {self.pad!r} is not a token")
         return found
+
+    def _evens(self, step: Evened) -> bool:
+        head = next((one for one in self.steps if step.of and one.name == step.head), None)
+        if not isinstance(head, Head) or head.total or head.scaled or head.key != head.value:
+            return False
+        return step.scores == head.scores and step.of[:-1] == ((head.query,) if head.query else ())
 
     # ------------------------------------------------------------ running
 
@@ -413,6 +429,8 @@ def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -
         return attention(step, made, seen) @ made[step.value]
     if isinstance(step, Waves):
         return waved(step, made)
+    if isinstance(step, Evened):
+        return evened(step, made)
     return normed(step, made) if isinstance(step, Normed) else mapped(step, made)
 
 

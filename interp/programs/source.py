@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from interp.programs.evened import Evened
 from interp.programs.language import NEVER, Answer, Head, Linear, Normed, Product, Program, Step, Sums, Table
 from interp.programs.waves import Cosines, Waves
 from interp.programs.words import step_words
@@ -150,9 +151,26 @@ def product(one, other):
 '''
 """Added where two variables are multiplied."""
 
+EVEN = '''
+
+
+def evened(query, shares, scores):
+    """What would be read with even attention: the shares divided by the weights of their scores."""
+    rows = []
+    for q, row in zip(query, shares):
+        q, found = most(q), {}
+        lowest = min(score for (one, _), score in scores.items() if one == q)
+        for value, share in row.items():
+            if (q, value) in scores:
+                found[value] = share * exp(lowest - scores[q, value])
+        rows.append({value: share / (sum(found.values()) or 1.0) for value, share in found.items()})
+    return rows
+'''
+"""Added where shares are divided by the weights of a head."""
+
 TAKEN = (
-    "answer", "by_length", "cos", "cosines", "divided", "exp", "hypot", "largest", "log", "look_up", "mix", "most",
-    "pi", "product", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
+    "answer", "by_length", "cos", "cosines", "divided", "evened", "exp", "hypot", "largest", "log", "look_up", "mix",
+    "most", "pi", "product", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
 )  # fmt: skip
 """Names that variables must not have."""
 
@@ -185,6 +203,7 @@ def source(program: Program) -> str:
     if any(step.scaled for step in heads):
         header, needed = header + BY_LENGTH, [*needed, "log"]
     header = header.replace("import exp", f"import {', '.join(sorted(needed))}")
+    header += EVEN * any(isinstance(step, Evened) for step in program.steps)
     header += MULTIPLY * any(isinstance(step, Product) for step in program.steps)
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
     return (
@@ -207,8 +226,8 @@ def _value(program: Program, name: str, at: int) -> Any:
     if name in ("token", "position"):
         return at if name == "position" else program.vocabulary[at]
     step = program.step(name)
-    if isinstance(step, Head | Product):
-        return _value(program, step.value if isinstance(step, Head) else step.of[0], at)
+    if isinstance(step, Head | Product | Evened):
+        return _value(program, step.value if isinstance(step, Head) else step.of[-1], at)
     return [1, *_inner(program, step)][at] if isinstance(step, Normed) else program.values[name][at]
 
 
@@ -219,7 +238,7 @@ def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
 
 def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
     upper = name.upper()
-    if isinstance(step, Product | Normed):
+    if isinstance(step, Product | Evened | Normed):
         return []
     if isinstance(step, Head):
         pairs = {
@@ -281,6 +300,9 @@ def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
         return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
     if isinstance(step, Product):
         return f"product({', '.join(names[one] for one in step.of)})"
+    if isinstance(step, Evened):
+        query = names[step.of[0]] if len(step.of) > 1 else "[{None: 1.0}] * len(tokens)"
+        return f"evened({query}, {names[step.head]}, {names[step.head].upper()}_SCORES)"
     if isinstance(step, Normed):
         return f"divided({', '.join(names[one] for one in (step.length, *step.divided))})"
     if isinstance(step, Waves):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from interp import words
+from interp.programs.evened import Evened
 from interp.programs.language import NEVER, Head, Linear, Matrix, Normed, Product, Program, Step, Sums, Table, Values
 from interp.programs.waves import Cosines, Waves
 
@@ -36,6 +37,8 @@ def said(program: Program, name: str) -> str:
         return f"{words.counted(len(sums.bias), 'weighted sum')} over {_of(program, sums.of)}"
     if isinstance(step := _step(program, name), Product) and not step.part:
         return _share(program, step)
+    if isinstance(step, Evened):
+        return f"what {step.head} would read with even attention"
     return f"the value of {name}"
 
 
@@ -76,6 +79,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         return f"{does} {where(program, step, brief)}{reads}"
     if isinstance(step, Product):
         return f"takes {_share(program, step)}"
+    if isinstance(step, Evened):
+        return f"divides {said(program, step.head)} by the weights of its scores: {said(program, step.name)}"
     if isinstance(step, Normed):
         return f"divides {_of(program, step.divided)} by the length of {said(program, step.length)}"
     of = _of(program, step.of)
@@ -304,6 +309,8 @@ def answer_words(program: Program) -> str:
     if isinstance(answer, Cosines):
         return _cosines(program, answer)
     of = [*dict.fromkeys(said(program, name) for name in answer.of)]
+    if (limits := _by_limits(program, answer)) is not None:
+        return limits
     if len(of) == 1:
         steps = {step.name: step for step in program.steps}
         step = steps.get(program.answer.of[0])
@@ -318,6 +325,21 @@ def answer_words(program: Program) -> str:
     if len(parts) > 1:
         of = [*(one for one in of if not one.startswith("the value of ")), f"the values of {parts_words(parts)}"]
     return f"The answer is the one with the largest weighted sum over {words.joined(of)}."
+
+
+def _by_limits(program: Program, answer: Linear) -> str | None:
+    """How an answer follows from limits of an own weight for each value; see read_limits. None for other answers."""
+    own = _step(program, answer.of[1]) if 2 <= len(answer.of) <= 3 else None
+    if not isinstance(own, Product) or own.part or own.of[0] != answer.of[0]:
+        return None
+    each = said(program, answer.of[0]).removeprefix("the ")
+    text = f"The answer follows from {said(program, own.name)}, by limits for each {each}"
+    if len(answer.of) == 2:
+        return f"{text}."
+    if (sums := _sums(program, answer.of[2])) is None:
+        return None
+    n, of = len(sums.bias), said(program, own.of[1])
+    return f"{text}; {n} of these {'are limits of weighted sums' if n > 1 else 'is one of a weighted sum'} over {of}."
 
 
 def _cosines(program: Program, answer: Cosines) -> str:
