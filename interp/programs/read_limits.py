@@ -54,7 +54,7 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     found = None
     for before in own_weights(reading, mask):
         points = Points.of(reading, before, drawn(reading, population))
-        limits = Limits.of(points)
+        limits = ValueLimits.of(points)
         share = float((limits.answers(points) == points.target).double().mean())
         if found is None or share > found[0]:
             found = (share, before, points, limits)
@@ -131,7 +131,7 @@ def _points(
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class ValueLimits:
     """Limits of the own weight for each value; the answer's place in `order` is the number of limits exceeded."""
 
     order: Int[Tensor, "answers"]
@@ -146,7 +146,7 @@ class Limits:
     """By value and limit: the weights of a sum over all that is read, and its limit."""
 
     @classmethod
-    def of(cls, points: Points) -> Limits:
+    def of(cls, points: Points) -> ValueLimits:
         """The limits with the fewest wrong answers."""
         order, rank, n = points.target.unique(return_inverse=True, return_counts=True)
         size, rarity = points.read.shape[1], len(rank) / n.double()
@@ -194,7 +194,7 @@ class Limits:
             n[value, limit] = 0.0
         return found
 
-    def with_sums(self, cells: list[tuple[int, int]], points: Points) -> Limits:
+    def with_sums(self, cells: list[tuple[int, int]], points: Points) -> ValueLimits:
         """Sums in place of limits of the own weight, where they give more answers."""
         rank, place, found = self.rank(points), self.places(points), dict(self.sums)
         for value, limit in cells:

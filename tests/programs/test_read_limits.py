@@ -8,7 +8,7 @@ from interp.measures.subject import Subject
 from interp.populations import everything
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.language import Program, Sums
-from interp.programs.read_limits import Limits, Points, by_limits, cut
+from interp.programs.read_limits import Points, ValueLimits, by_limits, cut
 from interp.programs.running import Running
 from interp.programs.source import function
 from interp.programs.words import answer_words
@@ -83,7 +83,7 @@ def test_a_weight_may_fall_from_answer_to_answer() -> None:
     own = torch.linspace(-1, 0, 60).double()
     target = 5 + (own < -0.3).long() + (own < -0.6).long()
     points = Points(torch.zeros(60).long(), own, own[:, None].float(), target)
-    found = Limits.of(points)
+    found = ValueLimits.of(points)
     assert found.sign.tolist() == [-1.0]
     assert found.answers(points).equal(target)
     assert found.wrong(points) == []
