@@ -205,6 +205,16 @@ def test_a_replaced_norm_is_studied_and_the_model_is_unchanged() -> None:
     subject = interp.load(own, task=Largest(), tokens=TOKENS, outputs=OUTPUTS, dtype="float32")
     assert isinstance(subject, Subject)
     assert (subject.model.W_E.dtype, own.W_E.dtype) == (torch.float32, torch.float64)
+    as_it_is = interp.load(own, task=Largest(), tokens=TOKENS, outputs=OUTPUTS)
+    assert isinstance(as_it_is, Subject)
+    assert as_it_is.model is own  # where nothing is to be changed, nothing is copied
+
+
+def test_a_hooked_model_attends_to_padding_in_plain_data_too() -> None:
+    """TransformerLens has no mask of padding: the page's model must have none either."""
+    _, own = made(attn_only=True, d_vocab_out=4, attention_dir="bidirectional")
+    said = describe(own)
+    assert (said["causal"], said["masks"], said["counts"]) == (False, False, False)
 
 
 def test_weights_keep_the_precision_that_they_have() -> None:

@@ -236,6 +236,13 @@ def test_where_the_premise_does_not_speak() -> None:
     assert premise_refusal(model) is None
 
 
+def test_what_may_overflow_with_its_error_is_not_bounded() -> None:
+    """A size below the largest number, and an error that may lead beyond it."""
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    error, size = numbers.largest * torch.tensor([[0.4, 0.4, 1e-9], [0.7, 0.5, 0.0]], dtype=torch.float64)
+    assert numbers.bounded(error, size).tolist() == [torch.inf, *error.tolist()[1:]]
+
+
 def test_a_sum_of_exact_numbers_is_rounded_once() -> None:
     numbers = Arithmetic(ROUNDOFF[torch.float32])
     found = numbers.add(exact(torch.tensor([[0.1, 3.0]]).double()), exact(torch.tensor([[0.2, 4.0]]).double()))

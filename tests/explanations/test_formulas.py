@@ -79,6 +79,8 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
          "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
         (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
          "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
+        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1, 2, 3], [2, 3, 4, 5]], "yes": 1, "no": 0}),
+         "The answer is yes if the number of 1s is 1, 2 or 3 and the number of 0s is from 2 to 5, otherwise no.", 10),
         (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 2)),), {"values": [[1]], "yes": 1, "no": 0}),
          "The answer is yes if the number of 1s is odd, otherwise no.", 4),
         (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 3)),), {"values": [[1]], "yes": 1, "no": 0}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import interp
@@ -17,7 +18,7 @@ PARTS = (
     PartRole("head 0.1", "explained", LONG, LONG),
     PartRole("head 0.2", "explained", LONG, LONG),
 )
-SVG = "{http://www.w3.org/2000/svg}text"
+SVG, RECT = "{http://www.w3.org/2000/svg}text", "{http://www.w3.org/2000/svg}rect"
 
 
 def test_parts_stand_in_order_and_share_boxes() -> None:
@@ -32,6 +33,15 @@ def test_no_text_leaves_its_box() -> None:
     """About 7 units a letter of 13 pixels, from where the box starts."""
     for text in ElementTree.fromstring(svg(PARTS)).iter(SVG):
         assert float(text.attrib["x"]) + 6.9 * len(text.text or "") < WIDTH
+
+
+def test_every_box_is_within_the_drawing() -> None:
+    drawing = ElementTree.fromstring(svg(PARTS, "it follows"))
+    _, _, width, height = map(float, drawing.attrib["viewBox"].split())
+    boxes = [[float(box.attrib[name]) for name in ("x", "y", "width", "height")] for box in drawing.iter(RECT)]
+    assert len(boxes) == 5
+    assert all(min(x, y) > 0 and x + across < width and y + down < height for x, y, across, down in boxes)
+    assert all(y + down < below for (_, y, _, down), (_, below, _, _) in pairwise(boxes))
 
 
 def test_nothing_is_drawn_without_a_description() -> None:

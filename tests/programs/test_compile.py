@@ -99,6 +99,14 @@ def test_unused_parts_change_nothing() -> None:
             assert bool((model.predict(batch.tokens) == answers).all()) is stays
 
 
+def test_decoys_are_in_layers_that_exist_and_only_if_asked() -> None:
+    nothing = Program(("a", "b"), 2, True, (), Linear("answer", ("token",), (EYE,), (0.0, 0.0), ("x", "y")))
+    for program, heads in ((ENDS, 1), (nothing, 0)):
+        assert sum(len(layer) for layer in interp.compile(program).W_Q) == max(1, heads)  # a layer has a head
+        for seed in range(3):
+            assert interp.compile(program, decoys=6, seed=seed).W_Q.shape[:2] == (1, heads + 3)
+
+
 def test_saved_and_built_from_its_spec(tmp_path: Path) -> None:
     model = interp.compile(counts(3), last="=", decoys=2, rotate=1, noise=1e-3, seed=4)
     loaded = interp.load(interp.save(model, tmp_path / "counts.safetensors"))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from interp.programs.language import Sums, applied
+import interp.programs.read_sums as read_sums
+from interp.measures.runs import Part
+from interp.programs.language import Head, Sums, applied
 from interp.programs.norms import length, undivided
-from interp.programs.read_sums import Fitted, Input, covariance, fewest, products_of
+from interp.programs.read_sums import Fitted, Input, covariance, describe_by_sums, fewest, products_of
 
 
 def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
@@ -71,3 +76,97 @@ def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
 
 def test_the_first_names_that_nothing_needs_are_left_out() -> None:
     assert fewest("abcde", lambda left: "b" in left and len(left) > 2) == ["b", "d", "e"]
+
+
+# ---------------------------------------------------------------- whole parts: answers stay where their values do
+
+
+class Reads:
+    """What a part of one layer reads: tokens in three dimensions of five, positions in two. Answers stay where the
+    value of the part is as it was."""
+
+    strict, matter, steps, vectors, roles = True, (None,), list[Any](), dict[str, Any](), dict[Any, Any]()
+
+    def __init__(self, **parts: Any) -> None:
+        draw = torch.Generator().manual_seed(3)
+        tokens = torch.randint(3, (40, 4), generator=draw)
+        self.steps, self.vectors, self.roles = [], {}, {}
+        self.made = {"token": torch.eye(3)[tokens].double(), "position": torch.eye(4).double().expand(40, 4, 4)}
+        codes = torch.randn(4, 2, generator=draw, dtype=torch.float64)
+        self.x = torch.cat([self.made["token"], self.made["position"] @ codes], -1)
+        self.seen, everywhere = torch.zeros(40, 4, 4).double(), torch.ones(40, 4, dtype=torch.bool)
+        self.found: Any = SimpleNamespace(needed=everywhere)
+        self.running: Any = SimpleNamespace(
+            blocks=[SimpleNamespace(**parts)], mask=everywhere, value=lambda part: self.truth, before=lambda at: self.x,
+            subject=SimpleNamespace(model=SimpleNamespace(cfg=SimpleNamespace(act_fn="relu"))),
+            stream=lambda edits, at, reads: self.x, between=lambda at: self.x,
+        )  # fmt: skip
+        self.truth = torch.zeros(40, 4, 1)
+
+    def kept(self, edits: Any) -> Any:
+        same = [float((value - self.truth).abs().max()) < 1e-4 for value in edits.values()]
+        return SimpleNamespace(share=float(all(same)), least=float(all(same)))
+
+    def described(self, part: Part, found: Any, value: torch.Tensor, enough: float) -> float:
+        return self.kept({part: value}).share
+
+    def step(self, name: str) -> Any:
+        return next((one for one in self.steps if one.name == name), None)
+
+    def low(self, part: Part) -> torch.Tensor:
+        return torch.eye(3)
+
+    before = allowed = lambda self, *of: True
+    read = lambda self, part: (None, None, None)  # noqa: E731
+    spread = lambda self, found, value: value  # noqa: E731
+
+
+def test_an_mlp_is_the_neurons_and_variables_that_it_needs() -> None:
+    """Of six neurons two are read on, and both see the token alone."""
+    draw = torch.Generator().manual_seed(4)
+    w_in, w_out = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((5, 6), (6, 5)))
+    w_in[3:, 4:], w_out[:4], bias = 0, 0, torch.linspace(-0.2, 0.3, 6, dtype=torch.float64)
+    reading: Any = Reads(mlp=SimpleNamespace(W_in=w_in, b_in=bias, W_out=w_out))
+    reading.truth = (reading.x @ w_in + bias).relu() @ w_out
+    assert describe_by_sums(reading, Part(0, None), reading.found)
+    (step,) = reading.steps
+    assert isinstance(step, Sums)
+    assert (step.of, step.ramps, len(step.bias)) == (("token",), True, 2)
+    wanted = (reading.x @ w_in + bias).relu()[..., 4:]
+    torch.testing.assert_close(reading.made["MLP 0"], wanted, rtol=0, atol=1e-6)
+
+
+def test_an_mlp_of_which_no_sum_keeps_the_answers() -> None:
+    w = torch.ones(5, 2).double()
+    reading: Any = Reads(mlp=SimpleNamespace(W_in=w, b_in=w[0], W_out=w.T))
+    reading.truth = torch.randn(40, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert not describe_by_sums(reading, Part(0, None), reading.found)
+    assert not reading.steps
+
+
+def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
+    """Scores of rank two, and values of rank two that are read from the token: one of either would not do."""
+    draw = torch.Generator().manual_seed(5)
+    q, k, v = torch.randn(3, 1, 5, 3, generator=draw, dtype=torch.float64)
+    q[..., 2], v[..., 2], v[:, 3:] = 0, 0, 0
+    b = torch.randn(3, 1, 3, generator=draw, dtype=torch.float64)
+    attn = SimpleNamespace(W_Q=q, W_K=k, W_V=v, b_Q=b[0] * torch.tensor([1.0, 1.0, 0.0]), b_K=b[1], b_V=b[2])
+    reading: Any = Reads(attn=attn)
+    pattern = ((reading.x @ q[0] + attn.b_Q) @ (reading.x @ k[0] + b[1]).mT).softmax(-1)
+    reading.truth = pattern @ (reading.x @ v[0] + b[2])
+    assert describe_by_sums(reading, Part(0, 0), reading.found)
+    head = next(step for step in reading.steps if isinstance(step, Head))
+    sums = {step.name: step for step in reading.steps if isinstance(step, Sums)}
+    assert [len(sums[name].bias) for name in (head.query, head.key, head.value)] == [2, 2, 2]
+    assert sums[head.value].of == ("token",)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_norm_is_written_only_where_there_is_one(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only after a sum that is fitted to what comes out of it did not do."""
+    tried = []
+    monkeypatch.setattr(read_sums, "length_before", lambda *of: "length" if norm else None)
+    monkeypatch.setattr(read_sums, "_mlp", lambda reading, part, found, enough, by: tried.append(by))
+    reading: Any = Reads(mlp=None)
+    assert not describe_by_sums(reading, Part(0, None), reading.found)
+    assert tried == ([None, "length"] if norm else [None])

@@ -43,11 +43,11 @@ def test_metrics_by_size_draws_quartiles():
 def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     frame = pd.DataFrame(
         {
-            "head": [0, 1],
-            "w01": [0.0, 1.0],
-            "w02": [np.inf, 30.0],
-            "s_acc": [0.5, 1.0],
-            "category": ["failed", "successful"],
+            "head": [0, 1, 2],
+            "w01": [0.0, 1.0, 1e-6],
+            "w02": [np.inf, 30.0, 30.0],
+            "s_acc": [0.5, 1.0, 1.0],
+            "category": ["failed", "successful", "successful"],
         }
     )
     figure = attention_ratios(frame)
@@ -56,7 +56,11 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
     assert figure.layout.xaxis.range[0] < -12
     sides = {label.text: label.xanchor for label in figure.layout.annotations}
-    assert sides == {"0.0": "left", "0.1": "right"}  # a long label of several heads stays inside the picture
+    assert sides == {
+        "0.0": "left",
+        "0.1": "right",
+        "0.2": "center",
+    }  # a long label of several heads stays inside the picture
     rule = dots["w01 = 1 and w02 = 10"]
     assert (rule.x[0], rule.x[1]) == (1, 1)
     assert (rule.y[3], rule.y[4]) == (10, 10)

@@ -37,6 +37,14 @@ def test_width_is_weight_and_color_is_how_the_head_ends(frame) -> None:
     assert [line.line.color for line in drawn.data] == colors
 
 
+@pytest.mark.parametrize(("last", "name"), [
+    (0.98, "ends above .98"), (0.979, "ends in between"), (0.6, "ends at .6 or below"), (0.601, "ends in between"),
+])  # fmt: skip
+def test_a_head_at_the_edge_of_a_category(last: float, name: str) -> None:
+    frame = pd.DataFrame([(0, 0, 0.7, 1.0), (0, 10, last, 1.0)], columns=["head", "epoch", "s_acc", "weight"])
+    assert [line.name for line in head_evolution(frame).data] == [name]
+
+
 def test_one_head_of_one_weight_and_missing_columns(frame) -> None:
     assert len(head_evolution(frame[frame["head"] == 0]).data) == 1
     with pytest.raises(InterpError, match="head_evolution needs the column weight"):

@@ -186,3 +186,9 @@ def test_minimal_pairs_are_a_tie_and_one_1_for_a_0() -> None:
     assert found == [[[1, 3, 6], [2, 2, 6]], [[2, 4, 4], [3, 3, 4]], [[3, 5, 0], [4, 4, 0]]]
     assert not (pairs.clean.labels == pairs.corrupted.labels).any()
     assert ((pairs.clean.tokens != pairs.corrupted.tokens).sum(1) == 2).all()  # and the answer
+
+
+def test_either_side_of_a_minimal_pair_is_clean_as_often() -> None:
+    """Of 900 pairs half within four standard errors: who only looks at clean rows learns no answer from it."""
+    pairs = TASK.corrupt(TASK.sentences(torch.tensor([[2, 2, 0]]).expand(900, -1)), seed=5)
+    assert abs((pairs.clean.labels == FOUR).double().mean() - 0.5) < 4 * 0.5 / 30

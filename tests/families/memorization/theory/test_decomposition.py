@@ -37,5 +37,7 @@ def test_learned_directions():
     assert found["energy"].sum() == pytest.approx(1)
     assert found["energy"][:3].sum() > 0.999
     assert len(found) == 7
+    one = low_rank_table(30, 8, 1, 0.0, seed=0)  # rounding leaves further directions, which are none
+    assert learned_directions(one, best.W_U)["energy"].to_list() == [pytest.approx(1)]
     other = np.linalg.svd(np.vstack([best.W_U, np.ones(8)]))[2][3:5]  # orthogonal to both and to the ones
     np.testing.assert_allclose(learned_directions(table, other)["angle"][:2], 90)

@@ -106,6 +106,14 @@ def test_dirichlet_rows_have_the_dirichlet_moments(concentration):
     np.testing.assert_allclose(table.conditional.var(axis=0), variance, rtol=0.06)
 
 
+def test_rows_of_a_tiny_concentration_have_one_output_each():
+    """Every draw underflows there; in the limit all of a row's probability is on one output."""
+    rows = dirichlet_table(50, 6, concentration=1e-4, seed=0).conditional
+    close(rows.sum(1), 1, atol=1e-12)
+    assert (rows.max(1) > 1 - 1e-6).sum() >= 45
+    assert len(set(rows.argmax(1))) > 1
+
+
 def test_generators_are_seeded_and_spare_the_global_generator():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     for make in (lambda s: dirichlet_table(5, 4, 0.3, seed=s), lambda s: low_rank_table(5, 4, 2, 0.1, seed=s)):
