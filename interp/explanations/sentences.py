@@ -113,6 +113,8 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         which, least = parts_words(spare), min(shares[part] for part in spare)
         one = f"one of {which}" if len(spare) > 1 else which
         text += f"with {one} {mean}, {_bound(least, 'least', len(spare))}{end or ' stay'}"
+        if len(spare) == 1 and least == 1.0:
+            text += ", but not with the values that it has at other positions"
         if len(spare) > 1:
             text += f"; with {'both' if len(spare) == 2 else f'all {len(spare)}'}, {words.portion(found.spare or 0.0)}"
     else:

@@ -82,6 +82,16 @@ def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
     ]
 
 
+def test_a_part_whose_mean_alone_changes_nothing_is_used() -> None:
+    """Its values do: see `relevance.used`."""
+    one = replace(PARTS[0], without=1.0)
+    said = how(replace(FOUND, parts=(one, *PARTS[1:]))).partition(". ")[0]
+    assert (
+        said
+        == f"{USED}with head 0.0 at its mean, too, all stay, but not with the values that it has at other positions"
+    )
+
+
 def test_a_program_that_gives_too_few_answers_is_said_to() -> None:
     said = how(replace(FOUND, parts=PARTS[:2], listing="gives 0.9700 of the model's answers on all 8 inputs"))
     assert said.endswith(
