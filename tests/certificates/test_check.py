@@ -188,6 +188,27 @@ def vec(*numbers):
     return check.enclosures.Vec(*(tuple(map(check.fixed, column)) for column in zip(*numbers)))
 
 
+def test_a_layer_norm_whose_error_alone_may_overflow_is_refused():
+    """What a weight of 1 gives with its error, times a weight that just stays below the largest number or does not."""
+    one = check.ONE
+    numbers = check.REALS._replace(largest=64 * one)
+    vec = check.enclosures.Vec((one, -one), (0, 0), (one // 64, one // 64))
+    found = check.enclosures.layer_norm(vec, [one] * 2, [0, 0], 0, numbers)
+    size = abs(found.mid[0]) + found.rad[0] + found.err[0]
+    assert found.err[0] > one // 64
+    below, above = (int(64 * one * one / size * factor) for factor in (0.999, 1.001))
+    check.enclosures.layer_norm(vec, [below] * 2, [0, 0], 0, numbers)
+    with pytest.raises(check.Fault, match="a layer norm might overflow"):
+        check.enclosures.layer_norm(vec, [above] * 2, [0, 0], 0, numbers)
+
+
+def test_numbers_that_are_cut_when_they_are_read_are_refused():
+    """2^-1022 is the least number with all its bits."""
+    assert check.reading.hexadecimal("0x1.8p-1022", "w") == 1.5 * 2.0**-1022
+    with pytest.raises(check.Fault, match=r"w = 0x1[.]8p-1023 is cut when it is read"):
+        check.reading.hexadecimal("0x1.8p-1023", "w")
+
+
 def test_a_layer_norm_of_what_is_known_within_an_interval():
     rng, d = random.Random(0), 4
     one, none = [check.ONE] * d, [0] * d

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from interp.explanations import rule
 from interp.explanations.explanation import Explanation
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.quantities import Quantity
@@ -144,3 +147,11 @@ def test_values_of_several_parts_are_named_together(n: int, said: str) -> None:
     eye = ((1.0, 0.0), (0.0, 1.0))
     answer = Linear("answer", tuple(step.name for step in steps), (eye,) * n, (0.0, 0.1), ("x", "y"))
     assert answer_words(Program(("a", "b"), 3, True, steps, answer)).endswith(said)
+
+
+def test_values_are_listed_up_to_three() -> None:
+    """A fourth makes it a range of numbers, or a count of values."""
+    number: Any = SimpleNamespace(spoken=str, tokens=False)
+    assert rule._values(number, [2, 3, 4]) == "2, 3 or 4"
+    assert rule._values(number, [2, 3, 4, 5]) == "from 2 to 5"
+    assert rule._values(number, [2, 3, 4, 6]).startswith("one of 4 values (2, 3")
