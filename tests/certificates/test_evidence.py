@@ -217,6 +217,19 @@ def test_strings_hold(tmp_path, name):
     faulty(evidence, spec__task__name=other)
 
 
+def test_averages_of_strings_hold_with_three_layers(tmp_path):
+    """A third layer adds nothing; every layer but the last runs at every position."""
+    exact = interp.build("languages/parity")
+    tensors, layers = dict(exact.named_parameters()), exact.spec.layers
+    nulls = {name.replace("blocks.1.", "blocks.2."): torch.zeros_like(tensor)
+             for name, tensor in tensors.items() if "blocks.1." in name}  # fmt: skip
+    spec = exact.spec.model_copy(update={"layers": (*layers, layers[1]), "origin": None})
+    path = interp.certify(TaskModel(spec, tensors=tensors | nulls), longest=4).evidence(tmp_path / "proof.json")
+    evidence = json.loads(path.read_text())
+    evidence["claim"]["domain"]["by"] = "average"  # instead of each string by itself
+    assert check.check(evidence)[1].startswith("parity: right on every string of 1 to 4 symbols")
+
+
 @pytest.mark.slow
 def test_contexts_hold(tmp_path):
     """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
