@@ -31,7 +31,7 @@ def test_its_python_runs_and_says_what_it_says(monkeypatch, tmp_path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 100_000
     assert len(names["heads"]) == 16
     found = names["found"]
-    quoted = re.search(r"# (refuted): accuracy ([\d.]+) on all ([\d,]+) inputs", block)
+    quoted = re.search(r"# (refuted): accuracy ([\d.]+) on all ([\d,]+) counts of tokens", block)
     assert quoted.groups() == (found.status, f"{found.accuracy:.4f}", f"{found.n_inputs:,}")
 
 
