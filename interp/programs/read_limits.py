@@ -1,9 +1,9 @@
 """The answer by limits of the own weight: for each value of a variable, where one answer ends and the next begins.
 
 The own weight is that of read_own: what a head reads of a position's own token, say; of soft attention, also what it
-would read with even attention. Where its limits give too few of
-the answers, some are limits of a weighted sum over all that the head reads instead. Each value needs inputs of its own,
-so they are drawn for this, apart from those on which programs are judged.
+would read with even attention. Where its limits give too few of the answers, some are limits of a weighted sum over all
+that the head reads instead. Each value needs inputs of its own, so they are drawn for this, apart from those on which
+programs are judged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ many those with a value that has one."""
 AT_ONCE = 5_000
 LEFT = 0.004
 """Share of each answer that limits may give wrongly before sums take their place."""
-MOST_SUMS = 24
+MOST_SUMMED = 24
+"""Largest number of limits that sums take the place of."""
 STEPS, PENALTY = 300, 1e-6
 """Largest number of steps of the fit of a sum, and the weight of the squares of its weights."""
 SAME = 1e-9
@@ -188,7 +189,7 @@ class ValueLimits:
         n.index_put_(index, torch.ones(int(bad.sum())).double(), accumulate=True)
         n *= self.rarity / len(rank)
         found: list[tuple[int, int]] = []
-        while len(found) < MOST_SUMS and float((each := n.sum((0, 1))).max()) > LEFT:
+        while len(found) < MOST_SUMMED and float((each := n.sum((0, 1))).max()) > LEFT:
             value, limit = divmod(int(n[..., int(each.argmax())].argmax()), sizes[1])
             found.append((value, limit))
             n[value, limit] = 0.0

@@ -236,7 +236,7 @@ def _hard(program: Program, step: Head, queries: Values, keys: Values, least: fl
             return "to the first position"
         shifts = sorted({key - q for q, row in enumerate(chosen) for key in row})
         if 1 < len(shifts) <= NAMED and 0 not in shifts and sum(map(bool, chosen)) > len(shifts):
-            return _offsets(shifts, chosen, len(keys))
+            return _offsets(shifts, chosen, len(keys), evenly=not least)
     own, other = _here(program, step.query), said(program, step.key)
     if queries == keys:
         if all(row == [q] for q, row in enumerate(chosen) if row):
@@ -251,8 +251,9 @@ def _alike(program: Program, step: Head, brief: bool) -> str:
     if (two := _two(step)) is None:
         return ""
     times = "" if brief else f" ({math.exp(two[0] - two[1]):.2g} times the weight of others)"
-    fits = f"{said(program, step.key)} equals {_here(program, step.query)}"
-    return f"{'more' if two[0] > two[1] else 'less'} to positions where {fits}{times}"
+    fits = f"positions where {said(program, step.key)} equals {_here(program, step.query)}"
+    there = "its own position" if step.query == step.key == "position" else fits
+    return f"{'more' if two[0] > two[1] else 'less'} to {there}{times}"
 
 
 def _two(step: Head) -> tuple[float, float] | None:
@@ -270,12 +271,12 @@ def _shifted(shift: int) -> str:
     return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
 
 
-def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int) -> str:
+def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
     """Several positions relative to a head's own; chosen: the positions, by the head's own."""
     sides = [("before", [shift for shift in shifts if shift < 0]), ("after", [shift for shift in shifts if shift > 0])]
     listed = words.joined(f"{words.joined(str(abs(one)) for one in some)} {side}" for side, some in sides if some)
     whole = all(row == [q + shift for shift in shifts if 0 <= q + shift < n] for q, row in enumerate(chosen) if row)
-    return f"{'evenly to' if whole else 'to one or more of'} the positions {listed} its own"
+    return f"{'evenly ' * (evenly and whole)}to {'' if whole else 'one or more of '}the positions {listed} its own"
 
 
 def _places(chosen: Sequence[int], n: int) -> str:

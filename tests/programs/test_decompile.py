@@ -129,7 +129,8 @@ def test_attention_that_goes_elsewhere_is_measured() -> None:
     part = found.matter[0]
     assert max(found.elsewhere.values()) < 1e-3
     own = tuple(tuple(0.0 if i == j else NEVER for j in range(9)) for i in range(9))
-    found.steps = [replace(one, scores=own) if one.name == str(part) else one for one in found.steps]  # type: ignore[call-arg]
+    (head,) = (one for one in found.steps if isinstance(one, Head) and one.name == str(part))
+    found.steps = [replace(head, scores=own) if one is head else one for one in found.steps]
     _, cache = found.running.subject.model.run_with_cache(found.running.batch.tokens)
     given = cache[f"blocks.{part.layer}.attn.hook_pattern"][:, part.head].diagonal(dim1=1, dim2=2)
     missed = float((1 - given)[found.needed[str(part)]].mean())

@@ -106,6 +106,21 @@ def test_several_places_relative_to_the_own_one() -> None:
     ]
 
 
+def test_graded_places_are_not_said_to_be_even() -> None:
+    """Twice the weight for one of two places; and more, or less, to the own place."""
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+
+    def said(own: float, before: float, two: float, other: float = NEVER) -> str:
+        near = {0: own, 1: before, 2: two}
+        rows = tuple(tuple(near.get(q - k, other) for k in range(5)) for q in range(5))
+        head = Head("h", "position", "position", rows, "token", "head 0.0")
+        return step_words(Program(("a", "b"), 5, False, (head,), answer), head, brief=True).partition(" and reads")[0]
+
+    assert said(NEVER, 0.0, -0.7) == "attends mostly to the positions 2 and 1 before its own"
+    assert said(0.0, -0.7, -0.7, -0.7) == "attends more to its own position"
+    assert said(-0.7, 0.0, 0.0, 0.0) == "attends less to its own position"
+
+
 def test_scores_that_say_whether_two_tokens_are_equal() -> None:
     """Twice the weight, half of it, and without softmax the two weights; any third score makes it a table."""
     answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
