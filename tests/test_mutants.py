@@ -25,7 +25,7 @@ def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
 def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     found = mutants.candidates(mutants.ROOT, "interp/certificates/check/counts.py")
     assert "tests/certificates/test_check.py" in found
-    found = mutants.candidates(mutants.ROOT, "interp/families/histogram/theory/kappa.py")
+    found = mutants.candidates(mutants.ROOT, "interp/families/histogram/theory/frames.py")
     assert "tests/families/histogram/certificates/test_walk.py" in found
     assert "tests/families/count01/test_tasks.py" not in found
     found = mutants.candidates(mutants.ROOT, "interp/errors.py")

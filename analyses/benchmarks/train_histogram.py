@@ -37,7 +37,7 @@ from numba import njit
 from torch import nn
 
 from interp.families.histogram import Histogram
-from interp.families.histogram.compiled.draws import draw_sequence, scramble, shuffle_places
+from interp.families.histogram.compiled.kernel import draw_sequence, scramble, shuffle_places
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.spec import Training

@@ -15,11 +15,17 @@ import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.measures.readout import readout_spectrum
-from interp.families.histogram.theory.block_samplers import count_distribution
+from interp.families.histogram.tasks import count_distribution
 from interp.families.histogram.theory.bounds import feasibility
 from interp.families.histogram.theory.frame_search import best_kappa
-from interp.families.histogram.theory.frames import binary_code, circle_points, mutual_coherence, welch_bound
-from interp.families.histogram.theory.kappa import code_separation, kappa_threshold
+from interp.families.histogram.theory.frames import (
+    binary_code,
+    circle_points,
+    code_separation,
+    kappa_threshold,
+    mutual_coherence,
+    welch_bound,
+)
 from interp.spec import Training
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "published"

@@ -34,9 +34,8 @@ from interp.certificates.products import certify_products
 from interp.certificates.rounding import forward_with_bound, logit_error, pattern
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
-from interp.families.histogram.certificates.rounding import rounding_bound
 from interp.families.histogram.certificates.spaces import space_of
-from interp.families.histogram.certificates.tables import tables_of
+from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.memorization import certificates as memorization
 from interp.spec import Layer, ModelSpec, TaskRef

@@ -8,11 +8,9 @@ __getattr__, __dir__ = exports(
         "tasks": "Histogram",
         "theory.bounds": "feasibility",
         "theory.frames": "welch_bound one_sided_bound squared_bound mutual_coherence overlaps simplex_sum "
-        "equiangular_frame binary_code circle_points",
-        "theory.frame_search": "search_frame frame_slack",
-        "theory.frame_cache": "frame_for",
-        "theory.kappa": "kappa_threshold",
+        "equiangular_frame binary_code circle_points kappa_threshold",
+        "theory.frame_search": "search_frame frame_slack frame_for",
         "theory.ranges": "hidden_ranges token_mixing",
-        "theory.readout": "scalar_readout separate",
+        "constructions.parts": "scalar_readout separate",
     },
 )

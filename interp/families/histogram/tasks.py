@@ -2,10 +2,19 @@
 
 1 2 4 4 2 2        ->  1 3 2 2 3 3
 [BOS] 1 2 4 4 2 2  ->  - 1 3 2 2 3 3        with bos
+
+There are two samplers. Both build a sequence of length L from blocks. With n positions left, draw the size k of the
+next block, draw its token uniformly from the unused ones, and continue with n - k positions. At the end, shuffle.
+  "paper"      k uniform on 1..n. Behrens et al., appendix C, corrected: its step 4 must set K = k - 1, or it never
+               ends. Every count 1..L has the share 1/L of the positions.
+  "published"  k uniform on 1..n-1 (k = 1 when n = 1): the authors' code. A sequence of one token never occurs; count 1
+               has the share 2/L, the counts 2..L-1 have 1/L each, count L has none (if L = 1, count 1 has all).
+There are at most L blocks, so an alphabet of T >= L tokens is needed. Source: errata of Behrens et al. (2024), item 28.
 """
 
 import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
@@ -14,8 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError
-from interp.families.histogram.theory.block_samplers import check_sampler, largest_block
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, digits_of
@@ -23,6 +31,37 @@ from interp.tasks.registry import register_task
 
 BOS_TOKEN = "[BOS]"
 ENUMERATION_LIMIT = 2_000_000
+SAMPLERS = ("published", "paper")
+
+
+def check_sampler(sampler: str) -> str:
+    """Return the sampler's name, or raise InterpError for an unknown one."""
+    if sampler not in SAMPLERS:
+        raise InterpError(one_of("sampler", sampler, SAMPLERS))
+    return sampler
+
+
+def largest_block(sampler: str, n: int) -> int:
+    """Return the largest block size when n positions are left."""
+    return n - 1 if sampler == "published" and n > 1 else n
+
+
+def count_distribution(sampler: str, L: int) -> dict[int, Fraction]:
+    """Return the exact share of positions with each count 1..L, for `sampler` "published" or "paper".
+
+    With n positions left, the expected number of blocks of size c satisfies f_n(c) = mean over k of ([k = c] +
+    f_{n-k}(c)); the share is c f_L(c) / L. Raises InterpError for an unknown sampler or L < 1.
+    """
+    check_sampler(sampler)
+    if L < 1:
+        raise InterpError(f"a sequence of length L = {L} has no counts; L must be at least 1")
+    blocks: list[list[Fraction]] = [[Fraction(0)] * (L + 1)]
+    for n in range(1, L + 1):
+        last = largest_block(sampler, n)
+        blocks.append(
+            [sum((blocks[n - k][c] + (k == c) for k in range(1, last + 1)), Fraction(0)) / last for c in range(L + 1)]
+        )
+    return {c: c * blocks[L][c] / L for c in range(1, L + 1)}
 
 
 @register_task
@@ -32,8 +71,8 @@ class Histogram(Task):
     T: size of the alphabet, tokens "0" to "T-1". L: length of the sequences. bos: whether every sequence begins with
     [BOS], which has the last id and is neither counted nor read (label -1).
     sampler: "published" (as in the authors' code: no sequence is one repeated token, and count 1 is twice as frequent
-    as each other count) or "paper" (appendix C, corrected: each count 1..L has the share 1/L); see
-    interp.families.histogram.theory.block_samplers. Both need T >= L.
+    as each other count) or "paper" (appendix C, corrected: each count 1..L has the share 1/L); see the module. Both
+    need T >= L.
     zero_class: True for L + 1 output classes, with class c for count c (as in the authors' code); False for L classes,
     with class c for count c + 1.
     """

@@ -12,7 +12,7 @@ import torch
 import interp
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
-from interp.families.histogram.theory.block_samplers import count_distribution
+from interp.families.histogram.tasks import count_distribution
 from interp.tasks import IGNORED
 
 

@@ -15,10 +15,17 @@ from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_inputs import counterexamples
 from interp.errors import InterpError
-from interp.families.histogram.certificates.spaces import Multisets, Nodes, Slots, Space, space_of
+from interp.families.histogram.certificates.spaces import (
+    Multisets,
+    Nodes,
+    Slots,
+    Space,
+    affine_below,
+    interval_below,
+    space_of,
+)
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.occurrences import declared
-from interp.families.histogram.theory.relu_bounds import affine_below, interval_below
 
 MOST_PARTS = 500_000
 CHUNK = 256

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from interp.certificates.budgets import Budget
-from interp.families.histogram.certificates.spaces import Nodes, Space
+from interp.families.histogram.certificates.spaces import Nodes, Space, interval_below
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import WalkCounts
-from interp.families.histogram.theory.relu_bounds import interval_below
 
 CHUNK = 256
 """Number of nodes bounded together; with fewer, call overhead dominates in small models."""

@@ -10,19 +10,27 @@ Multisets  Scores from queries and keys. Order does not matter, so a node fixes 
 Slots      Fixed patterns (linear mixing). A node fixes the tokens in the slots with the largest weights in one row of
            the pattern. Each free slot takes its best other token, and the own token's copies go to the slots where they
            gain most.
+
+Sums w . relu(z) are bounded from below by affine functions of z, given an interval [lo, hi] for each neuron's input z.
+A neuron of fixed sign is affine. One that changes sign is bounded by
+- w < 0: the chord w hi (z - lo) / (hi - lo), the best affine bound, touching at both ends;
+- w > 0: any line w a z with 0 <= a <= 1; `flat_or_steep` takes a = 0 or 1, whichever leaves the smaller gap, and
+  `parallel` takes the slope of the chord.
+The minimum of an affine function over token sequences is exact (see `ranges.py`), so these give sound bounds, exact
+where no neuron changes its sign. Bounds from above follow with -w.
+Source: errata on Behrens et al. (2024), section C; the relaxation is that of Wong & Kolter (2018) and CROWN (2018).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.families.histogram.certificates.tables import Tables
-from interp.families.histogram.theory.relu_bounds import affine_below
 
 DEEPEST = -300.0  # exponent below which an own token's softmax weight is lost next to another's
 IN_CACHE = 1 << 17
@@ -317,3 +325,36 @@ class Slots:
             tokens[slots] = self.others[best]
         tokens[slots[np.argsort(gain, kind="stable")[: int(node.copies[0])]]] = self.token
         return [int(t) for t in tokens], position
+
+
+Choice = Literal["flat_or_steep", "parallel"]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The affine functions z -> sum_i slope_i z_i + offset, one per row."""
+
+    slope: Float[np.ndarray, "rows p"]
+    offset: Float[np.ndarray, " rows"]
+
+
+def affine_below(
+    weight: Float[np.ndarray, "rows p"],
+    lo: Float[np.ndarray, "rows p"],
+    hi: Float[np.ndarray, "rows p"],
+    choice: Choice = "flat_or_steep",
+) -> Affine:
+    """Return an affine function that is at most sum_i weight_i relu(z_i) for all lo <= z <= hi."""
+    bends = (lo < 0) & (hi > 0)
+    chord = np.divide(hi, hi - lo, out=np.zeros_like(hi), where=bends)
+    line = chord if choice == "parallel" else (hi > -lo).astype(hi.dtype)
+    share = np.where(bends, np.where(weight < 0, chord, line), lo >= 0)
+    offset = -(np.where(bends & (weight < 0), weight * chord, 0.0) * np.where(bends, lo, 0.0)).sum(1)
+    return Affine(weight * share, offset)
+
+
+def interval_below(
+    weight: Float[np.ndarray, "rows p"], lo: Float[np.ndarray, "rows p"], hi: Float[np.ndarray, "rows p"]
+) -> Float[np.ndarray, " rows"]:
+    """Return the smallest sum_i weight_i relu(z_i) if each z_i varies freely in its interval; exact for p = 1."""
+    return np.where(weight > 0, weight * np.maximum(lo, 0), weight * np.maximum(hi, 0)).sum(1)

@@ -16,7 +16,7 @@ kappa (<v_t, v_s> + alpha^2) between tokens. The counter is the last coordinate 
     gamma = alpha + (1 - s_0) alpha + s_0 / alpha = 2 alpha + s_0 (1/alpha - alpha),
     1/s_0 = 1 + F (k + sum over other tokens of e^(-kappa (1 - <v_t, v_s>))),   F = e^(kappa alpha^2).
 
-gamma falls with k, and the counts separate iff kappa > kappa* (see `theory/kappa.py`). The codes v_t are: the bits
+gamma falls with k, and the counts separate iff kappa > kappa* (see `kappa_threshold`). The codes v_t are: the bits
 of t, in d' = ceil(log2(T + 1)) dimensions; T points on the full circle, d' = 2; and the printed quarter circle, d' = 2,
 whose points are closer together, so that at T = 32 its kappa* is about 40 times as large. d_model = d' + 1.
 Source: B.3.1 eq. 76, errata 19 (norm), 20 (merged counter, one dimension fewer than printed), 21, 25 (circle).
@@ -32,8 +32,13 @@ import torch
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import check_sizes, dot_attention, finish, pad_columns
-from interp.families.histogram.theory.frames import binary_code, circle_points, overlaps, quarter_circle_points
-from interp.families.histogram.theory.kappa import kappa_threshold
+from interp.families.histogram.theory.frames import (
+    binary_code,
+    circle_points,
+    kappa_threshold,
+    overlaps,
+    quarter_circle_points,
+)
 
 CODES = {"binary": binary_code, "circle": circle_points, "quarter-circle": quarter_circle_points}
 

@@ -50,7 +50,7 @@ from interp.families.histogram.constructions.parts import (
     pad_columns,
     simplex_groups,
 )
-from interp.families.histogram.theory.frame_cache import frame_for
+from interp.families.histogram.theory.frame_search import frame_for
 from interp.families.histogram.theory.frames import one_sided_bound, simplex_dimension, simplex_sum
 from interp.families.histogram.theory.ranges import MixingKind
 

@@ -40,8 +40,7 @@ from interp.families.histogram.constructions.parts import (
     pad_columns,
     silencing_bias,
 )
-from interp.families.histogram.theory.frame_cache import frame_for
-from interp.families.histogram.theory.frame_search import best_kappa, frame_slack
+from interp.families.histogram.theory.frame_search import best_kappa, frame_for, frame_slack
 from interp.families.histogram.theory.frames import mutual_coherence, squared_bound
 from interp.families.histogram.theory.ranges import MixingKind, hidden_ranges
 

@@ -45,7 +45,7 @@ from interp.families.histogram.constructions.parts import (
     silencing_bias,
     simplex_groups,
 )
-from interp.families.histogram.theory.frame_cache import frame_for
+from interp.families.histogram.theory.frame_search import frame_for
 from interp.families.histogram.theory.frames import one_sided_bound, overlaps, simplex_dimension, simplex_sum
 from interp.families.histogram.theory.ranges import MixingKind, hidden_ranges
 

@@ -11,8 +11,7 @@ from typing import get_args
 import pandas as pd
 
 from interp.errors import InterpError, one_of
-from interp.families.histogram.theory.frame_cache import best_slack, frames_at_hand
-from interp.families.histogram.theory.frame_search import Criterion
+from interp.families.histogram.theory.frame_search import Criterion, best_slack, frames_at_hand
 from interp.families.histogram.theory.frames import one_sided_bound, simplex_dimension, squared_bound
 from interp.families.histogram.theory.ranges import MixingKind
 

@@ -14,8 +14,7 @@ from interp.certificates import Certificate
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.certify import _highest, _thresholds
-from interp.families.histogram.certificates.rounding import rounding_bound
-from interp.families.histogram.certificates.tables import tables_of
+from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import interp
 from interp.families.histogram.certificates import certify as histogram
-from interp.families.histogram.certificates.sampling import check
+from interp.families.histogram.certificates.certify import check
 from interp.families.histogram.certificates.tables import tables_of
 
 

@@ -7,7 +7,7 @@ import pytest
 from histogram_kernel import Kernel
 
 from interp.errors import InterpError
-from interp.families.histogram.theory.block_samplers import SAMPLERS, count_distribution
+from interp.families.histogram.tasks import SAMPLERS, count_distribution
 
 
 def one_sequence(sampler: str, T: int, L: int, generator: np.random.Generator) -> np.ndarray:

@@ -7,8 +7,17 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.families.histogram.theory.frame_cache import STORED, best_slack, frame_for, frames_at_hand, stored_frames
-from interp.families.histogram.theory.frame_search import _smooth_slack, best_kappa, frame_slack, search_frame
+from interp.families.histogram.theory.frame_search import (
+    STORED,
+    _smooth_slack,
+    best_kappa,
+    best_slack,
+    frame_for,
+    frame_slack,
+    frames_at_hand,
+    search_frame,
+    stored_frames,
+)
 from interp.families.histogram.theory.frames import binary_code, mutual_coherence, off_diagonal
 
 

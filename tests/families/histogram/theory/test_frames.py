@@ -8,8 +8,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.families.histogram.theory import frames
-from interp.families.histogram.theory.frame_cache import stored_frames
-from interp.families.histogram.theory.frame_search import frame_slack
+from interp.families.histogram.theory.frame_search import frame_slack, stored_frames
 from interp.families.histogram.theory.frames import (
     binary_code,
     circle_points,

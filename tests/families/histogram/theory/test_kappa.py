@@ -6,8 +6,7 @@ import math
 import pytest
 
 from interp.errors import InterpError
-from interp.families.histogram.theory.frames import binary_code
-from interp.families.histogram.theory.kappa import code_separation, kappa_threshold
+from interp.families.histogram.theory.frames import binary_code, code_separation, kappa_threshold
 
 
 def test_root_solves_the_equation_of_the_paper():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.families.histogram.theory.readout import scalar_readout, separate
+from interp.families.histogram.constructions.parts import scalar_readout, separate
 
 
 def predicted(readout, values):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from closeness import close
 
-from interp.families.histogram.theory.relu_bounds import Choice, affine_below, interval_below
+from interp.families.histogram.certificates.spaces import Choice, affine_below, interval_below
 
 
 def drawn(seed: int, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
