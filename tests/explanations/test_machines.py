@@ -6,7 +6,7 @@ from typing import Any
 
 import interp
 from interp.explanations.bench import Bench
-from interp.explanations.machines import by_automaton, whole_table
+from interp.explanations.engine import by_automaton, whole_table
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
 

@@ -6,9 +6,8 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "tasks.language": "Language",
-        "tasks.dyck": "Dyck1 Dyck2",
         "tasks.palindrome": "Palindrome",
         "tasks.regular": "First One Parity",
-        "tasks.brackets": "Brackets",
+        "tasks.brackets": "Brackets Dyck1 Dyck2",
     },
 )

@@ -16,7 +16,7 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Task, make_task
 from interp.training.engines.reference import batch_loss
-from interp.training.engines.rows import epoch_rows, losses
+from interp.training.engines.stacked import epoch_rows, losses
 from interp.training.train import choose_engine, train, train_parameters
 
 CPU = torch.device("cpu")
