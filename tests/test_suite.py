@@ -115,11 +115,7 @@ COVERED = {
         "families/algorithmic/constructions/addition "
         "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
     ),
-    "tests/families/histogram/constructions/test_models.py": (
-        "families/histogram/constructions/bos_softmax "
-        "families/histogram/constructions/counting_direction "
-        "families/histogram/constructions/dot_inventory "
-    ),
+    "tests/families/histogram/constructions/test_models.py": "families/histogram/constructions/relation",
     "tests/families/languages/constructions/test_values.py": (
         "families/languages/constructions/first families/languages/constructions/one "
         "families/languages/constructions/palindrome families/languages/constructions/palindrome_mirror "

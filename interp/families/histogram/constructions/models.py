@@ -11,30 +11,45 @@ orthogonal construction if d_model is left out or at least T, else the variant d
 functions raise InterpError for sizes at which a variant does not work.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from interp.constructions import Construct, ConstructedWeights, register_construction
-from interp.errors import InterpError
-from interp.families.histogram.constructions import bos_softmax as attention_on_bos
-from interp.families.histogram.constructions import counting_direction, dot_inventory, linear
-from interp.families.histogram.constructions.parts import check_variant
+from interp.errors import InterpError, one_of
+from interp.families.histogram.constructions import inventory, relation
+from interp.families.histogram.constructions.parts import Wanted
 from interp.families.histogram.tasks import Histogram
 from interp.families.histogram.theory.frames import simplex_dimension
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.spec import Construction, Layer, ModelSpec, Training
 
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "lin": ("uniform", "diagonal", "simplex", "frame"),
-    "lin-softmax": ("uniform", "diagonal", "simplex", "frame"),
-    "dot": ("orthogonal", "simplex", "counter-frame", "frame"),
-    "dot-softmax": ("orthogonal", "frame"),
-    "bos": ("bos-sum", "bos-zero", "simplex", "counter-frame", "frame"),
-    "bos-softmax": (
-        "orthogonal", "binary", "circle", "quarter-circle",
-        "binary-printed", "circle-printed", "quarter-circle-printed",
-    ),
-}  # fmt: skip
-"""Variants of each model; the first is the default."""
+VARIANTS: dict[str, dict[str, tuple[Callable[..., ConstructedWeights], str]]] = {
+    "lin": {
+        "uniform": (inventory.uniform, "a"),
+        "diagonal": (inventory.diagonal, ""),
+        "simplex": (inventory.simplex, ""),
+        "frame": (inventory.linear_frame, "seed"),
+    },
+    "dot": {
+        "orthogonal": (relation.orthogonal, ""),
+        "simplex": (relation.simplex, "alpha"),
+        "counter-frame": (relation.counter_frame, "alpha seed"),
+        "frame": (inventory.score_frame, "seed"),
+    },
+    "dot-softmax": {
+        "orthogonal": (inventory.softmax_orthogonal, ""),
+        "frame": (inventory.softmax_frame, "kappa seed"),
+    },
+    "bos": {"bos-sum": (relation.summed_bos, ""), "bos-zero": (relation.orthogonal, "")},
+    "bos-softmax": {
+        "orthogonal": (relation.softmax_orthogonal, ""),
+        **{code + form: (relation.code, "kappa alpha") for form in ("", "-printed") for code in relation.CODES},
+    },
+}
+"""Variants of each model, with what builds each and the options that it takes; the first variant is the default."""
+VARIANTS["lin-softmax"] = VARIANTS["lin"]
+VARIANTS["bos"] |= {name: VARIANTS["dot"][name] for name in ("simplex", "counter-frame", "frame")}
 
 
 def _variants(model: MixingKind) -> tuple[str, ...]:
@@ -50,10 +65,9 @@ def lin(
 
     Variants: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is
     uniform for d_model >= T (and by default), else simplex if d_model is large enough for it, else frame. `a` applies
-    to uniform only, `seed` to frame only. See `linear.py`.
+    to uniform only, `seed` to frame only. See `inventory.py`.
     """
-    weights = _linear("lin", T, L, d_model, p, variant, L + zero_class, a, seed)
-    return _construct("lin", T, L, zero_class, weights, a=a, seed=seed)
+    return _construct(_linear(Wanted("lin", variant, T, L, d_model, p, zero_class)), a=a, seed=seed)
 
 
 @register_construction("histogram/lin-softmax-exact", _variants("lin-softmax"))
@@ -64,10 +78,9 @@ def lin_softmax(
     """Counts by an inventory: softmax of a fixed matrix, one hidden neuron per token (p >= T).
 
     Variants: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is as for `lin`.
-    `seed` applies to frame only. See `linear.py`.
+    `seed` applies to frame only. See `inventory.py`.
     """
-    weights = _linear("lin-softmax", T, L, d_model, p, variant, L + zero_class, None, seed)
-    return _construct("lin-softmax", T, L, zero_class, weights, seed=seed)
+    return _construct(_linear(Wanted("lin-softmax", variant, T, L, d_model, p, zero_class)), seed=seed)
 
 
 @register_construction("histogram/dot-exact", _variants("dot"))
@@ -81,10 +94,9 @@ def dot(
     (B.2.2, p >= 1) and `frame` (B.2.3, p >= T; d_model = 8 at T = 32, L = 10). auto is orthogonal for d_model >= T (and
     by default), else simplex if d_model is large enough for it, else frame if p >= T, else counter-frame. `alpha`
     applies to simplex and counter-frame (with d_model >= T, giving it selects simplex), `seed` to counter-frame and
-    frame. See `counting_direction.py` and, for frame, `dot_inventory.py`.
+    frame. See `relation.py` and, for frame, `inventory.py`.
     """
-    weights = _scores("dot", T, L, d_model, p, variant, L + zero_class, alpha, seed)
-    return _construct("dot", T, L, zero_class, weights, alpha=alpha, seed=seed)
+    return _construct(_scores(Wanted("dot", variant, T, L, d_model, p, zero_class), alpha), alpha=alpha, seed=seed)
 
 
 @register_construction("histogram/dot-softmax-exact", _variants("dot-softmax"))
@@ -96,17 +108,11 @@ def dot_softmax(
 
     Variants: `orthogonal` (A.3.3) and `frame` (at T = 32, L = 10 from d_model = 6, with a usable margin from 7). auto
     is orthogonal for d_model >= T (and by default) unless kappa is given, else frame. `kappa` and `seed` apply to
-    frame only. See `dot_inventory.py`.
+    frame only. See `inventory.py`.
     """
     if variant == "auto":
         variant = "orthogonal" if (d_model is None or d_model >= T) and kappa is None else "frame"
-    check_variant("dot-softmax", variant, VARIANTS["dot-softmax"])
-    if variant == "orthogonal":
-        _unused("dot-softmax", variant, kappa=kappa, seed=seed)
-        weights = dot_inventory.softmax_orthogonal(T, L, d_model, p, L + zero_class)
-    else:
-        weights = dot_inventory.softmax_frame(T, L, d_model, p, L + zero_class, kappa, seed or 0)
-    return _construct("dot-softmax", T, L, zero_class, weights, kappa=kappa, seed=seed)
+    return _construct(Wanted("dot-softmax", variant, T, L, d_model, p, zero_class), kappa=kappa, seed=seed)
 
 
 @register_construction("histogram/bos-exact", _variants("bos"))
@@ -121,8 +127,7 @@ def bos(
     `frame`, also as in dot with a BOS embedding of 0. auto is bos-sum for d_model >= T (and by default), otherwise as
     for dot. See the files named in `dot`.
     """
-    weights = _scores("bos", T, L, d_model, p, variant, L + zero_class, alpha, seed)
-    return _construct("bos", T, L, zero_class, weights, alpha=alpha, seed=seed)
+    return _construct(_scores(Wanted("bos", variant, T, L, d_model, p, zero_class), alpha), alpha=alpha, seed=seed)
 
 
 @register_construction("histogram/bos-softmax-exact", _variants("bos-softmax"))
@@ -136,85 +141,54 @@ def bos_softmax(
     (d_model >= 3). The last three are codes: fixed vectors of few dimensions for the tokens. Their `-printed`
     forms follow the paper and use one more dimension, a separate coordinate for the counter. auto is orthogonal for
     d_model >= T (and by default), else binary if it fits, else circle. `kappa` and `alpha` apply to the codes only;
-    giving either selects binary instead of orthogonal. See `bos_softmax.py`.
+    giving either selects binary instead of orthogonal. See `relation.py`.
     """
     if variant == "auto":
         if d_model is None or d_model >= T:
             variant = "orthogonal" if kappa is None and alpha is None else "binary"
         else:
             variant = "binary" if d_model >= T.bit_length() + 1 else "circle"
-    check_variant("bos-softmax", variant, VARIANTS["bos-softmax"])
-    if variant == "orthogonal":
-        _unused("bos-softmax", variant, kappa=kappa, alpha=alpha)
-        weights = attention_on_bos.orthogonal(T, L, d_model, p, L + zero_class)
-    else:
-        weights = attention_on_bos.code(variant, T, L, d_model, p, L + zero_class, kappa, alpha)
-    return _construct("bos-softmax", T, L, zero_class, weights, kappa=kappa, alpha=alpha)
+    return _construct(Wanted("bos-softmax", variant, T, L, d_model, p, zero_class), kappa=kappa, alpha=alpha)
 
 
-def _linear(
-    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int,
-    a: float | None, seed: int | None,
-) -> ConstructedWeights:  # fmt: skip
-    if variant == "auto":
-        if d_model is None or d_model >= T:
-            variant = "uniform"
-        else:
-            variant = "simplex" if d_model >= simplex_dimension(T, L) else "frame"
-    check_variant(model, variant, VARIANTS[model])
-    if variant == "frame":
-        _unused(model, variant, a=a)
-        return linear.frame(model, T, L, d_model, p, n_out, seed or 0)
-    _unused(model, variant, seed=seed)
-    if variant == "uniform":
-        return linear.uniform(model, T, L, d_model, p, n_out, a)
-    _unused(model, variant, a=a)
-    return (linear.diagonal if variant == "diagonal" else linear.simplex)(model, T, L, d_model, p, n_out)
+def _linear(want: Wanted) -> Wanted:
+    """Choose the variant of lin and lin-softmax."""
+    if want.variant != "auto":
+        return want
+    if want.d_model is None or want.d_model >= want.T:
+        return replace(want, variant="uniform")
+    return replace(want, variant="simplex" if want.d_model >= simplex_dimension(want.T, want.L) else "frame")
 
 
-def _scores(
-    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int,
-    alpha: float | None, seed: int | None,
-) -> ConstructedWeights:  # fmt: skip
-    if variant == "auto":
-        if d_model is None or d_model >= T:
-            variant = VARIANTS[model][0] if alpha is None else "simplex"
-        elif d_model > simplex_dimension(T, L):
-            variant = "simplex"
-        else:
-            variant = "frame" if p is not None and p >= T else "counter-frame"
-    check_variant(model, variant, VARIANTS[model])
-    coordinate = 1.0 if alpha is None else alpha
-    if variant == "counter-frame":
-        return counting_direction.counter_frame(model, T, L, d_model, p, n_out, coordinate, seed or 0)
-    if variant == "frame":
-        _unused(model, variant, alpha=alpha)
-        return dot_inventory.frame(model, T, L, d_model, p, n_out, seed or 0)
-    _unused(model, variant, seed=seed)
-    if variant == "simplex":
-        return counting_direction.simplex(model, T, L, d_model, p, n_out, coordinate)
-    _unused(model, variant, alpha=alpha)
-    if variant == "bos-sum":
-        return counting_direction.bos_sum(T, L, d_model, p, n_out)
-    return counting_direction.orthogonal(model, T, L, d_model, p, n_out)
+def _scores(want: Wanted, alpha: float | None) -> Wanted:
+    """Choose the variant of dot and bos."""
+    if want.variant != "auto":
+        return want
+    if want.d_model is None or want.d_model >= want.T:
+        return replace(want, variant=next(iter(VARIANTS[want.model])) if alpha is None else "simplex")
+    if want.d_model > simplex_dimension(want.T, want.L):
+        return replace(want, variant="simplex")
+    return replace(want, variant="frame" if want.p is not None and want.p >= want.T else "counter-frame")
 
 
-def _unused(model: str, variant: str, **scales: float | None) -> None:
-    for name, value in scales.items():
-        if value is not None:
-            raise InterpError(f"variant {variant!r} of histogram/{model}-exact does not take {name}; got {value}")
-
-
-def _construct(
-    model: MixingKind, T: int, L: int, zero_class: bool, weights: ConstructedWeights, **scales: float | None
-) -> Construct:
-    """Add task and spec. The origin records all sizes and the variant that "auto" chose, so it rebuilds this model."""
+def _construct(want: Wanted, **options: float | None) -> Construct:
+    """Build the weights; add task and spec. The origin records all sizes and the variant, so it rebuilds this model."""
+    name, T, L = f"histogram/{want.model}-exact", want.T, want.L
+    if want.variant not in VARIANTS[want.model]:
+        raise InterpError(one_of(f"variant of {name}", want.variant, _variants(want.model)))
+    if T < 2 or L < 1:
+        raise InterpError(f"{want.name} needs an alphabet of T >= 2 tokens and a length L >= 1, got T={T}, L={L}")
+    build, takes = VARIANTS[want.model][want.variant]
+    given = {option: value for option, value in options.items() if value is not None}
+    for option, value in given.items():
+        if option not in takes.split():
+            raise InterpError(f"variant {want.variant!r} of {name} does not take {option}; got {value}")
+    weights = build(want, **given)
     d_model, p = weights.tensors["unembed.W_in"].shape
-    task = Histogram(T=T, L=L, bos=model.startswith("bos"), zero_class=zero_class)
-    given = {name: value for name, value in scales.items() if value is not None}
-    arguments = {"T": T, "L": L, "d_model": d_model, "p": p, "zero_class": zero_class, **given}
-    origin = Construction(name=f"histogram/{model}-exact", variant=weights.variant, arguments=tuple(arguments.items()))
-    return Construct(histogram_spec(model, task, d_model, p, "float64", origin), task, weights)
+    task = Histogram(T=T, L=L, bos=want.model.startswith("bos"), zero_class=want.zero_class)
+    arguments = {"T": T, "L": L, "d_model": d_model, "p": p, "zero_class": want.zero_class, **given}
+    origin = Construction(name=name, variant=want.variant, arguments=tuple(arguments.items()))
+    return Construct(histogram_spec(want.model, task, d_model, p, "float64", origin), task, weights)
 
 
 def histogram_spec(

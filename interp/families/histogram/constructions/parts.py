@@ -12,12 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.constructions import ConstructedWeights
-from interp.errors import InterpError, one_of
-from interp.families.histogram.theory.frame_search import frame_slack
-from interp.families.histogram.theory.frames import one_sided_bound
+from interp.errors import InterpError
 from interp.families.histogram.theory.ranges import MixingKind, Ranges, hidden_ranges
 
 NEVER = -100.0  # weight and bias of class 0 in the published code: below every other class for hidden values >= 0
+ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
+"""Conditions on the overlaps c of a frame (errata 14 and 16)."""
+ROUNDING = 1e-11
+"""Smallest gap between counts, relative to the hidden values, for which float64 is accurate enough."""
 
 
 @dataclass(frozen=True)
@@ -93,35 +95,57 @@ def scalar_readout(
     return ScalarReadout(torch.cat([never, weight]), torch.cat([never, bias]))
 
 
-ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
-"""Conditions on the overlaps c of a frame (errata 14 and 16)."""
-ROUNDING = 1e-11
-"""Smallest gap between counts, relative to the hidden values, for which float64 is accurate enough."""
+@dataclass(frozen=True)
+class Wanted:
+    """The model to construct. d_model, p: its width and number of hidden neurons; None: the smallest that work."""
 
+    model: MixingKind
+    variant: str
+    T: int
+    L: int
+    d_model: int | None
+    p: int | None
+    zero_class: bool
 
-def check_sizes(
-    model: str, variant: str, T: int, L: int, d_model: int | None, p: int | None, d_min: int, p_min: int, why: str
-) -> tuple[int, int]:
-    """Return the width and the number of hidden neurons to use; both default to the smallest that work.
+    @property
+    def name(self) -> str:
+        return f"histogram/{self.model}-exact (variant {self.variant})"
 
-    `why` explains the bound on d_model in the error message. Raises InterpError for T < 2, L < 1, or sizes that are
-    too small for the construction.
-    """
-    name = f"histogram/{model}-exact (variant {variant})"
-    if T < 2 or L < 1:
-        raise InterpError(f"{name} needs an alphabet of T >= 2 tokens and a length L >= 1, got T={T}, L={L}")
-    d, width = d_min if d_model is None else d_model, p_min if p is None else p
-    if d < d_min:
-        raise InterpError(f"{name} needs d_model >= {d_min} at T={T}, L={L} ({why}), got d_model={d}")
-    if width < p_min:
-        neurons = "one hidden neuron" if p_min == 1 else f"one hidden neuron per token, p >= {p_min}"
-        raise InterpError(f"{name} needs {neurons}, got p={width}")
-    return d, width
+    def sizes(self, d_min: int, p_min: int, why: str) -> tuple[int, int]:
+        """Return the width and the number of hidden neurons to use.
 
+        `why` explains the bound on d_model in the error message. Raises InterpError for sizes that are too small.
+        """
+        d, p = d_min if self.d_model is None else self.d_model, p_min if self.p is None else self.p
+        if d < d_min:
+            raise InterpError(
+                f"{self.name} needs d_model >= {d_min} at T={self.T}, L={self.L} ({why}), got d_model={d}"
+            )
+        if p < p_min:
+            neurons = "one hidden neuron" if p_min == 1 else f"one hidden neuron per token, p >= {p_min}"
+            raise InterpError(f"{self.name} needs {neurons}, got p={p}")
+        return d, p
 
-def check_variant(model: str, variant: str, known: tuple[str, ...]) -> None:
-    if variant not in known:
-        raise InterpError(one_of(f"variant of histogram/{model}-exact", variant, ("auto", *known)))
+    def orthonormal(self, p_min: int) -> tuple[Float[Tensor, "T d"], int]:
+        """Return orthonormal embeddings of all tokens, and the number of hidden neurons to use."""
+        d, p = self.sizes(self.T, p_min, "orthogonal token embeddings need d >= T")
+        return torch.eye(self.T, d, dtype=torch.float64), p
+
+    def check_bound(self, bound: int, condition: str) -> None:
+        """Raise InterpError if d_model is below a proven bound: nobody searches for a frame that cannot exist."""
+        if self.d_model is not None and self.d_model < bound:
+            raise InterpError(
+                f"{self.name} needs {self.T} vectors with {condition} at L={self.L}, got d_model={self.d_model}; "
+                f"none exist below d_model = {bound}"
+            )
+
+    def check_slack(self, slack: float, d: int, condition: str, bound: int) -> None:
+        """Raise InterpError if the best frame found in d dimensions violates a condition; bound: the proven one."""
+        if slack <= 0:
+            raise InterpError(
+                f"{self.name} found no {self.T} vectors in {d} dimensions with {condition} at L={self.L}, "
+                f"at best {1 - slack:.4g}; none exist below d_model = {bound}"
+            )
 
 
 def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
@@ -129,33 +153,9 @@ def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
     return torch.nn.functional.pad(rows, (0, d - rows.shape[1]))
 
 
-def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
-    """Return the number of simplices to use in d dimensions, and the size of the smallest one.
-
-    Few large simplices are best, because larger simplices have smaller overlaps. If T >= L, each has at least L points.
-    """
-    groups = min(T // max(L, 2), max(1, T - d))
-    return groups, T // groups if groups else 1
-
-
-def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, bound: int, condition: str) -> None:
-    """Raise InterpError if d_model is below a proven bound, so that nobody searches for a frame that cannot exist."""
-    if d_model is not None and d_model < bound and T >= 2 and L >= 1:
-        raise InterpError(
-            f"histogram/{model}-exact (variant {variant}) needs {T} vectors with {condition} at L={L}, got "
-            f"d_model={d_model}; none exist below d_model = {bound}"
-        )
-
-
-def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
-    """Raise InterpError if a frame violates the one-sided condition; the message states the bound on d_model."""
-    slack = frame_slack(frame, "one-sided", L)
-    if slack <= 0:
-        raise InterpError(
-            f"histogram/{model}-exact (variant {variant}) found no {T} vectors in {frame.shape[1]} dimensions with "
-            f"{ONE_SIDED} at L={L}, at best {1 - slack:.4g}; "
-            f"none exist below d_model = {one_sided_bound(T, L) + extra}"
-        )
+def with_silent_bos(want: Wanted, tokens: Float[Tensor, "T d"]) -> Float[Tensor, "rows d"]:
+    """Return the embeddings; those of bos models end with one of 0, which has score 0 and adds nothing."""
+    return torch.nn.functional.pad(tokens, (0, 0, 0, int(want.model == "bos")))
 
 
 def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
@@ -165,11 +165,6 @@ def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
     """
     identity = torch.eye(d, dtype=torch.float64)[None] * d**0.25
     return {"blocks.0.attn.W_Q": identity * query_scale, "blocks.0.attn.W_K": identity}
-
-
-def silencing_bias(own: Float[Tensor, "T *rest"], foreign: Float[Tensor, "n *rest"]) -> float:
-    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron."""
-    return -float((own.min() + foreign.max()) / 2)
 
 
 def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
@@ -182,18 +177,20 @@ def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
     return Ranges(lo, hi), hidden.hi.movedim(2, 1)[other]
 
 
+def silencing_bias(hidden: Ranges) -> float:
+    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron."""
+    own, foreign = own_and_foreign(hidden)
+    return -float((own.lo.min() + foreign.max()) / 2)
+
+
 def finish(
-    model: MixingKind,
-    variant: str,
+    want: Wanted,
     tensors: Mapping[str, Tensor],
     directions: dict[str, Tensor],
     *,
-    T: int,
-    L: int,
     p: int,
-    n_out: int | None,
     W_in: Float[Tensor, "d m"],
-    b_in: Float[Tensor, " m"],
+    b_in: float,
     claim: str,
     notes: tuple[str, ...],
     numbers: Mapping[str, float] | None = None,
@@ -202,10 +199,13 @@ def finish(
 
     W_in has one column (all tokens read their count from it) or T columns (token t reads neuron t, which must be at
     most 0 for every other token). Thresholds are midpoints between the ranges of successive counts. The remaining
-    neurons up to p are zero. Raises InterpError if a foreign neuron fires or if the ranges of two counts overlap.
+    neurons up to p are zero. b_in is the bias of every neuron; claim follows "on all T^L
+    sequences". Raises InterpError if a foreign neuron fires or if the ranges of two counts overlap.
     """
+    T, L = want.T, want.L
+    bias = torch.full(W_in.shape[1:], b_in, dtype=torch.float64)
     ranges = hidden_ranges(
-        model, tensors["embed.W_E"], L, W_in, bias=b_in,
+        want.model, tensors["embed.W_E"], L, W_in, bias=bias,
         W_Q=_head(tensors, "W_Q"), W_K=_head(tensors, "W_K"), W_mix=_head(tensors, "W_mix"),
     ).over_positions()  # fmt: skip
     numbers = dict(numbers or {})
@@ -217,33 +217,32 @@ def finish(
         numbers["foreign_slack"] = -float(foreign.max())
         if float(foreign.max()) > 1e-9:
             raise InterpError(
-                f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: "
+                f"{want.name} does not work at T={T}, L={L}: "
                 f"the neuron of a different token reaches {float(foreign.max()):.3g} > 0"
             )
     try:
         cut = separate(lo.relu().amin(0), hi.relu().amax(0))
     except InterpError as overlap:
-        raise InterpError(
-            f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: {overlap}"
-        ) from None
+        raise InterpError(f"{want.name} does not work at T={T}, L={L}: {overlap}") from None
     size = float(hi.abs().max())
     if cut.gap < ROUNDING * size:
         raise InterpError(
-            f"histogram/{model}-exact (variant {variant}) separates the counts by only {cut.gap:.3g}, "
+            f"{want.name} separates the counts by only {cut.gap:.3g}, "
             f"too little for float64 with hidden values of {size:.3g}: choose other scales"
         )
-    readout = scalar_readout(cut.thresholds, rising=cut.rising, n_out=n_out)
+    readout = scalar_readout(cut.thresholds, rising=cut.rising, n_out=L + want.zero_class)
     neurons = W_in.shape[1]
     W_out = torch.zeros(p, len(readout.weight), dtype=torch.float64)
     W_out[:neurons] = readout.weight
     weights = dict(tensors)
     weights["unembed.W_in"] = pad_columns(W_in, p)
-    weights["unembed.b_in"] = torch.nn.functional.pad(b_in, (0, p - neurons))
+    weights["unembed.b_in"] = torch.nn.functional.pad(bias, (0, p - neurons))
     weights["unembed.W_out"] = W_out
     weights["unembed.b_out"] = readout.bias
     # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
     margin = cut.gap / (2 * (L + 1))
-    return ConstructedWeights(weights, directions, claim, margin, variant, notes, {"gap": cut.gap, **numbers})
+    said = f"counts correctly on all {T}^{L} sequences{claim}"
+    return ConstructedWeights(weights, directions, said, margin, want.variant, notes, {"gap": cut.gap, **numbers})
 
 
 def _head(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:

@@ -95,6 +95,14 @@ def simplex_dimension(T: int, L: int) -> int:
     return T - T // max(L, 2)
 
 
+def simplex_groups(T: int, L: int, d: int) -> int:
+    """Return the number of simplices to use in d dimensions.
+
+    Few large simplices are best, because larger simplices have smaller overlaps. If T >= L, each has at least L points.
+    """
+    return min(T // max(L, 2), max(1, T - d))
+
+
 def one_sided_bound(T: int, L: int) -> int:
     """Lower bound on the d in which T unit vectors can satisfy (L-1) max c - (L-2) min c < 1 over their overlaps c.
 

@@ -8,7 +8,7 @@ from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.histogram import feasibility
 from interp.families.histogram.constructions.models import VARIANTS
-from interp.families.histogram.constructions.parts import finish
+from interp.families.histogram.constructions.parts import Wanted, finish
 
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
 
@@ -154,8 +154,8 @@ def test_the_proof_is_checked_before_the_readout_is_made():
     tensors = {"embed.W_E": eye, "blocks.0.attn.W_mix": torch.full((1, L, L), 1 / L, dtype=torch.float64)}
 
     def attempt(bias):
-        return finish("lin", "test", tensors, {}, T=T, L=L, p=T, n_out=None, W_in=eye,
-                      b_in=torch.full((T,), bias, dtype=torch.float64), claim="", notes=())  # fmt: skip
+        want = Wanted("lin", "test", T, L, None, None, False)
+        return finish(want, tensors, {}, p=T, W_in=eye, b_in=bias, claim="", notes=())
 
     assert attempt(-0.9).margin > 0
     with pytest.raises(InterpError, match=r"the neuron of a different token reaches 0.167 > 0"):
