@@ -9,6 +9,8 @@ multisets (counted.py). A model is refuted only by a sequence that its own forwa
 errata on Behrens et al. (2024), section C.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import comb
 
