@@ -12,8 +12,8 @@ from interp.measures.subject import Subject
 from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import _shared as shared
+from interp.sections import circuits, embeddings, faithfulness
 from interp.sections import components as parts
-from interp.sections import faithfulness, patching, variables
 from interp.sections.base import Study, fill
 from interp.sections.live_payload import payload
 from interp.sections.question import hooks_sentence
@@ -133,7 +133,7 @@ def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
     batch = task.sample(300, "test", seed=0)
     whole = _accuracy(name, batch)
     assert report.facts["accuracy"] == pytest.approx(whole)
-    for made in (shared.parts_population, faithfulness.population, parts.population, patching.population):
+    for made in (shared.parts_population, faithfulness.population, parts.population, circuits.population):
         assert study.once(made).batch.tokens.equal(batch.tokens)
     reference = task.sample(300, "train", seed=0)
     heads = report.tables["heads"].set_index("part")
@@ -159,6 +159,6 @@ def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
 def test_the_populations_of_all_sections_are_what_was_asked_for() -> None:
     study = Study(standin("recall"), asked=InputsAsked(inputs=250))
     study.asked_of["variables"] = InputsAsked(inputs=60)
-    assert study.once(variables.population).n == 60
+    assert study.once(embeddings.population).n == 60
     assert study.once(shared.parts_population).on == "on a sample of 250 inputs (split test, seed 0)"
-    assert study.once(patching.population).n == 250
+    assert study.once(circuits.population).n == 250

@@ -14,7 +14,7 @@ from interp.measures.variables import MOST_PAIRS, pairs_of
 from interp.populations import InputsAsked
 from interp.report import Report
 from interp.sections import _shared as shared
-from interp.sections import accuracy, components, faithfulness, patching, variables
+from interp.sections import accuracy, circuits, components, embeddings, faithfulness
 from interp.sections.base import Study, fill
 
 pytestmark = pytest.mark.slow
@@ -76,9 +76,9 @@ def check_components(study: Study, plain: Plain, report: Report) -> None:
 
 
 def check_patching(study: Study, plain: Plain, report: Report) -> None:
-    pairs, table = study.task.corrupt(study.once(patching.population).batch, 0), report.tables["patching"]
+    pairs, table = study.task.corrupt(study.once(circuits.population).batch, 0), report.tables["patching"]
     clean, corrupted, recovered = plain.patched(list(table["part"]), pairs.clean, pairs.corrupted)
-    found = study.once(patching.patched)
+    found = study.once(circuits.patched)
     assert (found.clean, found.corrupted) == pytest.approx((clean, corrupted), rel=1e-4, abs=1e-4)
     assert table["recovered"].to_list() == pytest.approx(list(recovered.values()), rel=1e-3, abs=1e-3)
 
@@ -104,7 +104,7 @@ def check_circuit(study: Study, plain: Plain, report: Report) -> None:
 
 def check_variables(study: Study, plain: Plain, report: Report) -> None:
     """Values, chance, and the interchange of whole vectors; which pairs of inputs there are is the measure's choice."""
-    batch = study.once(variables.population).batch
+    batch = study.once(embeddings.population).batch
     where, layers = plain.reads(batch), plain.model.cfg.n_layers
     found = {
         name: (value[where.rows, where.positions] if value.ndim == 2 else value[where.rows]).long()

@@ -1,4 +1,7 @@
-"""Is the model right? Proved on every input if there is a certificate, otherwise measured."""
+"""Is the model right? Proved on every input if there is a certificate, otherwise measured.
+
+Also: the exact match of generated answers, and the curves of the training run.
+"""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -11,11 +14,13 @@ from interp.certificates import Certificate
 from interp.certificates.generated import EXACT_MATCH
 from interp.errors import InterpError
 from interp.measures.accuracy import Accuracy, accuracy_on
+from interp.measures.curve import no_curve, training_curve
+from interp.measures.generation import generate, not_generated
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.words import Mark
+from interp.words import Mark, counted
 
 
 @section("accuracy", title="Accuracy", order=100, block="proof")
@@ -307,3 +312,57 @@ def _said(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"{value:,}" if isinstance(value, Integral) else str(value)
+
+
+def needs_generation(study: Study) -> str | None:
+    """Require answers that are sequences of tokens."""
+    return not_generated(study.subject, study.data()[slice(0, 20)])
+
+
+@section("generation", title="Generated answers", order=25, needs=needs_generation)
+def generated_answers(study: Study, report: Report) -> None:
+    """Show how often generated answers match exactly, and the share of right tokens by place."""
+    answers = generate(study.subject, study.data()[slice(0, 20)]).asked.shape[1]
+    drawn = study.population("generation", answers + 1, whole=True)
+    found = generate(study.subject, drawn.batch)
+    forced = float(found.teacher_forced[found.asked].double().mean())
+    report.heading("Generated answers", generated_sentence(str(drawn.share(found.exact)), forced, drawn.on))
+    table = found.by_place()
+    long = pd.concat(
+        [
+            pd.DataFrame({"place": table["place"].astype(str), "right": table[name], "tokens before it": said})
+            for name, said in (("teacher_forced", "the right ones"), ("generated", "the model's own"))
+        ]
+    )
+    report.add_figure(
+        "generation",
+        draw.bars(
+            long, "place", "right", "tokens before it", x_title="place in the answer", y_title="share of right tokens"
+        ),
+        f"Share of right tokens at each place of the answer, {drawn.on}: if the tokens before it are the right ones, "
+        "and if they are the model's own.",
+    )
+    report.add_table("generation", table, "Shares of right tokens per place; rows: answers that reach this place.")
+    report.add_fact("exact_match", float(np.round(float(found.exact.double().mean()), 6)))
+
+
+def generated_sentence(exact: str, forced: float, on: str) -> str:
+    """Return a sentence on exact match and on single tokens."""
+    return (
+        f"The share of answers that the model generates without any error is {exact} {on}. If the tokens before it "
+        f"are right, the share of single tokens that are right is {words.share(forced)} on the same inputs."
+    )
+
+
+@section("training", title="Training", order=940, block="method", needs=lambda study: no_curve(study.subject))
+def curve_of_training(study: Study, report: Report) -> None:
+    """Show the curve of the training run or from the checkpoint."""
+    curve = training_curve(study.subject)
+    last = curve.iloc[-1]
+    report.heading(
+        "Training",
+        f"{counted(int(last['epoch']), 'epoch')}; at the end the training loss is {last['loss']:.4g} nats and the "
+        f"validation accuracy is {words.share(last['accuracy'])}.",
+    )
+    report.add_figure("training", draw.history(curve), "Training loss and validation accuracy.")
+    report.add_fact("final_loss", float(last["loss"]))

@@ -1,4 +1,12 @@
-"""Circuits of heads: composition, and QK and OV circuits of vectors and of tokens."""
+"""Paths between parts: composition, QK and OV circuits of vectors and of tokens, edges, and patches.
+
+The exact direct effect of every edge is made on request only if there are many edges.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
 
 from interp import words
 from interp.measures.circuits import (
@@ -10,10 +18,19 @@ from interp.measures.circuits import (
     singular_values,
     token_circuits,
 )
+from interp.measures.counted import reduces
+from interp.measures.edges import DIGITS, edge_effects, edges, edges_by_kind, largest, nodes
+from interp.measures.pairs import make_pairs, pairs_by_kind
+from interp.measures.patching import MAX_POSITIONS, Patched, activation_patching
+from interp.measures.runs import heads_of, mlps_of, operations
+from interp.measures.subject import Subject
+from interp.populations import NORMAL_95, SIZES, SPEED, Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
+from interp.tasks.batch import Pairs
+from interp.tasks.pairs import KINDS
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""
@@ -127,3 +144,170 @@ def circuits_of_tokens(study: Study, report: Report) -> None:
         draw.circuit(logits.rename(columns={"logit": "value", "token": "logit"})),
         "OV: what a head adds to every output's logit (columns) when it attends to one token alone (rows).",
     )
+
+
+def needs_edges(study: Study) -> str | None:
+    """Require at most 64 nodes with additive outputs, and minimal pairs."""
+    nodes(study.subject)
+    study.measure(make_pairs, 24)
+    return None
+
+
+ROUNDING = 1e-6
+"""Rounding error of a share of a logit difference, in float32."""
+
+
+def passes(study: Study) -> int:
+    """Return the number of forward passes: for each kind of pair one per edge, and one per sender and layer."""
+    return len(KINDS) * (len(edges(study.subject)) + len(nodes(study.subject)) * study.model.cfg.n_layers)
+
+
+def cost_of_edges(study: Study) -> float:
+    """Return the nominal seconds on the smallest sample."""
+    length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
+    length = min(length, study.task.d_vocab) if reduces(study.subject) else length
+    return SIZES[0] * passes(study) * operations(study.subject, length) / SPEED
+
+
+WORDS = {
+    "own": "of the task's own",
+    "changed": "with one token changed",
+    "swapped": "with two tokens swapped",
+    "longer": "with one token more",
+    "shorter": "with one token less",
+}
+"""Kinds of pairs in words."""
+
+
+def made_of(kinds: Mapping[str, Pairs]) -> str:
+    """How many pairs of each kind there are, and what they cannot show."""
+    said = words.joined(f"{words.counted(len(pairs), 'pair')} {WORDS[kind]}" for kind, pairs in kinds.items())
+    if not all(pairs.clean.lengths.equal(pairs.corrupted.lengths) for pairs in kinds.values()):
+        return said
+    return f"{said} (inputs of one length, so an edge that only carries the length has effect 0)"
+
+
+@section("edges", title="Edges between parts", order=505, block="where", needs=needs_edges, cost=cost_of_edges)
+def edges_between(study: Study, report: Report) -> None:
+    """Show path patching of every edge, by kind of pair."""
+    inputs = study.population("edges", passes(study), fixed=False, most=1_000)  # the clean inputs of the pairs
+    kinds = pairs_by_kind(study.subject, batch=inputs.batch)
+    by_kind = edges_by_kind(study.subject, kinds)
+    found, whole = edge_effects(by_kind), largest(by_kind)
+    best = found.iloc[0]
+    kind = str(best[[*by_kind]].astype(float).abs().round(DIGITS).idxmax())
+    recovered = words.number(float(best[kind]), 3, ROUNDING)
+    on = f" in the pairs {WORDS[kind]}" if len(by_kind) > 1 else ""
+    pairs = made_of({one: kinds[one] for one in by_kind})
+    report.heading(
+        "Edges between parts",
+        "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
+        "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"
+        f"On {pairs}, made {inputs.on}, the strongest edge is from {best['sender']} to {best['receiver']}: it recovers "
+        f"{recovered} of the clean run's logit difference{on}.",
+    )
+    shown = "The effect of every edge" + (", of the kind of pair for which it is largest" if len(by_kind) > 1 else "")
+    report.add_figure("edges", whole.plot(), f"{shown}. Cells without color are not edges.")
+    listed = "All edges, the strongest first" + ("; one column for each kind of pair" if len(by_kind) > 1 else "")
+    report.add_table("edges", found, f"{listed}.", max_rows=20)
+    report.add_fact("strongest_edge", f"{best['sender']} -> {best['receiver']}")
+
+
+MOST_SITES = 400
+"""Largest number of forward passes of the patches."""
+
+
+def sites(subject: Subject, by_position: bool = False) -> int:
+    """Return the approximate number of forward passes. by_position: if each head is patched at each position, too."""
+    length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
+    length = length if length <= MAX_POSITIONS else 3
+    heads = len(heads_of(subject))
+    return (subject.model.cfg.n_layers + 1 + heads * by_position) * length + heads + len(mlps_of(subject))
+
+
+def needs_pairs(study: Study) -> str | None:
+    """Require minimal pairs, and few enough sites."""
+    if (n := sites(study.subject)) > MOST_SITES:
+        return f"{n} sites are too many to patch one by one"
+    study.measure(make_pairs, 24)  # raises with the reason if there are none
+    return None
+
+
+def places(study: Study) -> bool:
+    """Return whether there are few enough heads and positions to patch each head at each position."""
+    return sites(study.subject, by_position=True) <= MOST_SITES
+
+
+def passes_of_patching(study: Study) -> int:
+    """Return the approximate number of forward passes: in the last layer, only patches at the read have an effect."""
+    n_heads, alone = study.model.cfg.n_heads, sites(study.subject)
+    more = sites(study.subject, by_position=True) - alone if places(study) else 0
+    return 2 + alone + more * (len(heads_of(study.subject)) - n_heads) // max(1, len(heads_of(study.subject)))
+
+
+def population(study: Study) -> Population:
+    """Return the clean inputs of the pairs."""
+    return study.population("patching", passes_of_patching(study), fixed=False, most=5_000)
+
+
+def patched(study: Study) -> Patched:
+    """Return the effects of all sites; use it with study.once."""
+    return activation_patching(study.subject, study.once(population).batch, by_position=places(study))
+
+
+def leading(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the row that recovers most, then all rows whose 95% intervals overlap its interval, up to rounding."""
+    table = table.sort_values("recovered", ascending=False, kind="stable", key=lambda shares: shares.round(6))
+    low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
+    return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low - ROUNDING]
+
+
+def told_apart(clean: float, corrupted: float) -> str:
+    """Return a warning if the model, on average, prefers the same answer in both runs; otherwise ""."""
+    if clean * corrupted < 0:
+        return ""
+    return "On average, the model prefers the same answer in both runs, so these numbers say little. "
+
+
+@section("patching", title="Patching", order=500, block="where", needs=needs_pairs)
+def patches(study: Study, report: Report) -> None:
+    """Patch the residual stream by layer and position, then heads and MLPs."""
+    inputs = study.once(population)
+    found = study.once(patched)
+    first = leading(found.parts)
+    best = first.iloc[0]
+    most = words.number(float(best["recovered"]), 3, ROUNDING)
+    half = NORMAL_95 * float(best["error"])
+    error = "" if inputs.exact else f" (95% interval ±{words.number(half, 2, ROUNDING)})"
+    parts = words.either(first["site"])
+    leader = (
+        f"{parts} recovers most: " if best["recovered"] > 0 else f"none recovers anything; nearest is {parts}, with "
+    )
+    report.heading(
+        "Patching",
+        "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
+        "of the corrupted run gets its value from the clean run, and the rest of the model runs on. The result is "
+        "the difference of the two answers' logits, scaled so that the corrupted run has 0 and the clean run has 1 "
+        f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
+        f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
+        f"{told_apart(found.clean, found.corrupted)}"
+        f"Among single parts, {leader}{most}{error}.",
+    )
+    report.add_figure(
+        "patching_stream",
+        found.plot("stream"),
+        "The residual stream, patched before each layer and at one position at a time."
+        if found.by_index
+        else "The residual stream, patched before each layer; rows have different lengths, so positions are grouped.",
+    )
+    report.add_figure("patching_parts", found.plot("parts"), "Heads and MLPs, each patched at all positions.")
+    if len(found.at_positions):
+        report.add_figure("patching_heads", found.plot("heads"), "Each head, patched at one position at a time.")
+    report.add_table(
+        "patching",
+        found.parts.drop(columns=["layer", "head", "position"]).rename(columns={"site": "part"}),
+        f"On {words.counted(found.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
+        "standard error. flipped: share of the answers that the patch changes to the right answer of the clean input.",
+    )
+    report.add_fact("patched_most", words.either(first["site"]))
+    report.add_fact("recovered_most", float(np.round(best["recovered"], 6)))

@@ -1,13 +1,21 @@
-"""The first line of a report: the task, and one input with its answer."""
+"""The frame of a report: the task, one input with its answer and its attention, and the inputs of each section."""
 
 import re
 from collections.abc import Sequence
 
+import pandas as pd
+
 from interp import words
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import standing_hooks
+from interp.measures.results import tidy
+from interp.measures.runs import activations
 from interp.report import Report
-from interp.sections.base import Study, section
+from interp.report import figures as draw
+from interp.report.aim import inputs
+from interp.report.aim import tokens as token_ids
+from interp.sections._shared import weights
+from interp.sections.base import Study, all_sections, section
 from interp.tasks import Batch, Task
 
 LONGEST, SHOWN = 60, 10
@@ -75,3 +83,92 @@ def example_of(task: Task, example: Batch) -> str:
             return ""
         said = f"{' '.join(answers[:SHOWN])} ..."
     return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{said}'."
+
+
+@section("method", title="Inputs of each section", order=990, block="method")
+def inputs_of_sections(study: Study, report: Report) -> None:
+    """Show the population of each section that chose one."""
+    table = inputs_of(study)
+    if table.empty:
+        return
+    sampled = sum(not inputs.exact for inputs in study.populations.values())
+    report.heading(
+        "Inputs of each section",
+        f"{inputs_sentence(sampled, len(table))} Sections that are not in the table name their inputs themselves, or "
+        "read weights alone.",
+    )
+    report.add_table(
+        "inputs",
+        table,
+        "The inputs on which each section measured; interval: half the widest 95% interval of a share.",
+        {"interval": lambda margin: words.at_most(margin, 3)},
+    )
+
+
+def inputs_sentence(sampled: int, sections: int) -> str:
+    """Say how many sections measured on a sample, and what that means for their shares."""
+    if not sampled:
+        return "These sections used all inputs, so there is no sampling error."
+    if sampled == sections:
+        return "These sections used a data set or a seeded sample, so their shares have 95% intervals."
+    one = sampled == 1
+    return (
+        f"{words.counted(sampled, 'section')} of {sections} used a data set or a seeded sample, so "
+        f"{'its' if one else 'their'} shares have 95% intervals; the {'others' if sections - sampled > 1 else 'other'} "
+        "used all inputs."
+    )
+
+
+def inputs_of(study: Study) -> pd.DataFrame:
+    """Return a table of sections and their inputs."""
+    titles = {one.name: one.title for one in all_sections()}
+    rows = [
+        (titles.get(name, name), inputs.on.removeprefix("on "), inputs.margin)
+        for name, inputs in study.populations.items()
+    ]
+    return pd.DataFrame(rows, columns=["section", "inputs", "interval"])
+
+
+WIDEST, MOST_HEADS = 40, 32
+
+
+def needs_heads(study: Study) -> str | None:
+    """Require few enough heads and tokens to draw."""
+    heads = study.model.cfg.n_heads
+    if heads > MOST_HEADS:
+        return f"the patterns of {heads} heads are too many to draw"
+    batch = study.task.example
+    if batch is None:
+        return f"task {study.task.name} gives no example"
+    length = int(batch.lengths[0])
+    if length == 1:
+        return "the example is a single token, so heads have nothing else to attend to"
+    if study.spec is not None and study.spec.max_length is not None and length > WIDEST:
+        return f"the shortest example has {length} tokens, too many to draw"
+    return None
+
+
+@section("example", title="Attention on one input", order=450, block="where", needs=needs_heads)
+def example_attention(study: Study, report: Report) -> None:
+    """Show the attention patterns of every layer and head."""
+    batch = study.task.example
+    assert batch is not None
+    width = min(WIDEST, int(batch.lengths[0]))
+    if study.spec is not None and study.spec.max_length is not None:
+        width = batch.tokens.shape[1]  # linear mixing has weights for one length
+    tokens = batch.tokens[:, :width]
+    short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.cfg.n_layers)]
+    _, seen = activations(study.subject, short, names)
+    shown = min(width, int(short.lengths[0]))  # without padding
+    words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0, :shown])]
+    report.heading("Attention on one input", f"The input is {study.task.format(tokens[0, :shown])}.")
+    for layer, name in enumerate(names):
+        pattern = seen[name][0, :, :shown, :shown].double().cpu()
+        heads = [f"{layer}.{head}" for head in range(len(pattern))]
+        frame = tidy(pattern, "value", head=heads, query=words, key=words)
+        report.add_figure(
+            f"attention_layer_{layer}",
+            inputs(draw.circuit(frame, color_title=weights(study)), "tokens", token_ids(tokens[0].tolist())),
+            f"Rows: the query token; columns: the token it attends to (layer {layer}).",
+        )

@@ -20,8 +20,7 @@ from interp.families.count01 import Count01
 from interp.listing import list_models
 from interp.measures.subject import Subject
 from interp.report.live import FILES, script
-from interp.sections.live_inputs import Inputs
-from interp.sections.live_payload import payload
+from interp.sections.live_payload import Inputs, payload
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, make_task, registered_tasks
 from interp.tasks.rules import evaluate

@@ -12,7 +12,7 @@ from interp.measures.edges import DIGITS
 from interp.measures.pairs import make_pairs, pairs_from
 from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
-from interp.sections.edges import made_of
+from interp.sections.circuits import made_of
 
 
 def test_strongest_edge() -> None:
@@ -56,5 +56,5 @@ def test_few_edges_are_made_and_many_on_request(monkeypatch: pytest.MonkeyPatch)
         return str(table.loc["edges", "status"])
 
     assert status("recall") == status("count01/paper") == "applies"
-    monkeypatch.setattr("interp.sections.edges.reduces", lambda subject: False)  # whole inputs take long
+    monkeypatch.setattr("interp.sections.circuits.reduces", lambda subject: False)  # whole inputs take long
     assert status("count01/paper") == "on request"

@@ -7,7 +7,7 @@ import torch
 
 import interp
 from interp._analyze import list_sections
-from interp.sections.generation import sentence
+from interp.sections.accuracy import generated_sentence as sentence
 
 
 def test_an_exact_adder_is_right_when_generating() -> None:

@@ -7,7 +7,7 @@ import pytest
 from standins import standin
 
 import interp
-from interp.sections.head_features import sentence
+from interp.sections.heads import best_explained as sentence
 
 
 def rows(*values: tuple[int, str, float]) -> pd.DataFrame:

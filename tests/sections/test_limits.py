@@ -21,19 +21,16 @@ from interp.measures.subject import Subject
 from interp.sections import (
     _shared,
     attention,
-    automaton,
-    edges,
+    circuits,
+    components,
     embeddings,
-    example,
+    explanation,
     faithfulness,
-    head_features,
     heads,
-    neurons,
-    patching,
-    variables,
+    question,
 )
 from interp.sections.base import Study
-from interp.sections.live_inputs import Inputs
+from interp.sections.live_payload import Inputs
 from interp.tasks import Batch
 
 
@@ -52,14 +49,14 @@ def study(layers: int = 1, heads: int = 1, d_vocab: int = 5, length: int = 3, **
     [
         (faithfulness.needs, study(20, 10), study(3, 67), "201 heads"),
         (faithfulness.needs, study(2, 1), study(1, 1), "one head"),
-        (head_features.needs, study(6, 8), study(7, 7), "49 heads"),
+        (heads.needs_features, study(6, 8), study(7, 7), "49 heads"),
         (heads.needs, study(20, 9), study(3, 66), "201 parts"),
         (attention.needs, study(4, 6), study(5, 5), "25 heads"),
         (attention.needs, study(length=2), study(length=1), "a single token"),
         (embeddings.needs, study(d_vocab=64), study(d_vocab=65), "65 tokens"),
         (embeddings.needs, study(d_vocab=3), study(d_vocab=2), "two embeddings"),
-        (variables.needs, study(12, 1, d_model=1024), study(13, 1, d_model=8), "13 layers of width 8"),
-        (variables.needs, study(12, 1, d_model=1024), study(1, 1, d_model=1025), "1 layers of width 1025"),
+        (embeddings.needs_variables, study(12, 1, d_model=1024), study(13, 1, d_model=8), "13 layers of width 8"),
+        (embeddings.needs_variables, study(12, 1, d_model=1024), study(1, 1, d_model=1025), "1 layers of width 1025"),
     ],
 )
 def test_the_last_model_that_is_taken_and_the_first_that_is_not(needs, last, first, number) -> None:
@@ -68,53 +65,55 @@ def test_the_last_model_that_is_taken_and_the_first_that_is_not(needs, last, fir
 
 
 def test_sites_are_streams_by_place_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patching, "heads_of", lambda subject: [None] * 6)
-    monkeypatch.setattr(patching, "mlps_of", lambda subject: [None] * 3)
-    most = patching.MAX_POSITIONS
-    assert patching.sites(study(3, 2, length=5).subject) == 4 * 5 + 6 + 3
-    assert patching.sites(study(3, 2, length=most).subject) == 4 * most + 9
-    assert patching.sites(study(3, 2, length=most + 1).subject) == 4 * 3 + 9
+    monkeypatch.setattr(circuits, "heads_of", lambda subject: [None] * 6)
+    monkeypatch.setattr(circuits, "mlps_of", lambda subject: [None] * 3)
+    most = circuits.MAX_POSITIONS
+    assert circuits.sites(study(3, 2, length=5).subject) == 4 * 5 + 6 + 3
+    assert circuits.sites(study(3, 2, length=most).subject) == 4 * most + 9
+    assert circuits.sites(study(3, 2, length=most + 1).subject) == 4 * 3 + 9
     by_place = 4 * 5 + 9 + 6 * 5
     for limit in (by_place, by_place - 1):
-        monkeypatch.setattr(patching, "MOST_SITES", limit)
-        assert patching.places(study(3, 2, length=5)) == (limit == by_place)
-    monkeypatch.setattr(patching, "MOST_SITES", 28)
-    assert patching.needs(study(3, 2, length=5)) == "29 sites are too many to patch one by one"
-    monkeypatch.setattr(patching, "MOST_SITES", 29)
-    assert patching.needs(study(3, 2, length=5)) is None
+        monkeypatch.setattr(circuits, "MOST_SITES", limit)
+        assert circuits.places(study(3, 2, length=5)) == (limit == by_place)
+    monkeypatch.setattr(circuits, "MOST_SITES", 28)
+    assert circuits.needs_pairs(study(3, 2, length=5)) == "29 sites are too many to patch one by one"
+    monkeypatch.setattr(circuits, "MOST_SITES", 29)
+    assert circuits.needs_pairs(study(3, 2, length=5)) is None
 
 
 def test_leaders_are_those_that_two_standard_errors_cannot_part() -> None:
     table = pd.DataFrame({"part": list("abcd"), "recovered": [0.5, 0.9, 0.6, 0.7], "error": [0.0, 0.1, 0.05, np.nan]})
-    assert patching.leading(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
-    assert patching.leading(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == ["b", "d", "c"]
+    assert circuits.leading(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
+    assert circuits.leading(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == ["b", "d", "c"]
     equal = table.assign(recovered=[0.5, 1.0, 1.0 + 1e-8, 0.1], error=0.0)
-    assert patching.leading(equal)["part"].tolist() == ["b", "c"]  # they differ by rounding alone
-    assert patching.told_apart(1.0, -1.0) == ""
-    assert patching.told_apart(1.0, 0.0)
-    assert patching.told_apart(-1.0, -0.5)
+    assert circuits.leading(equal)["part"].tolist() == ["b", "c"]  # they differ by rounding alone
+    assert circuits.told_apart(1.0, -1.0) == ""
+    assert circuits.told_apart(1.0, 0.0)
+    assert circuits.told_apart(-1.0, -0.5)
 
 
 @pytest.mark.parametrize(("layers", "each"), [(2, 1e6), (3, 1e7)])
 def test_edges_cost_a_run_for_each_edge_and_sender(layers: int, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges, "edges", lambda subject: [None] * 11)
-    monkeypatch.setattr(edges, "nodes", lambda subject: [None] * 5)
-    monkeypatch.setattr(edges, "operations", lambda subject, length: each * length)
-    assert edges.cost(study(layers, length=3)) == pytest.approx(4 * 200 * (11 + 5 * layers) * each * 3 / edges.SPEED)
+    monkeypatch.setattr(circuits, "edges", lambda subject: [None] * 11)
+    monkeypatch.setattr(circuits, "nodes", lambda subject: [None] * 5)
+    monkeypatch.setattr(circuits, "operations", lambda subject, length: each * length)
+    assert circuits.cost_of_edges(study(layers, length=3)) == pytest.approx(
+        4 * 200 * (11 + 5 * layers) * each * 3 / circuits.SPEED
+    )
 
 
 @pytest.mark.parametrize(("letters", "each"), [("ab", 5e8), ("ab", 10.0), ("abc", 1e8), ("ab", 1e11)])
 def test_strings_are_as_long_as_the_budget_allows(letters: str, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
     known = SimpleNamespace(letters=letters, fixed=None, marks=2, longest=lambda subject, n: 9)
-    monkeypatch.setattr(automaton, "operations", lambda subject, length: each)
+    monkeypatch.setattr(explanation, "operations", lambda subject, length: each)
     its = study()
-    its.once = lambda what: known if what is automaton.strings else what(its)
-    run = [sum(len(letters) ** n for n in range(1, length + 1)) * each / automaton.SPEED for length in range(1, 10)]
-    length = max([1, *(n for n, seconds in enumerate(run, 1) if seconds <= automaton.SECONDS)])
-    assert automaton.affordable(its) == length
-    assert automaton.cost(its) == pytest.approx(len(letters) ** max(4, length) * each / automaton.SPEED)
+    its.once = lambda what: known if what is explanation.strings else what(its)
+    run = [sum(len(letters) ** n for n in range(1, length + 1)) * each / explanation.SPEED for length in range(1, 10)]
+    length = max([1, *(n for n, seconds in enumerate(run, 1) if seconds <= explanation.SECONDS)])
+    assert explanation.affordable(its) == length
+    assert explanation.cost(its) == pytest.approx(len(letters) ** max(4, length) * each / explanation.SPEED)
     known.fixed = 7
-    assert automaton.affordable(its) == 7
+    assert explanation.affordable(its) == 7
 
 
 def test_the_paper_s_weight_of_errors_is_not_named() -> None:
@@ -182,11 +181,11 @@ def test_counts_that_are_answered_the_same() -> None:
     ],
 )
 def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neurons, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
+    monkeypatch.setattr(components, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
     its = study()
     its.task.features = lambda batch: dict.fromkeys(values)
     row = torch.zeros(2, dtype=torch.long)
-    assert neurons._features(its, Batch(row[:, None], row + 1, row)) == found
+    assert components._features(its, Batch(row[:, None], row + 1, row)) == found
 
 
 @pytest.mark.parametrize(
@@ -229,10 +228,10 @@ def test_a_point_s_sequence_has_its_count(bos: bool) -> None:
 
 
 def test_patterns_of_so_many_heads_are_drawn() -> None:
-    last, first = study(1, example.MOST_HEADS), study(1, example.MOST_HEADS + 1)
+    last, first = study(1, question.MOST_HEADS), study(1, question.MOST_HEADS + 1)
     last.task.name, last.task.example = "some", None
-    assert "heads" not in str(example.needs(last))
-    assert example.needs(first) == "the patterns of 33 heads are too many to draw"
+    assert "heads" not in str(question.needs_heads(last))
+    assert question.needs_heads(first) == "the patterns of 33 heads are too many to draw"
 
 
 @pytest.mark.parametrize("by_place", [True, False])

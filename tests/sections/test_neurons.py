@@ -15,7 +15,7 @@ from interp.measures.subject import Subject
 from interp.populations import everything
 from interp.report import Report
 from interp.sections.base import Study, fill
-from interp.sections.neurons import most_needed
+from interp.sections.components import most_needed
 
 
 @pytest.mark.parametrize("name", [*NAMES[1:], "histogram/dot"])

@@ -6,7 +6,7 @@ import pytest
 from sections.standin_report import one_section
 from standins import NAMES
 
-from interp.sections.patching import told_apart
+from interp.sections.circuits import told_apart
 
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])

@@ -36,8 +36,8 @@ from interp.sections.accuracy import (
     rule_sentence,
 )
 from interp.sections.heads import induction, lowest, most_needed, needed, readable
-from interp.sections.method import sentence as inputs_sentence
 from interp.sections.question import example_of
+from interp.sections.question import inputs_sentence as inputs_sentence
 from interp.sections.question import sentence as question
 from interp.tasks import Task
 
