@@ -19,8 +19,7 @@ import torch
 
 import interp
 from interp import words
-from interp.families.count01.figures.planes import head_plane
-from interp.families.count01.measures.planes import head_planes
+from interp.families.count01.planes import head_plane, head_planes
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
 from interp.report import Report

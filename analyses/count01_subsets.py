@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 import interp
-from interp.families.count01.measures.interaction import pairwise_synergy, shapley
+from interp.families.count01.measures import pairwise_synergy, shapley
 from interp.measures.heads import HeadOutputs, group_metrics, head_outputs
 from interp.report import Report
 from interp.report import figures as draw

@@ -1,6 +1,6 @@
 """A call of every figure, on the synthetic tables of conftest.py."""
 
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
+from interp.families.count01.planes import head_plane, head_planes_grid
 from interp.report import figures
 
 CALLS = {

@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
+from interp.families.count01.planes import head_plane, head_planes_grid
 from interp.report import figures
 from interp.report.aim import aimed, counts, inputs, tokens
 

@@ -8,7 +8,7 @@ import pytest
 from shared.count01_facts import PAPER, compare, facts
 
 import interp
-from interp.families.count01.measures.planes import head_planes
+from interp.families.count01.planes import head_planes
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import learned_accuracy
 from interp.measures.outputs import head_outputs

@@ -7,8 +7,7 @@ import plotly.graph_objects as go
 import torch
 
 from interp import words
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
-from interp.families.count01.measures.planes import head_planes
+from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import logit_distributions
 from interp.measures.interventions import reweight_attention

@@ -10,7 +10,7 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
-from interp.families.count01.measures.interaction import pairwise_synergy, shapley
+from interp.families.count01.measures import pairwise_synergy, shapley
 from interp.measures.subsets import all_subsets
 
 

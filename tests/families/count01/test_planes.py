@@ -4,7 +4,7 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
-from interp.families.count01.figures.planes import head_plane, head_planes_grid
+from interp.families.count01.planes import head_plane, head_planes_grid
 
 POINTS = pd.DataFrame({"x": [0.0, 1.0, 0.2], "y": [0.0, 1.0, 0.1], "label": ["4", "5", "4"]})
 VALUES = pd.DataFrame({"token": ["0", "1", "2"], "x": [0.0, 2.0, -1.0], "y": [3.0, 0.0, 1.0]})

@@ -1,6 +1,8 @@
-"""Count01: outputs of heads at '=', with value vectors and separators (Figures 6, 7 and 15)."""
+"""Count01: outputs of heads at '=' in a plane, with value vectors and separators (section 5.3, Figures 6, 7 and 15)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.errors import InterpError
+from interp.measures.circuits import circuit_tables
+from interp.measures.outputs import HeadOutputs
+from interp.measures.separation import fit_separator
+from interp.measures.subject import Model, Subject
 from interp.report import theme
 from interp.report.drawing import Plot, compact, filled, head_name, is_lowest, panels
 from interp.report.theme import plain
@@ -19,6 +25,62 @@ TOGETHER = 0.04
 """Share of an axis within which the labels of two vectors would overlap."""
 
 SYMBOLS = ("circle", "cross-thin-open", "square-open", "diamond-open")
+
+
+# ---------------------------------------------------------------- measured
+
+
+@dataclass(frozen=True)
+class HeadPlanes:
+    """Head outputs and value vectors in a plane per head.
+
+    points: head, x, y, label, one row per head and input. values: head, token, x, y of the tokens' value vectors.
+    lines: (w1, w2, b) of each head's separator, fitted on the training outputs, if d_head is 1 or 2. Wider heads are
+    shown in their two principal components, whose shares of the variance are in `variance`. If d_head is 1, y is the
+    index of the answer among those that occur, and value vectors are drawn at middle height.
+    """
+
+    points: pd.DataFrame
+    values: pd.DataFrame
+    lines: dict[int, tuple[float, float, float]]
+    variance: dict[int, tuple[float, float]]
+
+
+def head_planes(
+    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2"), C: float = 1000.0
+) -> HeadPlanes:
+    """Compute the planes of all heads, with separators (with this C) from `fitted` and points from `tested`."""
+    from sklearn.decomposition import PCA
+
+    subject = Subject.of(model)
+    ids = [subject.task.token_id(token) for token in tokens]
+    vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
+    words = np.array(subject.task.answer_words)[tested.labels]
+    row = np.unique(tested.labels.numpy(), return_inverse=True)[1]
+    points, values = [], []
+    lines: dict[int, tuple[float, float, float]] = {}
+    variance: dict[int, tuple[float, float]] = {}
+    for head in range(tested.n_heads):
+        z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
+        its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
+        if d_head > 2:
+            plane = PCA(n_components=2, svd_solver="full").fit(z)
+            z, its_values = plane.transform(z), plane.transform(its_values) if len(its_values) else np.zeros((0, 2))
+            first, second = (float(share) for share in plane.explained_variance_ratio_)
+            variance[head] = first, second
+        else:
+            w, b = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
+            lines[head] = (float(w[0]), float(w[1]) if d_head == 2 else 0.0, b)
+        if d_head == 1:
+            middle = np.full((len(its_values), 1), row.max() / 2)
+            z, its_values = np.hstack([z, row[:, None]]), np.hstack([its_values, middle])
+        points.append(pd.DataFrame({"head": head, "x": z[:, 0], "y": z[:, 1], "label": words}))
+        named = list(tokens)[: len(its_values)]
+        values.append(pd.DataFrame({"head": head, "token": named, "x": its_values[:, 0], "y": its_values[:, 1]}))
+    return HeadPlanes(pd.concat(points, ignore_index=True), pd.concat(values, ignore_index=True), lines, variance)
+
+
+# ---------------------------------------------------------------- drawn
 
 
 def head_plane(
@@ -94,13 +156,8 @@ def head_planes_grid(
         traces = _traces(thin, own_values, separators.get(head), (across, down), size=4.0, legend=not plots)
         ticks = {"nticks": 4, "tickfont": {"size": 10}}
         x_title, y_title = ("dimension 1" if is_lowest(place, places) else ""), ("dimension 2" if place[1] == 1 else "")
-        plots.append(
-            Plot(
-                traces,
-                {"range": across, "title": {"text": x_title}, **ticks},
-                {"range": down, "title": {"text": y_title}, **ticks},
-            )
-        )
+        x, y = ({"range": r, "title": {"text": text}, **ticks} for r, text in ((across, x_title), (down, y_title)))
+        plots.append(Plot(traces, x, y))
     return filled(layout, plots)
 
 
@@ -119,7 +176,7 @@ def _traces(
         traces.append(_scatter(ends, "lines", "separator", legend).update(line=line, hoverinfo="name"))
     splits = list(dict.fromkeys(points["split"])) if "split" in points.columns else [None]
     for label in sorted(points["label"].unique(), key=str):
-        for split, symbol in zip(splits, _cycle(SYMBOLS, len(splits))):
+        for split, symbol in zip(splits, cycle(SYMBOLS)):
             part = points[points["label"] == label]
             part = part if split is None else part[part["split"] == split]
             name = f"answer '{plain(label)}'" + (f", {plain(split)}" if len(splits) > 1 else "")
@@ -130,10 +187,8 @@ def _traces(
             traces.append(_scatter(part, "markers", name, legend).update(marker=marker, hoverinfo="name+x+y"))
             if "input" in part.columns:
                 numbers = ", ".join(f"n<sub>{plain(token)}</sub>" for token in points.attrs["counted"])
-                traces[-1].update(customdata=list(part["input"]), meta={"inputs": "counts"})
-                traces[-1].update(
-                    hovertemplate=f"{numbers} = %{{customdata}}<br>%{{x:.3g}}, %{{y:.3g}}<extra>{name}</extra>"
-                )
+                shown = f"{numbers} = %{{customdata}}<br>%{{x:.3g}}, %{{y:.3g}}<extra>{name}</extra>"
+                traces[-1].update(customdata=list(part["input"]), meta={"inputs": "counts"}, hovertemplate=shown)
     if values.empty:
         return traces
     vectors = _scatter(values, "markers+text", "value vectors", legend).update(hoverinfo="text+x+y")
@@ -156,10 +211,6 @@ def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:
     return go.Scatter(
         x=compact(points["x"]), y=compact(points["y"]), mode=mode, name=name, legendgroup=name, showlegend=legend
     )
-
-
-def _cycle(symbols: Sequence[str], n: int) -> list[str]:
-    return [symbols[i % len(symbols)] for i in range(n)]
 
 
 def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:

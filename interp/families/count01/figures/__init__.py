@@ -1,1 +1,0 @@
-"""Figures of Count01 models."""

@@ -1,1 +1,0 @@
-"""Measures of the heads of Count01 models."""
