@@ -9,8 +9,6 @@ multisets (counted.py). A model is refuted only by a sequence that its own forwa
 errata on Behrens et al. (2024), section C.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import comb
 
@@ -173,9 +171,9 @@ def certify_histogram(
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
     """Return the thresholds for margins, per own token, count and class: in the model's format, and in float64."""
-    rows = [None if tables.T == 1 and k < tables.L else k for k in range(1, tables.L + 1)]
     highest = _highest(tables)
-    highest[:, [i for i, k in enumerate(rows) if k is None]] = 0.0
+    if tables.T == 1:
+        highest[:, :-1] = 0.0  # only the count L occurs
     slack = SLACK * rounding_bound(model, tables, highest, torch.float64, extra=tables.own.shape[1])
     return rounding_bound(model, tables, highest, model.embed.W_E.dtype) + slack, slack
 
@@ -183,14 +181,11 @@ def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarra
 def _highest(tables: Tables) -> np.ndarray:
     """Return the largest pre-activations, per own token and count."""
     own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
-    bos = tables.bos and tables.scores is not None
-    scores = None if tables.scores is None else torch.from_numpy(tables.scores)
+    scores, pattern = (None if a is None else torch.from_numpy(a) for a in (tables.scores, tables.pattern))
     mixing = TokenMixing(
-        tables.L, own, value[: tables.T],
-        pattern=None if tables.pattern is None else torch.from_numpy(tables.pattern),
-        scores=None if scores is None else scores[:, : tables.T], softmax=tables.softmax and scores is not None,
-        bos_value=value[tables.T] if bos else None,
-        bos_scores=scores[:, tables.T] if bos and scores is not None else None,
+        tables.L, own, value[: tables.T], pattern, None if scores is None else scores[:, : tables.T], tables.softmax,
+        bos_value=value[tables.T] if tables.bos else None,
+        bos_scores=scores[:, tables.T] if tables.bos and scores is not None else None,
     )  # fmt: skip
     ranges = mixing.ranges(torch.eye(own.shape[1], dtype=torch.float64)).over_positions()
     return np.array(ranges.hi.numpy())

@@ -244,9 +244,5 @@ def join(parts: list[Open]) -> Open:
     """Concatenate lists of undecided nodes."""
     if len(parts) == 1:
         return parts[0]
-    merged = {
-        name: np.concatenate([getattr(part.nodes, name) for part in parts]) for name in Nodes.__dataclass_fields__
-    }
-    return Open(
-        Nodes(**merged), np.concatenate([part.classes for part in parts]), np.concatenate([part.at for part in parts])
-    )
+    nodes = Nodes.joined([part.nodes for part in parts])
+    return Open(nodes, *(np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "at")))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -62,24 +62,11 @@ class Nodes:
     def __getitem__(self, rows: np.ndarray | slice) -> Nodes:
         return Nodes(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
-
-@runtime_checkable
-class Space(Protocol):
-    """The interface of branch and bound to the sequences with one own token."""
-
-    token: int
-
-    def roots(self) -> Nodes: ...
-    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
-    def below(
-        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-    def witness(self, nodes: Nodes) -> np.ndarray: ...
-    def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray: ...
-    def is_leaf(self, nodes: Nodes) -> np.ndarray: ...
-    def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]: ...
-    def weight(self, nodes: Nodes) -> np.ndarray: ...
-    def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]: ...
+    @classmethod
+    def joined(cls, parts: list[Nodes]) -> Nodes:
+        return cls(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__}
+        )
 
 
 def space_of(tables: Tables, token: int) -> Space | None:
@@ -295,8 +282,7 @@ class Slots:
         parts = [self._child(nodes[own], self.token, self.value, 1)]
         parts += [self._child(nodes[free], int(o), self.v[i], 0) for i, o in enumerate(self.others)]
         parents = np.concatenate([own, np.tile(free, len(self.others))])
-        return Nodes(**{name: np.concatenate([getattr(part, name) for part in parts])
-                        for name in Nodes.__dataclass_fields__}), parents  # fmt: skip
+        return Nodes.joined(parts), parents
 
     def _child(self, nodes: Nodes, token: int, value: np.ndarray, copies: int) -> Nodes:
         picks = nodes.picks.copy()
@@ -326,6 +312,9 @@ class Slots:
         tokens[slots[np.argsort(gain, kind="stable")[: int(node.copies[0])]]] = self.token
         return [int(t) for t in tokens], position
 
+
+Space: TypeAlias = Multisets | Slots
+"""The sequences with one own token, as branch and bound sees them."""
 
 Choice = Literal["flat_or_steep", "parallel"]
 

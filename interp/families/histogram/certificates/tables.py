@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, gamma, limits, premise_refusal
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, gamma, limits
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.families.histogram.occurrences import declared
@@ -39,8 +39,6 @@ def refusal(model: TaskModel) -> str | None:
         compare(task, [shape := declared(task)])
     except UnsupportedError as error:
         return str(error)
-    if (reason := premise_refusal(model)) is not None:
-        return reason
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"
     layer = spec.layers[0]
@@ -149,6 +147,7 @@ def arrays(model: TaskModel) -> dict[str, np.ndarray]:
     return {**found, "attn_scale": np.array(float(attention.attn_scale))}
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite give infinite bounds
 def rounding_bound(
     model: TaskModel, tables: Tables, highest: Float[np.ndarray, "T L p"], dtype: torch.dtype, extra: int = 0
 ) -> Float[np.ndarray, "T L n_out"]:
@@ -160,15 +159,9 @@ def rounding_bound(
     """
     if dtype not in ROUNDOFF:
         return np.full((tables.T, tables.L, tables.lead.shape[1]), np.inf)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite give infinite bounds
-        return _bound(model, tables, highest, ROUNDOFF[dtype], limits(dtype), extra)
-
-
-def _bound(
-    model: TaskModel, tables: Tables, highest: np.ndarray, u: float, limits: tuple[float, float], extra: int
-) -> Float[np.ndarray, "T L n_out"]:
+    u = ROUNDOFF[dtype]
     plain = arrays(model)
-    a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits
+    a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits(dtype)
     embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]  # of every token, including those outside the alphabet
     d, p = w_in.shape
     keys = tables.L + tables.bos

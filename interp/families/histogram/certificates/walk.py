@@ -238,7 +238,7 @@ class Walk:
             sx=blocks(columns), sy=blocks(columns), lx=blocks(answers), ly=blocks(answers),
             weight=np.zeros((columns, answers), np.float32), least=blocks(BLOCK), open=index(answers),
             kept=index(answers), bound=row(), row=index(columns), row64=np.zeros(wide), sum64=np.zeros(wide),
-            out=np.zeros(11), slip=row(4), rows64=np.zeros((depths, columns)), left=index(depths),
+            out=np.zeros(7), slip=row(4), rows64=np.zeros((depths, columns)), left=index(depths),
             times=index(depths), ways=np.zeros(depths), fresh=np.zeros(depths, bool), ahead=index(depths, answers),
             n_ahead=index(depths), examples=index(EXAMPLES, 3 + depths), n_examples=index(1),
         )  # fmt: skip
@@ -246,7 +246,7 @@ class Walk:
     @property
     def bounds(self) -> float:
         """Number of bounds that the last count took."""
-        return float(self.scratch.out[8])
+        return float(self.scratch.out[6])
 
     def count(
         self, count: int, classes: Bool[np.ndarray, " n_out"], need: Float[np.ndarray, " n_out"],

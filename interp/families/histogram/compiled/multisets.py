@@ -397,8 +397,6 @@ def tile(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, n: int, ways: f
             evaluate_one(w, rows, mixed, o, fresh)
             o += 1
     w.out[4] += float(rows) * BLOCK
-    w.out[6] += float(rows) * BLOCK * left
-    w.out[7] += float(rows) * BLOCK * mixed
     tally(q, w, t, a, i, b, j, rows, left, ways)
 
 
@@ -419,13 +417,11 @@ def lists(
     if tiles > 1:
         active, mixed = sort_neurons(w, a, a.values.shape[0] + i, b, b.values.shape[0] + j, columns)
         n = open_answers(q, w, n, a, a0, a1, b, b0, b1, active, mixed, columns, True)
-        w.out[9] += spent
     if n < 0:
         w.out[1] += ways * a.list_ways[i] * b.list_ways[j]
         note(w, len(t.prefix), a, a0 * BLOCK, b, b0 * BLOCK)
     if n <= 0:
         return spent
-    w.out[10] += tiles
     for o in range(n):
         put(w.open, o, get(w.kept, o))
     for x in range(a0, a1):
@@ -470,7 +466,7 @@ def settle(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, ways: 
     w.n_ahead[depth] = max(found, 0)
     for o in range(found):
         put(w.ahead, here + o, get(w.kept, o))
-    w.out[8] += 1.0
+    w.out[6] += 1.0
     if found < 0:
         w.out[1] += ways * t.rest_ways[depth, left]
         note(w, depth, a, -1, b, -1)
@@ -482,9 +478,9 @@ def _walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: f
 
     The prefix is the counts of the first group's tokens. Adds to w.out the number of sequences whose multisets are (0)
     right after a float64 evaluation, (1) wrong, (2) close, (3) undecided; and the number of (4) pairs evaluated
-    singly, (5) float64 evaluations, (6, 7) their sums and neurons, (8) prefixes.
+    singly, (5) float64 evaluations, and (6) the work: prefixes and lists of tiles.
     """
-    columns, last = t.columns, w.out[8] + work
+    columns, last = t.columns, w.out[6] + work
     tokens = len(t.prefix)
     while depth >= 0:
         if w.fresh[depth]:
@@ -495,11 +491,11 @@ def _walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: f
                 for c in range(columns):
                     w.row64[c] = get(w.rows64, depth * columns + c)
                 first = depth * w.ahead.shape[1]
-                w.out[8] += lists_of(q, w, t, a, b, w.left[depth], w.n_ahead[depth], first, w.ways[depth], columns)
+                w.out[6] += lists_of(q, w, t, a, b, w.left[depth], w.n_ahead[depth], first, w.ways[depth], columns)
                 open_ = False
             if not open_:
                 depth -= 1
-                if w.out[8] > last:
+                if w.out[6] > last:
                     return depth
                 continue
         times = w.times[depth] + 1

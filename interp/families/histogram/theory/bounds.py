@@ -5,7 +5,6 @@ may need less.
 """
 
 import math
-from dataclasses import asdict, dataclass
 from typing import get_args
 
 import pandas as pd
@@ -16,19 +15,6 @@ from interp.families.histogram.theory.frames import one_sided_bound, simplex_dim
 from interp.families.histogram.theory.ranges import MixingKind
 
 ALIASES = {"lin+sftm": "lin-softmax", "dot+sftm": "dot-softmax", "bos+sftm": "bos-softmax"}
-
-
-@dataclass(frozen=True)
-class _Row:
-    p: str
-    printed: int | None
-    corrected: int | None
-    necessary: int | None
-    verified: int | None
-    variant: str
-    printed_source: str
-    corrected_source: str
-    verified_source: str
 
 
 def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
@@ -54,9 +40,11 @@ def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
         raise InterpError(f"feasibility needs T >= 2 tokens and a length L >= 2, got T={T}, L={L}")
     rows = {"lin": _linear, "dot": _scores, "bos": _scores, "bos-softmax": _bos_softmax, "dot-softmax": _dot_softmax}
     found = rows[name.replace("lin-softmax", "lin")](T, L)
-    table = pd.DataFrame([{"model": name, "T": T, "L": L, **asdict(row)} for row in found])
-    whole = ["printed", "corrected", "necessary", "verified"]
-    return table.astype(dict.fromkeys(whole, "Int64"))
+    widths = ["printed", "corrected", "necessary", "verified"]
+    columns = ["p", *widths, "variant", "printed_source", "corrected_source", "verified_source"]
+    table = pd.DataFrame([{"model": name, "T": T, "L": L, **dict(zip(columns, row, strict=True))} for row in found])
+    table[widths] = table[widths].astype("Int64").clip(upper=T)
+    return table
 
 
 def _symmetric(T: int, L: int) -> float:
@@ -84,88 +72,52 @@ def _best_one_sided(T: int, L: int, extra: int, frame_name: str) -> tuple[int, s
     return simplex + extra, "simplex", f"{T // max(L, 2)} simplices of at least {max(L, 2)} points, erratum 14"
 
 
+_Row = tuple[str, int | None, int | None, int | None, int | None, str, str, str, str]
+"""p; the widths that are printed, corrected, necessary and verified (T is always enough); variant; and sources."""
+
+
 def _nothing(p: str, why: str) -> _Row:
-    return _Row(p, None, None, None, None, "", why, why, "")
+    return p, None, None, None, None, "", why, why, ""
 
 
 def _linear(T: int, L: int) -> list[_Row]:
     verified, variant, reason = _best_one_sided(T, L, 0, "frame")
+    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9), _above(_symmetric(T, L))
     return [
         _nothing("1", "linear mixing compares no tokens: inventory-based counting needs p = T"),
-        _Row(
-            "T",
-            min(T, math.ceil(_symmetric(T, L) - 1e-9)),
-            min(T, _above(_symmetric(T, L))),
-            min(T, one_sided_bound(T, L)),
-            verified,
-            variant,
-            "B.2.1, eq. 50",
-            "eq. 49 is strict: floor + 1, erratum 12",
-            reason,
-        ),
-    ]
+        ("T", printed, corrected, one_sided_bound(T, L), verified, variant,
+         "B.2.1, eq. 50", "eq. 49 is strict: floor + 1, erratum 12", reason),
+    ]  # fmt: skip
 
 
 def _scores(T: int, L: int) -> list[_Row]:
     verified, variant, reason = _best_one_sided(T, L, 1, "counter-frame")
     inventory = _smallest_frame("squared", T, L)
     reads = inventory < min(verified, T)
+    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9) + 1, _above(_symmetric(T, L)) + 1
+    squared, least = math.ceil(T * (2 * L - 3) / (T - 1 + (2 * L - 3)) - 1e-9), _above(T * (L - 1) / (T + L - 2))
     return [
-        _Row(
-            "1",
-            min(T, math.ceil(_symmetric(T, L) - 1e-9) + 1),
-            min(T, _above(_symmetric(T, L)) + 1),
-            min(T, one_sided_bound(T, L) + 1),
-            verified,
-            variant,
-            "B.2.2, section 5.2",
-            "eq. 49 is strict: floor + 1, erratum 12; any alpha, erratum 15",
-            reason,
-        ),
-        _Row(
-            "T",
-            min(T, math.ceil(T * (2 * L - 3) / (T - 1 + (2 * L - 3)) - 1e-9)),
-            min(T, _above(T * (L - 1) / (T + L - 2))),
-            min(T, squared_bound(T, L)),
-            min(verified, inventory),
-            "frame" if reads else variant,
-            "B.2.3, eq. 72",
-            "squares are never negative: M < 1/sqrt(L-1), erratum 16",
-            "a frame with (L-1) max c^2 - (L-2) min c^2 < 1, erratum 16" if reads else reason,
-        ),
-    ]
+        ("1", printed, corrected, one_sided_bound(T, L) + 1, verified, variant,
+         "B.2.2, section 5.2", "eq. 49 is strict: floor + 1, erratum 12; any alpha, erratum 15", reason),
+        ("T", squared, least, squared_bound(T, L), min(verified, inventory), "frame" if reads else variant,
+         "B.2.3, eq. 72", "squares are never negative: M < 1/sqrt(L-1), erratum 16",
+         "a frame with (L-1) max c^2 - (L-2) min c^2 < 1, erratum 16" if reads else reason),
+    ]  # fmt: skip
 
 
 def _bos_softmax(T: int, L: int) -> list[_Row]:
-    bits = T.bit_length()
-    small = T <= 3
-    row = _Row(
-        "1",
-        min(T, bits + 2),
-        min(T, bits + 1),
-        min(T, 3),
-        min(T, 3),
-        "orthogonal" if small else "circle",
-        "B.3.1, eq. 93",
-        "the counter is the BOS coordinate itself, erratum 20",
-        "orthonormal embeddings" if small else "points on the full circle and a counter, errata 20 and 25",
-    )
-    return [row, _Row(**{**asdict(row), "p": "T"})]
+    bits, small = T.bit_length(), T <= 3
+    why = "orthonormal embeddings" if small else "points on the full circle and a counter, errata 20 and 25"
+    sources = "B.3.1, eq. 93", "the counter is the BOS coordinate itself, erratum 20", why
+    return [(p, bits + 2, bits + 1, 3, 3, "orthogonal" if small else "circle", *sources) for p in ("1", "T")]
 
 
 def _dot_softmax(T: int, L: int) -> list[_Row]:
     verified = _smallest_frame("softmax", T, L)
     return [
         _nothing("1", "softmax without BOS leaves no counting direction: inventory-based counting needs p = T"),
-        _Row(
-            "T",
-            min(T, T.bit_length() + 2),
-            None,
-            None,
-            verified,
-            "frame" if verified < T else "orthogonal",
-            "section 5.2; B.3.2 says two fewer",
-            "the binary code with large kappa fails, the true bound depends on L and is not known: errata 26 and 27",
-            "a frame tuned with kappa, erratum 26" if verified < T else "orthonormal embeddings",
-        ),
-    ]
+        ("T", T.bit_length() + 2, None, None, verified, "frame" if verified < T else "orthogonal",
+         "section 5.2; B.3.2 says two fewer",
+         "the binary code with large kappa fails, the true bound depends on L and is not known: errata 26 and 27",
+         "a frame tuned with kappa, erratum 26" if verified < T else "orthonormal embeddings"),
+    ]  # fmt: skip

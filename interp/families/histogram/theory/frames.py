@@ -22,10 +22,8 @@ def welch_bound(T: int, d: int) -> float:
     """Lower bound on the mutual coherence of T unit vectors in d dimensions: sqrt((T - d) / (d (T - 1))), 0 for T <= d.
 
     Real vectors can reach it only for T <= d (d + 1) / 2, and not always then. Behrens et al. (2024) eq. 8 states the
-    condition for complex vectors, T < d^2 (erratum 11). Raises InterpError for T or d below 1.
+    condition for complex vectors, T < d^2 (erratum 11).
     """
-    if T < 1 or d < 1:
-        raise InterpError(f"the Welch bound needs T >= 1 vectors in d >= 1 dimensions, got T={T}, d={d}")
     return math.sqrt((T - d) / (d * (T - 1))) if d < T else 0.0
 
 
@@ -49,9 +47,7 @@ def off_diagonal(frame: Float[Tensor, "T d"]) -> Float[Tensor, " pairs"]:
 
 
 def overlaps(frame: Float[Tensor, "T d"]) -> Overlaps:
-    """One-sided extremes of the overlaps. Raises InterpError for fewer than two rows."""
-    if len(frame) < 2:
-        raise InterpError(f"overlaps need at least two vectors, got {len(frame)}")
+    """One-sided extremes of the overlaps of at least two vectors."""
     pairs = off_diagonal(frame)
     return Overlaps(float(pairs.min()), float(pairs.max()))
 
@@ -63,8 +59,6 @@ def mutual_coherence(frame: Float[Tensor, "T d"]) -> float:
 
 def simplex(m: int) -> Float[Tensor, "m d"]:
     """m unit vectors in m - 1 dimensions with every overlap -1/(m - 1): the corners of a regular simplex."""
-    if m < 2:
-        raise InterpError(f"a simplex needs at least 2 points, got {m}")
     # Helmert rows span the complement of (1, .., 1); the projected unit vectors have equal overlaps there.
     helmert = torch.zeros(m - 1, m, dtype=torch.float64)
     for i in range(1, m):
@@ -152,8 +146,6 @@ def binary_code(T: int) -> Float[Tensor, "T d"]:
 
     Eq. 76 of Behrens et al. (2024) with the norm <bin, bin>^(-1/2) (printed ^(-1): erratum 19). Row t - 1 is token t.
     """
-    if T < 1:
-        raise InterpError(f"a code needs T >= 1 tokens, got {T}")
     bits = torch.arange(1, T + 1)[:, None] >> torch.arange(T.bit_length()) & 1
     code = bits.to(torch.float64)
     return code / code.norm(dim=1, keepdim=True)
@@ -161,16 +153,12 @@ def binary_code(T: int) -> Float[Tensor, "T d"]:
 
 def circle_points(T: int) -> Float[Tensor, "T 2"]:
     """T unit vectors equally spaced on the full circle; the largest overlap is cos(2 pi / T). Erratum 25."""
-    if T < 1:
-        raise InterpError(f"a circle needs T >= 1 points, got {T}")
     angle = 2 * math.pi * torch.arange(T, dtype=torch.float64) / T
     return torch.stack([angle.cos(), angle.sin()], 1)
 
 
 def quarter_circle_points(T: int) -> Float[Tensor, "T 2"]:
     """The published two-dimensional code, eq. 94: (sqrt(t / T), sqrt((T - t) / T)) for t = 1..T."""
-    if T < 1:
-        raise InterpError(f"a code needs T >= 1 tokens, got {T}")
     t = torch.arange(1, T + 1, dtype=torch.float64) / T
     return torch.stack([t.sqrt(), (1 - t).sqrt()], 1)
 

@@ -66,14 +66,6 @@ class TokenMixing:
     bos_value: Float[Tensor, " d"] | None = None
     bos_scores: Float[Tensor, " T"] | None = None
 
-    def __post_init__(self) -> None:
-        if (self.pattern is None) == (self.scores is None):
-            raise InterpError("a token mixing has either a pattern (linear) or a score table (dot), not both or none")
-        if (self.bos_value is None) != (self.bos_scores is None):
-            raise InterpError("a BOS token needs both bos_value and bos_scores")
-        if self.pattern is not None and self.bos_value is not None:
-            raise InterpError("linear mixing has no BOS token")
-
     def ranges(self, directions: Float[Tensor, "d p"], bias: Float[Tensor, " p"] | None = None) -> Ranges:
         """Smallest and largest x' @ directions + bias: (T, L, p), for a fixed pattern (T, position, L, p)."""
         own, value = self.residual @ directions, self.value @ directions

@@ -117,5 +117,3 @@ def test_bad_input_is_one_sentence():
         token_mixing("dot", E, 3)
     with pytest.raises(InterpError, match="must both be"):
         token_mixing("dot", E, 3, W_Q=torch.zeros(3, 3), W_K=torch.zeros(3, 3))
-    with pytest.raises(InterpError, match="not both or none"):
-        TokenMixing(3, E, E)
