@@ -43,6 +43,7 @@ from interp.report.items import Block
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.tasks.plugins import load_families
+from interp.tasks.structure import lacks
 
 Value = TypeVar("Value")
 SHORT = {"seconds": 4.0, "most": 1 << 20}
@@ -208,7 +209,8 @@ CHEAP = 5.0
 class Section:
     """One part of a report; see the module's docstring. block: the block of the page that it belongs to.
 
-    make(study, report, **options) writes it. needs(study): the reason why it does not apply, or None. cost(study):
+    make(study, report, **options) writes it. It applies to tasks with all members of `task` for which needs(study), the
+    reason why it does not apply, is None. cost(study):
     estimated seconds; if they exceed CHEAP, the section is made on request only.
     """
 
@@ -217,13 +219,14 @@ class Section:
     order: int
     make: Callable[..., None]
     needs: Callable[[Study], str | None]
+    task: tuple[str, ...] = ()
     cost: Callable[[Study], float] | None = None
     block: Block = "what"
 
     def why_not(self, study: Study) -> str | None:
         """Return the reason why the section does not apply, or None."""
         try:
-            return self.needs(study)
+            return lacks(study.task, self.task) or self.needs(study)
         except InterpError as error:
             return str(error)
 
@@ -247,13 +250,15 @@ def section(
     *,
     title: str,
     order: int = 950,
+    task: tuple[str, ...] = (),
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
     block: Block = "what",
 ) -> Callable[[Make], Make]:
     """Register a function (study, report, **options) as a section of every report that it applies to.
 
-    block: the block of the page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method".
+    task: members that the task must have, such as ("counted",) or tasks.structure.STRINGS. block: the block of the
+    page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method".
 
     Raises InterpError if another function has the same name.
 
@@ -270,7 +275,7 @@ def section(
         # Running a notebook cell twice registers the same function again.
         if known is not None and _origin(known.make) != _origin(make):
             raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
-        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), cost, block)
+        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), task, cost, block)
         return make
 
     return register

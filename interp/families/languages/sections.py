@@ -1,5 +1,7 @@
 """Sections on recognizers of strings: attention, components, lengths and number formats, sensitivity, exact values."""
 
+from functools import partial
+
 import pandas as pd
 import torch
 
@@ -13,6 +15,7 @@ from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
 from interp.sections.base import Study, section, unsupported
 from interp.spec import PLAIN_POSITIONS, Construction
+from interp.tasks.structure import STRINGS
 
 
 def needs_recognizer(study: Study) -> str | None:
@@ -20,18 +23,15 @@ def needs_recognizer(study: Study) -> str | None:
     return unsupported(lambda: measures.language_of(study.subject.task_model))
 
 
+strings = partial(section, task=STRINGS, needs=needs_recognizer)
+
+
 def is_exact(study: Study) -> bool:
     """Return whether the weights are an exact construction."""
     return study.spec is not None and isinstance(study.spec.origin, Construction)
 
 
-@section(
-    "string_attention",
-    title="Attention from where the answer is read",
-    order=430,
-    block="where",
-    needs=needs_recognizer,
-)
+@strings("string_attention", title="Attention from where the answer is read", order=430, block="where")
 def string_attention(study: Study, report: Report) -> None:
     """Show each head's attention on one string of 16 symbols, by position and summed by token."""
     model = study.subject.task_model
@@ -64,7 +64,7 @@ def string_attention(study: Study, report: Report) -> None:
     )
 
 
-@section("string_components", title="What the heads read and write", order=530, block="where", needs=needs_recognizer)
+@strings("string_components", title="What the heads read and write", order=530, block="where")
 def string_components(study: Study, report: Report) -> None:
     """Show QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
     model = study.subject.task_model
@@ -123,7 +123,7 @@ SHARES = (-0.03, 1.05)
 """Range of the axes of accuracies and rates."""
 
 
-@section("string_lengths", title="Length and number format", order=140, needs=needs_recognizer)
+@strings("string_lengths", title="Length and number format", order=140)
 def string_lengths(study: Study, report: Report) -> None:
     """Show accuracy, loss and both kinds of errors on sampled strings of many lengths, in four number formats."""
     model = study.subject.task_model
@@ -223,7 +223,7 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
     return f"{where} ({curve['dtype'].iloc[0]}).{trained}{loss}"
 
 
-@section("string_sensitivity", title="Sensitivity to one symbol", order=150, needs=needs_recognizer)
+@strings("string_sensitivity", title="Sensitivity to one symbol", order=150)
 def string_sensitivity(study: Study, report: Report) -> None:
     """Show how much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
     model = study.subject.task_model
@@ -263,7 +263,7 @@ def needs(study: Study) -> str | None:
     return None if proof.value else "the proof says where s is 0 or what its sign is, not its value"
 
 
-@section("string_value", title="The value s against its proof", order=720, block="how", needs=needs)
+@strings("string_value", title="The value s against its proof", order=720, block="how", needs=needs)
 def string_value(study: Study, report: Report) -> None:
     """Show the component s in the model and in its proof, on 200 strings of 1 to 30 symbols."""
     model = study.subject.task_model

@@ -1,5 +1,6 @@
 """Sections on models of conditional tables: fit, distance to the optimum, heads, attention and directions."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import tokens
 from interp.sections.base import Study, section, unsupported
-from interp.tasks.structure import CONDITIONAL_TABLE, lacks
+from interp.tasks.structure import CONDITIONAL_TABLE
 
 LARGEST_TABLE = 40_000
 """Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""
@@ -58,12 +59,10 @@ def known_optimum(study: Study) -> measures.OptimumGap | None:
         return None
 
 
-def needs_table(study: Study) -> str | None:
-    """Return the reason why the task is not a conditional table, or None."""
-    return lacks(study.task, CONDITIONAL_TABLE)
+tables = partial(section, task=CONDITIONAL_TABLE)
 
 
-@section("table", title="The whole table", order=110, needs=needs_table)
+@tables("table", title="The whole table", order=110)
 def table(study: Study, report: Report) -> None:
     """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
     task, found = table_of(study.subject), study.once(known)
@@ -139,10 +138,10 @@ def above(gap: OptimumGap) -> str:
 
 def additive_needs(study: Study) -> str | None:
     """Require a table, and logits that are a sum over heads."""
-    return needs_table(study) or study.subject.no_decomposition()
+    return study.subject.no_decomposition()
 
 
-@section("table_attention", title="The attention matrix", order=440, block="where", needs=additive_needs)
+@tables("table_attention", title="The attention matrix", order=440, block="where", needs=additive_needs)
 def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
@@ -180,7 +179,7 @@ def table_attention(study: Study, report: Report) -> None:
         )
 
 
-@section("table_contexts", title="Context by context", order=120, needs=needs_table)
+@tables("table_contexts", title="Context by context", order=120)
 def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
     found = memorization(study.subject, study.once(context_logits))
@@ -228,10 +227,10 @@ def table_contexts(study: Study, report: Report) -> None:
 
 def directions_needs(study: Study) -> str | None:
     """Require a table, and logits that are a linear map of the last stream."""
-    return needs_table(study) or unsupported(unembedding, study.subject)
+    return unsupported(unembedding, study.subject)
 
 
-@section("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
+@tables("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
 def table_directions(study: Study, report: Report) -> None:
     """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
     table, gap = spectrum(study.subject), study.once(known_optimum)
@@ -261,7 +260,7 @@ def table_directions(study: Study, report: Report) -> None:
         )
 
 
-@section("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
+@tables("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(context_outputs))
@@ -275,7 +274,7 @@ def table_heads(study: Study, report: Report) -> None:
     report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
 
 
-@section("table_optimum", title="Distance to the best map of this width", order=115, needs=needs_table)
+@tables("table_optimum", title="Distance to the best map of this width", order=115)
 def table_optimum(study: Study, report: Report) -> None:
     """Show the divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
     task, gap = table_of(study.subject), study.once(optimum_gap)

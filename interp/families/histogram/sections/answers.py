@@ -1,5 +1,7 @@
 """Sections on histogram models: answers by count, logits, and relation or inventory (Behrens et al. 2024)."""
 
+from functools import partial
+
 import pandas as pd
 import torch
 from jaxtyping import Int
@@ -16,6 +18,7 @@ from interp.report.aim import inputs, tokens
 from interp.report.aim import tokens as piece
 from interp.sections.base import Study, section, unsupported
 from interp.tasks import Batch
+from interp.tasks.structure import COUNTS_OWN_TOKEN
 
 
 def counting_model(study: Study) -> CountingModel:
@@ -28,12 +31,15 @@ def needs_counter(study: Study) -> str | None:
     return unsupported(study.once, counting_model)
 
 
+counts = partial(section, task=COUNTS_OWN_TOKEN, needs=needs_counter)
+
+
 def by_relation(study: Study) -> pd.DataFrame:
     """Return the attention by relation and count."""
     return counting.attention_by_relation(study.once(counting_model))
 
 
-@section("counting_answers", title="Answers by count", order=130, needs=needs_counter)
+@counts("counting_answers", title="Answers by count", order=130)
 def counting_answers(study: Study, report: Report) -> None:
     """Show the confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
     counter = study.once(counting_model)
@@ -122,7 +128,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     return by_cell, worst
 
 
-@section("counting_logits", title="Logits by count", order=712, block="where", needs=needs_counter)
+@counts("counting_logits", title="Logits by count", order=712, block="where")
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(counting_model)
@@ -154,7 +160,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
 
 
-@section("counting_mechanism", title="Mechanism", order=702, block="how", needs=needs_counter)
+@counts("counting_mechanism", title="Mechanism", order=702, block="how")
 def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.once(counting_model)
@@ -231,7 +237,7 @@ def needs(study: Study) -> str | None:
     return reason or unsupported(counting_readout.total_attention, study.once(counting_model))
 
 
-@section("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
+@counts("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
     """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
     counter = study.once(counting_model)

@@ -11,13 +11,13 @@ from interp.measures.runs import Neuron
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.theme import BLUE, GREEN, PURPLE, VERMILLION
-from interp.sections.base import Study, section
+from interp.sections.base import Study
 
 RELATIONS = {"self": BLUE, "same": VERMILLION, "different": GREEN, "BOS": PURPLE}
 """The color of each relation of two tokens, in all figures."""
 
 
-@section("counting_attention", title="Attention by relation", order=420, block="where", needs=answers.needs_counter)
+@answers.counts("counting_attention", title="Attention by relation", order=420, block="where")
 def counting_attention(study: Study, report: Report) -> None:
     """Show one attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
     counter = study.once(answers.counting_model)
@@ -69,7 +69,7 @@ def _course(table: pd.DataFrame) -> str:
     )
 
 
-@section("counting_embeddings", title="Overlaps of embeddings", order=620, block="where", needs=answers.needs_counter)
+@answers.counts("counting_embeddings", title="Overlaps of embeddings", order=620, block="where")
 def counting_embeddings(study: Study, report: Report) -> None:
     """Show the cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
     counter = study.once(answers.counting_model)
@@ -115,7 +115,7 @@ def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.D
 SHOWN_NEURONS = 12
 
 
-@section("counting_neurons", title="Hidden neurons", order=704, block="where", needs=answers.needs_counter)
+@answers.counts("counting_neurons", title="Hidden neurons", order=704, block="where")
 def counting_neurons(study: Study, report: Report) -> None:
     """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
     counter = study.once(answers.counting_model)
