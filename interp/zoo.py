@@ -287,7 +287,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
 def _history(model: TaskModel) -> Any:
     """Return the training curve of a model's summary, or None if its format is unknown."""
-    from interp.measures.curve import training_curve
+    from interp.measures.accuracy import training_curve
 
     try:
         return training_curve(model)[["seed", "epoch", "loss", "accuracy"]]

@@ -25,7 +25,7 @@ from interp.architecture.checkpoint import save_checkpoint
 from interp.budget import gigabytes, need
 from interp.errors import InterpError
 from interp.families.count01 import Count01
-from interp.measures.curve import no_curve
+from interp.measures.accuracy import no_curve
 from interp.spec import ModelSpec, TaskRef
 from interp.sweeps.grid import read_grid
 from interp.sweeps.jobs import peak_memory

@@ -11,7 +11,7 @@ from standins import Balance, Recall
 
 from interp import analyze, build, populations
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.inputs import batch_of
+from interp.measures.results import batch_of
 from interp.measures.subject import Subject
 from interp.populations import (
     SIZES,

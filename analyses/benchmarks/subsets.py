@@ -26,8 +26,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from interp.measures.separation import SeparatorPath
-from interp.measures.subset_logits import subset_logit_metrics
-from interp.measures.subsets import Group, sample_subsets
+from interp.measures.subsets import Group, sample_subsets, subset_logit_metrics
 
 C, TOLERANCE = 1000.0, 1e-8
 

@@ -23,9 +23,8 @@ from torch import Tensor
 
 from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
-from interp.measures.inputs import Inputs, as_batch, batch_of
 from interp.measures.outputs import head_outputs
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of
 from interp.measures.runs import (
     Edit,
     Hook,

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.counted import reduced
-from interp.measures.inputs import Inputs, as_batch, batch_of
-from interp.measures.results import Figure, Result, tidy
+from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, reduced, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch

@@ -13,9 +13,8 @@ from interp.errors import InterpError
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category
-from interp.measures.inputs import Inputs, as_batch
 from interp.measures.outputs import check_layer
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, as_batch
 from interp.measures.runs import activations, data, pieces
 from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation

@@ -16,9 +16,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.counted import reduced
-from interp.measures.inputs import Inputs, batch_of
-from interp.measures.results import Figure, Result
+from interp.measures.results import Figure, Inputs, Result, batch_of, reduced
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks.sets import unpack_sets

@@ -19,10 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.counted import reduced_pairs
-from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,

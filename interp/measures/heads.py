@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import HeadOutputs as HeadOutputs
 from interp.measures.outputs import check_layer, read_positions
 from interp.measures.outputs import head_outputs as head_outputs
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, batch_of
 from interp.measures.runs import heads_of, numbered
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import MAX_SUBSETS, select_groups
@@ -124,7 +123,7 @@ def group_metrics(
     max_subsets groups; the message then gives their number and the estimated time.
     """
     from interp.measures.separation import score_groups
-    from interp.measures.subset_logits import subset_logit_metrics
+    from interp.measures.subsets import subset_logit_metrics
 
     chosen = None if groups == "all" else select_groups(groups, tested.n_heads)
     separated = score_groups(

@@ -18,9 +18,8 @@ from interp.architecture.reduced import CountedRows, TokenTables, counted_at, he
 from interp.errors import InterpError, quoted
 from interp.measures.attention_ratios import attended
 from interp.measures.circuits import circuit_tables
-from interp.measures.inputs import Inputs, batch_of
 from interp.measures.outputs import check_layer, decompose
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, batch_of
 from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.subject import Model, Subject

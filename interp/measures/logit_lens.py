@@ -14,8 +14,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct, decide, losses
 from interp.errors import InterpError, one_of
-from interp.measures.inputs import Inputs, as_batch, batch_of
-from interp.measures.results import Figure, Result
+from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of
 from interp.measures.runs import activations, has_mlp, pieces, read_out, reads_of, stream_hook
 from interp.measures.subject import Model, Subject
 from interp.words import counted

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.ablation import aligned
-from interp.measures.inputs import Inputs, as_batch
+from interp.measures.results import Inputs, as_batch
 from interp.measures.runs import reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task

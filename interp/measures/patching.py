@@ -17,10 +17,8 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
 from interp.measures.ablation import aligned
-from interp.measures.counted import reduced_pairs
-from interp.measures.inputs import Inputs
 from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,

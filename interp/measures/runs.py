@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.architecture.answers import correct, losses
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
-from interp.measures.counted import reduced
+from interp.measures.results import reduced
 from interp.measures.subject import Subject, budget, norm_follows_attention
 from interp.populations import usual
 from interp.tasks import Batch

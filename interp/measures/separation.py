@@ -32,7 +32,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
-from interp.measures import separation_data as data
+from interp.measures import separation_solver as data
 from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
 from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
 from interp.progress import LateBar

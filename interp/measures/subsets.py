@@ -1,13 +1,26 @@
-"""Groups of heads: checking given groups, listing all, sampling every size."""
+"""Groups of heads: checking given groups, all of them, samples of every size; and l-acc and ROC AUC of many at once.
 
-from collections.abc import Callable, Iterable
+A group H of heads answers with the logits z_H = sum_{i in H} contribution_i + bias (Zsamboki et al. 2025, section
+4.2). The paper keeps only the output bias and drops skip connection and projection bias (errata, reading 4). To keep
+them, pass a separate bias for every row.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from numpy.typing import ArrayLike
 
 from interp.errors import InterpError, as_list
+from interp.measures.separation_solver import as_array, features
+from interp.progress import LateBar
 
 Group = tuple[int, ...]
 MAX_SUBSETS = 200_000  # larger tables must be requested explicitly, because 2^n rows are easily requested by accident
@@ -111,3 +124,141 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+_BLOCK = 600_000  # number of logits computed together (5 MB)
+
+
+def subset_logit_metrics(
+    contributions: ArrayLike,
+    bias: ArrayLike,
+    labels: ArrayLike,
+    columns: Sequence[int],
+    subsets: Iterable[Any] | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    max_subsets: int = MAX_SUBSETS,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Measure groups of heads, one row per group: heads (tuple), size, l_acc, roc_auc.
+
+    contributions (rows, heads, classes) and bias (classes,) or (rows, classes) are in logits; labels (rows,) are class
+    indices. Groups are given as in `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
+    l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts as the
+    largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
+    probability that logit c is larger for a random row labeled c than for another random row; ties count half.
+
+    Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
+    every row, values that are not finite, and the groups that `SeparatorPath` refuses.
+    """
+    parts = features("contributions", contributions, "rows heads classes")
+    n_rows, n_heads, n_classes = parts.shape
+    offset = features("bias", np.atleast_2d(as_array(bias)), "rows classes")
+    if offset.shape not in {(1, n_classes), (n_rows, n_classes)}:
+        raise InterpError(
+            f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
+        )
+    classes = _class_indices(labels, n_rows, n_classes)
+    if not len(columns):
+        raise InterpError("columns is empty; name the classes that are answers")
+    for column in columns:
+        _check_column(column, classes, n_classes)
+    order = np.argsort(classes, kind="stable")  # put rows with equal labels together
+    scorer = _Scorer(
+        flat=np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1),
+        offset=(offset[order] if len(offset) == n_rows else offset).T,
+        classes=classes[order],
+        columns=tuple(columns),
+    )
+    groups = requested(subsets, sample, seed, n_heads, max_subsets, scorer.seconds_each)
+    with LateBar("logits of groups of heads") as bar:
+        l_acc, roc_auc = scorer(groups, bar.update if progress else lambda done, total: None)
+    return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    flat: Float[ndarray, "heads classes_rows"]
+    offset: Float[ndarray, "classes rows_or_1"]
+    classes: Int[ndarray, " rows"]  # sorted
+    columns: tuple[int, ...]
+
+    def __call__(self, groups: list[Group], report: Callable[[int, int], None]) -> tuple[ndarray, ndarray]:
+        n_heads, n_rows = len(self.flat), len(self.classes)
+        l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
+        block = max(1, _BLOCK // self.flat.shape[1])
+        for begin in range(0, len(groups), block):
+            piece = groups[begin : begin + block]
+            member = np.zeros((len(piece), n_heads))
+            for i, group in enumerate(piece):
+                member[i, list(group)] = 1.0
+            logits = (member @ self.flat).reshape(len(piece), -1, n_rows) + self.offset
+            l_acc[begin : begin + block] = _accuracy(logits, self.classes)
+            areas = [roc_areas(logits[:, column], self.classes == column) for column in self.columns]
+            roc_auc[begin : begin + block] = np.max(areas, axis=0)
+            report(begin + len(piece), len(groups))
+        return l_acc, roc_auc
+
+    def seconds_each(self) -> float:
+        groups = sample_subsets(len(self.flat), 3 * len(self.flat), seed=0)
+        begin = time.perf_counter()
+        self(groups, lambda done, total: None)
+        return (time.perf_counter() - begin) / len(groups)
+
+
+def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
+    """Compute the area under the ROC curve of each group's scores; equal scores count half.
+
+    The label replaces the last bit of each score, so that sorting the numbers also sorts the labels. If rows with
+    different labels agree in all other bits, the group is computed again with average ranks.
+    """
+    n_rows = len(positive)
+    keys = (scores + 0.0).view(np.int64)  # + 0.0 copies and replaces negative zeros, whose bits differ from zero's
+    keys ^= (keys >> 63) & np.int64(2**63 - 1)  # integers in the order of the scores
+    keys &= ~1
+    keys |= positive
+    keys.sort(axis=1)
+    rank_sum = (keys & 1).astype(np.float64) @ np.arange(1.0, n_rows + 1)
+    tied = ((keys[:, 1:] ^ keys[:, :-1]) == 1).any(axis=1)
+    if tied.any():
+        from scipy.stats import rankdata
+
+        rank_sum[tied] = rankdata(scores[tied], axis=1)[:, positive].sum(axis=1)
+    n_positive = int(positive.sum())
+    smallest = n_positive * (n_positive + 1) / 2
+    return (rank_sum - smallest) / (n_positive * (n_rows - n_positive))
+
+
+def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarray, " rows"]) -> ndarray:
+    """Return the share of rows in which the label's logit is the first of the largest; `classes` is sorted."""
+    right = np.zeros(len(logits), int)
+    for label in np.unique(classes):
+        own = logits[:, :, np.searchsorted(classes, label) : np.searchsorted(classes, label, side="right")]
+        best = np.ones((len(logits), own.shape[2]), bool)
+        if label > 0:
+            best &= own[:, label] > own[:, :label].max(axis=1)
+        if label + 1 < own.shape[1]:
+            best &= own[:, label] >= own[:, label + 1 :].max(axis=1)
+        right += best.sum(axis=1)
+    return right / len(classes)
+
+
+def _class_indices(labels: ArrayLike, n_rows: int, n_classes: int) -> Int[ndarray, " rows"]:
+    array = as_array(labels)
+    if array.shape != (n_rows,):
+        raise InterpError(f"the labels have shape {array.shape}, but ({n_rows},) is needed: one label per row")
+    if array.dtype.kind not in "iu":
+        raise InterpError(f"the labels are of type {array.dtype}, but class indices (integers) are needed")
+    if array.min() < 0 or array.max() >= n_classes:
+        wrong = array[(array < 0) | (array >= n_classes)][0]
+        raise InterpError(f"the labels hold {wrong}, but the contributions have classes 0 to {n_classes - 1}")
+    return array.astype(np.int64)
+
+
+def _check_column(column: int, classes: Int[ndarray, " rows"], n_classes: int) -> None:
+    if not 0 <= column < n_classes:
+        raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
+    n_positive = int((classes == column).sum())
+    if n_positive in (0, len(classes)):
+        share = "no row" if n_positive == 0 else "every row"
+        raise InterpError(f"{share} has the label {column}: an ROC AUC needs rows with and without it")

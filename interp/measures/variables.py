@@ -25,10 +25,8 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
-from interp.measures.counted import reduced
-from interp.measures.inputs import Inputs, batch_of
 from interp.measures.neurons import feature_at_reads, value_at_reads
-from interp.measures.results import Figure, Tabular
+from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
 from interp.measures.runs import (
     Edit,
     activations,

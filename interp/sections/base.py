@@ -33,7 +33,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
 from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
-from interp.measures.counted import reduces
+from interp.measures.results import reduces
 from interp.measures.runs import operations
 from interp.measures.subject import Subject
 from interp.populations import InputsAsked, Population, choose, usual

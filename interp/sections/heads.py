@@ -3,8 +3,7 @@
 import pandas as pd
 
 from interp import words
-from interp.measures.head_features import head_features
-from interp.measures.head_types import KINDS
+from interp.measures.head_types import KINDS, head_features
 from interp.measures.runs import heads_of
 from interp.measures.survey import MODES
 from interp.populations import Population

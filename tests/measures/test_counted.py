@@ -11,15 +11,14 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.families.algorithmic.tasks.max_of_k import MaxAtLast
-from interp.measures import counted
+from interp.measures import results
 from interp.measures.attention import attention_by_token
 from interp.measures.components import direct_logit_attribution
-from interp.measures.counted import reduced, reduced_pairs
 from interp.measures.edges import path_patching
-from interp.measures.head_features import head_features
-from interp.measures.head_types import head_types
+from interp.measures.head_types import head_features, head_types
 from interp.measures.pairs import make_pairs
 from interp.measures.patching import activation_patching
+from interp.measures.results import reduced, reduced_pairs
 from interp.measures.runs import forward, reads_of
 from interp.measures.subject import Subject
 from interp.measures.variables import probe
@@ -56,7 +55,7 @@ def test_measures_give_what_whole_inputs_give(model: TaskModel, name: str, monke
     )
     short = MEASURES[name](model, batch)
     assert max(lengths) <= 6
-    monkeypatch.setattr(counted, "reduces", lambda subject: False)
+    monkeypatch.setattr(results, "reduces", lambda subject: False)
     whole = MEASURES[name](model, batch)
     assert max(lengths) > 20
     assert list(short.columns) == list(whole.columns)

@@ -11,7 +11,7 @@ from planted import Pairing, planted
 from standins import standin
 
 from interp.errors import InterpError
-from interp.measures.head_features import explained, head_features
+from interp.measures.head_types import explained, head_features
 from interp.measures.subject import Subject
 
 

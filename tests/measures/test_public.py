@@ -10,8 +10,7 @@ from standins import NAMES, read_of, standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.inputs import as_batch
-from interp.measures.results import Result
+from interp.measures.results import Result, as_batch
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.training.train import spec_of

@@ -15,8 +15,7 @@ from scipy.optimize import minimize
 from interp.errors import InterpError
 from interp.measures import separation_solver
 from interp.measures.separation import SeparatorPath, fit_separator
-from interp.measures.separation_data import signed_rows
-from interp.measures.separation_solver import prove, prove_carefully, solve_groups
+from interp.measures.separation_solver import prove, prove_carefully, signed_rows, solve_groups
 
 
 def objective(x: ndarray, y: ndarray, w: ndarray, b: float, C: float, bias: str) -> float:

@@ -11,8 +11,7 @@ from numpy import ndarray
 from sklearn.metrics import roc_auc_score
 
 from interp.errors import InterpError
-from interp.measures.subset_logits import roc_areas, subset_logit_metrics
-from interp.measures.subsets import all_subsets, sample_subsets
+from interp.measures.subsets import all_subsets, roc_areas, sample_subsets, subset_logit_metrics
 
 
 def model(seed: int, rows: int = 200, heads: int = 4, classes: int = 5, whole: bool = False) -> tuple[ndarray, ...]:

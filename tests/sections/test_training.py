@@ -10,7 +10,7 @@ from sections.standin_report import one_section
 
 import interp
 from interp.errors import UnsupportedError
-from interp.measures.curve import training_curve
+from interp.measures.accuracy import training_curve
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study, fill
