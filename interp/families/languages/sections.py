@@ -118,7 +118,7 @@ def _named_inputs(model: TaskModel) -> dict[str, torch.Tensor]:
 LENGTHS = (2, 4, 6, 10, 20, 30, 60, 100, 200, 400)
 FORMATS = ("float64", "float32", "float16", "bfloat16")
 LONGEST = 1000
-STRINGS, SAMPLED = 60, 2000
+EACH, SAMPLED = 60, 2000
 SHARES = (-0.03, 1.05)
 """Range of the axes of accuracies and rates."""
 
@@ -139,7 +139,7 @@ def string_lengths(study: Study, report: Report) -> None:
     for name in (own, *(name for name in FORMATS if name != own)):
         # Half formats are slow on a CPU.
         allowed = lengths if name.startswith("float") and name != "float16" else [n for n in lengths if n <= 100]
-        frames.append(measures.length_curve(model, allowed, (name,), n=STRINGS))
+        frames.append(measures.length_curve(model, allowed, (name,), n=EACH))
     curve = pd.concat(frames, ignore_index=True)
     baseline = task.strings(SAMPLED, lengths[-1], seed=1).labels.double().mean()
     always = max(float(baseline), 1 - float(baseline))
