@@ -21,9 +21,9 @@ from interp.families.histogram.theory.frame_search import best_kappa
 from interp.families.histogram.theory.frames import (
     binary_code,
     circle_points,
-    code_separation,
     kappa_threshold,
     mutual_coherence,
+    overlaps,
     welch_bound,
 )
 from interp.spec import Training
@@ -166,7 +166,7 @@ def eq76() -> Found:
 @check("counting.eq92")
 def eq92() -> Found:
     """The threshold of kappa, with the exact separation of the code and with the printed bound on it."""
-    exact = kappa_threshold(code_separation(binary_code(T)), L)
+    exact = kappa_threshold(1 - overlaps(binary_code(T)).highest, L)
     safe = kappa_threshold(1 - (1 - 1 / 6) ** 0.5, L)
     above = _certified("bos-softmax-exact", 1, "binary", d=8, kappa=1.001 * exact, dtype="float64").status
     return Found(
@@ -195,7 +195,7 @@ def b32() -> Found:
 def circle() -> Found:
     """The remark's separation 1/T for points on a quarter circle, against what it is."""
     points = circle_points(T)
-    full = code_separation(points)
+    full = 1 - overlaps(points).highest
     return Found(
         f"full circle: 1 - cos(2 pi / T) = {full:.4f}, 1/T = {1 / T:.4f}", verdict(abs(full - 1 / T) < 1e-3), 1
     )

@@ -189,7 +189,7 @@ class Histogram(Task):
     def all_sequences(self) -> Batch:
         """Return all T^L sequences. Raises InterpError if there are more than two million."""
         _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
-        return self.of_sequences(digits_of(torch.arange(self.n_sequences), self.T, self.L))
+        return next(self.inputs(chunk=self.n_sequences))
 
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
         """Return one sorted sequence per multiset of L tokens, with the number of orders of that multiset.

@@ -78,22 +78,11 @@ def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
     """Return the sizes that the compiled code loops over."""
     layer = spec.layers[0]
     return Sizes(
-        T=task.d_vocab,
-        d=spec.d_model,
-        heads=layer.n_heads,
-        d_head=layer.d_head,
-        width=layer.n_heads * layer.d_head,
-        classes=outputs(spec, task),
-        norm=layer.norm == "pre",
-        b_q=layer.bias.q,
-        b_k=layer.bias.k,
-        b_v=layer.bias.v,
-        b_o=layer.bias.o,
-        b_u=spec.readout_bias,
-        scale=float(layer.factor(spec.d_model)),
-        eps=float(layer.norm_eps),
+        T=task.d_vocab, d=spec.d_model, heads=layer.n_heads, d_head=layer.d_head, width=layer.n_heads * layer.d_head,
+        classes=outputs(spec, task), norm=layer.norm == "pre", b_q=layer.bias.q, b_k=layer.bias.k, b_v=layer.bias.v,
+        b_o=layer.bias.o, b_u=spec.readout_bias, scale=float(layer.factor(spec.d_model)), eps=float(layer.norm_eps),
         safe=SAFE_SPREAD[dtype],
-    )
+    )  # fmt: skip
 
 
 def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> TrainingData:
@@ -102,13 +91,9 @@ def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> TrainingDa
     rows = counted_reads(spec, task.d_vocab, batch, classes)
     if rows is None:
         raise ValueError("count space was chosen for sentences with different numbers of reads")
-    return TrainingData(
-        query=rows.query.flatten().long().numpy(),
-        counts=rows.counts.flatten(0, 1).numpy().astype(dtype),
-        target=classes[classes != IGNORED].long().numpy(),
-        reads=rows.query.shape[1],
-        order=np.arange(len(rows.query)),
-    )
+    query, target = rows.query.flatten().long().numpy(), classes[classes != IGNORED].long().numpy()
+    counts = rows.counts.flatten(0, 1).numpy().astype(dtype)
+    return TrainingData(query, counts, target, reads=rows.query.shape[1], order=np.arange(len(rows.query)))
 
 
 def first_reads(data: TrainingData) -> TrainingData:

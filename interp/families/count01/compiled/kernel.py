@@ -176,14 +176,8 @@ def weigh_keys(s: Any, w: Any, q: int) -> bool:
     Returns False if a row could underflow. A row's largest score is at least the largest score of keys common to all
     rows and the smallest score of keys that occur. Underflow is possible if both are too far below the largest score.
     """
-    table, weights, mix, present, constant, number = (
-        w.table,
-        w.weights,
-        w.mix,
-        w.present,
-        w.constant,
-        w.table.dtype.type,
-    )
+    table, weights, mix, present, constant = w.table, w.weights, w.mix, w.present, w.constant
+    number = table.dtype.type
     lanes, V, n, safe = lanes_of(table), table.shape[1], s.width, True
     scale = fill(number(s.scale))
     for h in range(s.heads):

@@ -113,8 +113,8 @@ def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np
         weak = best[todo] <= least
         at = space.where(nodes, row[todo[weak]], guide[weak])
     if isinstance(space, Slots) and (todo := np.flatnonzero(best <= least)).size:
-        line = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], "parallel")
-        best[todo] = np.maximum(best[todo], space.lowest(nodes[row[todo]], line.slope) + line.offset + bias[todo])
+        slope, offset = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], parallel=True)
+        best[todo] = np.maximum(best[todo], space.lowest(nodes[row[todo]], slope) + offset + bias[todo])
     found = np.full(len(nodes), np.inf)
     np.minimum.at(found, row, best)
     return found, at

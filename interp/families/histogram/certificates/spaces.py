@@ -14,8 +14,8 @@ Slots      Fixed patterns (linear mixing). A node fixes the tokens in the slots 
 Sums w . relu(z) are bounded from below by affine functions of z, given an interval [lo, hi] for each neuron's input z.
 A neuron of fixed sign is affine. One that changes sign is bounded by
 - w < 0: the chord w hi (z - lo) / (hi - lo), the best affine bound, touching at both ends;
-- w > 0: any line w a z with 0 <= a <= 1; `flat_or_steep` takes a = 0 or 1, whichever leaves the smaller gap, and
-  `parallel` takes the slope of the chord.
+- w > 0: any line w a z with 0 <= a <= 1: a = 0 or 1, whichever leaves the smaller gap, or, if `parallel`, the slope of
+  the chord.
 The minimum of an affine function over token sequences is exact (see `ranges.py`), so these give sound bounds, exact
 where no neuron changes its sign. Bounds from above follow with -w.
 Source: errata on Behrens et al. (2024), section C; the relaxation is that of Wong & Kolter (2018) and CROWN (2018).
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -245,8 +245,8 @@ class Slots:
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a lower bound on weight . relu(z) per (row, weight), and the slopes of the linear bound."""
-        line = affine_below(weight, lo, hi)
-        return self.lowest(nodes[row], line.slope) + line.offset, line.slope
+        slope, offset = affine_below(weight, lo, hi)
+        return self.lowest(nodes[row], slope) + offset, slope
 
     def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
         """Return the smallest slope . z of each row's node, exact."""
@@ -316,30 +316,18 @@ class Slots:
 Space: TypeAlias = Multisets | Slots
 """The sequences with one own token, as branch and bound sees them."""
 
-Choice = Literal["flat_or_steep", "parallel"]
-
-
-@dataclass(frozen=True)
-class Affine:
-    """The affine functions z -> sum_i slope_i z_i + offset, one per row."""
-
-    slope: Float[np.ndarray, "rows p"]
-    offset: Float[np.ndarray, " rows"]
-
 
 def affine_below(
-    weight: Float[np.ndarray, "rows p"],
-    lo: Float[np.ndarray, "rows p"],
-    hi: Float[np.ndarray, "rows p"],
-    choice: Choice = "flat_or_steep",
-) -> Affine:
-    """Return an affine function that is at most sum_i weight_i relu(z_i) for all lo <= z <= hi."""
+    weight: Float[np.ndarray, "rows p"], lo: Float[np.ndarray, "rows p"], hi: Float[np.ndarray, "rows p"],
+    parallel: bool = False,
+) -> tuple[Float[np.ndarray, "rows p"], Float[np.ndarray, " rows"]]:  # fmt: skip
+    """Return slopes and offsets of affine functions at most sum_i weight_i relu(z_i) for all lo <= z <= hi."""
     bends = (lo < 0) & (hi > 0)
     chord = np.divide(hi, hi - lo, out=np.zeros_like(hi), where=bends)
-    line = chord if choice == "parallel" else (hi > -lo).astype(hi.dtype)
+    line = chord if parallel else (hi > -lo).astype(hi.dtype)
     share = np.where(bends, np.where(weight < 0, chord, line), lo >= 0)
     offset = -(np.where(bends & (weight < 0), weight * chord, 0.0) * np.where(bends, lo, 0.0)).sum(1)
-    return Affine(weight * share, offset)
+    return weight * share, offset
 
 
 def interval_below(

@@ -67,11 +67,10 @@ def groups_of(terms: Float[np.ndarray, "others columns"]) -> list[Int[np.ndarray
     size = np.abs(centered).max(0)
     centered = np.nan_to_num(centered / np.where(size > 0, size, 1.0))
     outer = np.argsort(-(centered**2).sum(1), kind="stable")
-    first = round(FIRST * n) if n > 2 else 0
+    first, half, _ = group_sizes(n)
     rest = outer[first:]
     direction = np.linalg.svd(centered[rest], full_matrices=False)[2][0]
     rest = rest[np.argsort(centered[rest] @ direction, kind="stable")]
-    half = (len(rest) + 1) // 2
     return [outer[:first], rest[:half], rest[half:]]
 
 

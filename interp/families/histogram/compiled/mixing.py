@@ -159,15 +159,8 @@ def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
 def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
     """Compute the gradient of W_mix from that of C."""
     width, lanes = w.mix.shape[1], lanes_of(w.mix)
-    place, start, mix, d_mix, d_coefficient, gradient, L = (
-        w.place,
-        w.start,
-        w.mix,
-        w.d_mix,
-        w.d_coefficient,
-        grads.mix,
-        s.L,
-    )
+    place, start, mix, d_mix, L = w.place, w.start, w.mix, w.d_mix, s.L
+    d_coefficient, gradient = w.d_coefficient, grads.mix
     clear(d_mix)
     for b in range(batch):
         for m in range(L):

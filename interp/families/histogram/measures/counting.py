@@ -59,17 +59,10 @@ class CountingModel:
             raise UnsupportedError(
                 f"{spec.id} is not one layer of one head, without norm, MLP and positions, and with a ReLU readout"
             )
-        parts: Any = found.unembed
-        embedding = found.embed.W_E.detach().double().cpu()
-        attention: Any = found.blocks[0].attn
-        value = embedding @ attention.W_V[0].detach().double().cpu() @ attention.W_O[0].detach().double().cpu()
-        readout = (parts.W_in, parts.b_in, parts.W_out, parts.b_out)
-        return cls(found, cast(Histogram, found.task), embedding, value, *(p.detach().double().cpu() for p in readout))
-
-    @property
-    def tokens(self) -> Float[Tensor, "T d_model"]:
-        """Embeddings of the alphabet."""
-        return self.embedding[: self.task.T]
+        attention, last = cast(Any, found.blocks[0]).attn, cast(Any, found.unembed)
+        weights = (found.embed.W_E, attention.W_V[0], attention.W_O[0], last.W_in, last.b_in, last.W_out, last.b_out)
+        embedding, W_V, W_O, *readout = (weight.detach().double().cpu() for weight in weights)
+        return cls(found, cast(Histogram, found.task), embedding, embedding @ W_V @ W_O, *readout)
 
     def hidden(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows p"]:
         """Return the hidden neurons' activations after the ReLU."""

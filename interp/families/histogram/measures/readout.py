@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.measures.counting import Counting, CountingModel, flat_sample
-from interp.families.histogram.measures.relation_or_inventory import count_response
+from interp.families.histogram.measures.relation_or_inventory import cell_means, count_response
 
 # ---------------------------------------------------------------- artificial mixtures
 
@@ -156,41 +156,26 @@ def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFra
     counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     hidden = counter.hidden(run.mixed[run.read])
-    cell = run.tokens[run.read] * counter.task.L + run.labels[run.read] - 1
-    size = counter.task.T * counter.task.L
-    sums = torch.zeros(size, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
-    seen = torch.bincount(cell, minlength=size)
-    known = seen.nonzero()[:, 0]
-    means = sums[known] / seen[known][:, None]
-    where, neuron = (index.ravel() for index in np.indices(means.shape))
-    cells = known.numpy()[where]
-    words = np.array(counter.task.vocabulary)
-    return pd.DataFrame(
-        {"token": words[cells // counter.task.L], "count": cells % counter.task.L + 1,
-         "neuron": neuron, "activation": means.ravel().numpy()}
-    )  # fmt: skip
+    means, seen = cell_means(counter, hidden, run.tokens[run.read], run.labels[run.read])
+    token, count, neuron = (index.numpy() for index in (seen[..., None] > 0).expand_as(means).nonzero().T)
+    words, activation = np.array(counter.task.vocabulary), means[seen > 0].ravel().numpy()
+    return pd.DataFrame({"token": words[token], "count": count + 1, "neuron": neuron, "activation": activation})
 
 
 # ---------------------------------------------------------------- neurons
 
 
-def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
-    """Return each neuron's response to the count of each token; see `relation_or_inventory.count_response`."""
-    counter = CountingModel.of(model)
-    run = counter.run(flat_sample(counter.task, n, seed))
-    hidden = counter.hidden(run.mixed[run.read])
-    return count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
-
-
 def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """Measure which tokens' counts each neuron responds to: one row per neuron, the largest response first.
+    """Measure which tokens' counts each neuron responds to (`count_response`): one row per neuron, largest first.
 
     Columns: neuron; response (summed over tokens); tokens, the effective number of tokens, (sum r)^2 / sum r^2, which
     is 1 for a response to a single token and T for equal responses to all; favorite, the token with the largest
     response; share, the favorite's part of the sum. A neuron without any response has NaN for tokens and share.
     """
     counter = CountingModel.of(model)
-    response = neuron_responses(model, n, seed)
+    run = counter.run(flat_sample(counter.task, n, seed))
+    hidden = counter.hidden(run.mixed[run.read])
+    response = count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
     total = response.sum(0)
     live = total > 1e-9 * total.max().clamp(min=1e-300)
     shares = torch.where(live, response / total.clamp(min=1e-300), torch.nan)

@@ -219,17 +219,25 @@ def count_response(
     This is the standard deviation of the neuron's mean activation over the counts of a token, times the norm of its
     output weights (minus their mean over the classes, which has no effect on the answer).
     """
-    T, L = counter.task.T, counter.task.L
-    cell = own * L + labels - 1
-    sums = torch.zeros(T * L, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
-    seen = torch.bincount(cell, minlength=T * L)
-    means = (sums / seen.clamp(min=1)[:, None]).view(T, L, -1)
-    known = (seen > 0).view(T, L, 1)
+    means, seen = cell_means(counter, hidden, own, labels)
+    known = seen[..., None] > 0
     number = known.sum(1).clamp(min=1)
     center = (means * known).sum(1) / number
     spread = (((means - center[:, None]) ** 2 * known).sum(1) / number).sqrt()
     written = counter.W_out - counter.W_out.mean(1, keepdim=True)
     return spread * written.norm(dim=1)
+
+
+def cell_means(
+    counter: CountingModel, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
+    labels: Int[Tensor, "positions"],
+) -> tuple[Float[Tensor, "T L p"], Int[Tensor, "T L"]]:  # fmt: skip
+    """Return the neurons' mean activations by own token and count, and the number of positions of each."""
+    T, L = counter.task.T, counter.task.L
+    cell = own * L + labels - 1
+    sums = torch.zeros(T * L, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
+    seen = torch.bincount(cell, minlength=T * L)
+    return (sums / seen.clamp(min=1)[:, None]).view(T, L, -1), seen.view(T, L)
 
 
 def balanced_accuracy(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:

@@ -128,15 +128,10 @@ def search_frame(
         loss.backward()
         optimizer.step()
         if step == steps - 1 or (done > 0.5 and step % 50 == 0):
-            best = _best_of(unit.detach(), log_kappa.detach().exp(), criterion, L, best)
-    return best
-
-
-def _best_of(unit: Tensor, kappa: Tensor, criterion: Criterion, L: int, best: FoundFrame) -> FoundFrame:
-    for frame, one_kappa in zip(unit, kappa.tolist(), strict=True):
-        slack = frame_slack(frame, criterion, L, one_kappa)
-        if slack > best.slack:
-            best = FoundFrame(frame.clone(), slack, one_kappa if criterion == "softmax" else None)
+            for frame, kappa in zip(unit.detach(), log_kappa.detach().exp().tolist(), strict=True):
+                slack = frame_slack(frame, criterion, L, kappa)
+                if slack > best.slack:
+                    best = FoundFrame(frame.clone(), slack, kappa if criterion == "softmax" else None)
     return best
 
 

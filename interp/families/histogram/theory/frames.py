@@ -211,13 +211,10 @@ def _seidel_matrices(T: int) -> list[Float[Tensor, "T T"]]:
     return found
 
 
-def code_separation(code: Float[Tensor, "T d"]) -> float:
-    """eps = 1 - the largest overlap of different unit vectors. Eqs. 10 and 74 should say <= 1 - eps: erratum 18."""
-    return 1.0 - overlaps(code).highest
-
-
 def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:
     """kappa*: with a code of overlaps in [lowest, 1 - eps], bos-softmax always counts correctly iff kappa > kappa*.
+
+    (Eqs. 10 and 74 of the paper should say <= 1 - eps: erratum 18.)
 
     The attention on BOS is e^kappa / (e^kappa + sum_m e^(kappa <e_t, e_m>)) up to a factor common to all counts, so it
     falls with the count k of the own token. It is lowest for count k if the other L - k tokens have overlap 1 - eps,

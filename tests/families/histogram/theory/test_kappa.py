@@ -6,7 +6,7 @@ import math
 import pytest
 
 from interp.errors import InterpError
-from interp.families.histogram.theory.frames import binary_code, code_separation, kappa_threshold
+from interp.families.histogram.theory.frames import binary_code, kappa_threshold, overlaps
 
 
 def test_root_solves_the_equation_of_the_paper():
@@ -20,7 +20,7 @@ def test_root_solves_the_equation_of_the_paper():
 
 def test_published_numbers():
     """Erratum 21: kappa* = 20.812 at T = 32, L = 10, and 25.22 with the printed lower bound on eps, 0.0871."""
-    eps = code_separation(binary_code(32))
+    eps = 1 - overlaps(binary_code(32)).highest
     assert eps == pytest.approx(0.10557, abs=5e-6)
     assert kappa_threshold(eps, 10) == pytest.approx(20.812, abs=5e-4)
     printed = 1 - math.sqrt(1 - 1 / 6)  # eq. 78, with 6 = ceil(log2(33)) dimensions
