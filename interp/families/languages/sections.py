@@ -145,7 +145,7 @@ def string_lengths(study: Study, report: Report) -> None:
     always = max(float(baseline), 1 - float(baseline))
     report.heading(
         "Length and number format",
-        f"{STRINGS} strings of each length from the language's distribution, with weights and arithmetic in each "
+        f"{EACH} strings of each length from the language's distribution, with weights and arithmetic in each "
         f"number format{beyond}. Always giving the more frequent answer would be right on "
         f"{words.portion(always, 3)} of {SAMPLED:,} sampled strings of {lengths[-1]} symbols.",
     )
