@@ -98,7 +98,7 @@ def _main(
 ) -> None:
     IMPORTED[:] = imports or ()
     for path in IMPORTED:
-        from interp.tasks.plugins import import_file
+        from interp.tasks.registry import import_file
 
         import_file(path)
 

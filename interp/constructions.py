@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from interp.architecture.limits import LengthLimit
-from interp.budget import most
-from interp.errors import InterpError, cut, one_of, quoted
+from interp.errors import InterpError, cut, most, one_of, quoted
 from interp.spec import ModelSpec
 from interp.tasks import Task
-from interp.tasks.plugins import load_families
+from interp.tasks.registry import load_families
 
 
 @dataclass(frozen=True)

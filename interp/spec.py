@@ -27,8 +27,7 @@ from pydantic import (
     field_validator,
 )
 
-from interp.budget import most
-from interp.errors import SpecError, as_path, first_few, one_of, quoted, short
+from interp.errors import SpecError, as_path, first_few, most, one_of, quoted, short
 from interp.views import view
 
 SCHEMA = 1

@@ -19,9 +19,8 @@ from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_che
 from interp.architecture.foreign import read_state_dict
 from interp.architecture.limits import LengthLimit
 from interp.architecture.state_dicts import named_tensors, read_tensors
-from interp.budget import check_seed
 from interp.constructions import Construct, construct, registered_constructions
-from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
+from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, short
 from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_dir, is_file
 from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import Construction, ModelSpec, read_json, read_toml
@@ -54,7 +53,7 @@ def build(
     """
     from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
-    check_seed(seed)
+    check_size("seed", seed, least=0)
     if not isinstance(name_or_spec, ModelSpec):
         _check_name(name_or_spec)
     name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec

@@ -22,8 +22,7 @@ from safetensors.torch import save_file
 
 import interp
 from interp.architecture.checkpoint import save_checkpoint
-from interp.budget import gigabytes, need
-from interp.errors import InterpError
+from interp.errors import InterpError, gigabytes, need
 from interp.families.count01 import Count01
 from interp.measures.accuracy import no_curve
 from interp.spec import ModelSpec, TaskRef

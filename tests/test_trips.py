@@ -16,7 +16,7 @@ from rich.console import Console
 
 import interp
 from interp import cli
-from interp.architecture.problems import model_problems
+from interp.architecture.parameters import model_problems
 from interp.errors import InterpError
 from interp.progress import LateBar
 from interp.report.figures_matrices import circuit

@@ -1,4 +1,4 @@
-"""Names, shapes and initial values of a task model's parameters, from its spec.
+"""Names, shapes and initial values of a task model's parameters, from its spec, and the checks before it is built.
 
 The names are TransformerLens's, but this module works without transformer_lens.
 """
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from interp.budget import check_seed
-from interp.errors import InterpError, first_few
-from interp.spec import MLP, Layer, ModelSpec
+from interp.architecture.formulas import position_formula, registered_positions
+from interp.errors import InterpError, check_size, first_few, need, one_of
+from interp.spec import MLP, PLAIN_POSITIONS, Layer, ModelSpec
 from interp.tasks import Task
 
 Shape = tuple[int, ...]
@@ -148,7 +148,7 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
 
     Values are drawn in float32 for every dtype, so that float32 and float64 models start from the same point.
     """
-    check_seed(seed)
+    check_size("seed", seed, least=0)
     recipe = spec.training
     generator = torch.Generator().manual_seed(seed)
     shapes = parameter_shapes(spec, task)
@@ -186,3 +186,76 @@ def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
 
 def _uniform(shape: Shape, inputs: int | float, generator: torch.Generator) -> Tensor:
     return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(inputs)
+
+
+def model_problems(spec: ModelSpec, task: Task) -> list[str]:
+    """List all problems of a spec for its task, one sentence each, starting with spec.problems()."""
+    # spec.problems() would treat an unknown name as a formula; a formula is evaluated, so sizes come first
+    found = _unknown_positions(spec) or spec.problems() + _size_problems(spec, task) or position_problems(spec)
+    if spec.tied_embeddings and outputs(spec, task) != task.d_vocab:
+        found.append(
+            f"tied_embeddings needs one output per token ({task.d_vocab}), but there are {outputs(spec, task)} outputs"
+        )
+    if (task.decision == "set") != (spec.decision == "set"):
+        wanted = "set" if task.decision == "set" else "argmax, sigmoid or indicator"
+        found.append(f"decision = {spec.decision!r} does not fit task {task.name}: expected {wanted}")
+    places = ("all", "first", "last", *task.vocabulary)
+    if spec.readout_at not in places:
+        found.append(one_of("readout_at", spec.readout_at, places))
+    return found
+
+
+def _size_problems(spec: ModelSpec, task: Task) -> list[str]:
+    """Return one sentence if the memory for parameters, layers or batches exceeds the budget."""
+    if spec.problems():
+        return []
+    try:
+        need(f"a model of {len(spec.layers):,} layers", 20_000.0 * len(spec.layers))
+        for what, rows in (("a batch", spec.training.batch_size), ("an epoch", spec.training.samples_per_epoch or 0)):
+            need(f"{what} of {rows:,} inputs", 128.0 * rows)
+        numbers = sum(math.prod(shape) for shape in parameter_shapes(spec, task).values())
+        whole = sum(layer.n_heads * spec.d_model**2 for layer in spec.layers if layer.value_output != "learned")
+        need(f"a model of {numbers:,} parameters", 8.0 * (numbers + whole))
+    except InterpError as error:
+        return [str(error)]
+    return []
+
+
+def position_problems(spec: ModelSpec) -> list[str]:
+    """Return one sentence if the spec's positions are unknown, or if their codes have more than d_model components."""
+    if spec.positions in PLAIN_POSITIONS:
+        return []
+    if found := _unknown_positions(spec):
+        return found
+    try:
+        position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
+    except InterpError as error:
+        return [str(error)]
+    return []
+
+
+def _unknown_positions(spec: ModelSpec) -> list[str]:
+    if spec.positions in PLAIN_POSITIONS or spec.positions in (known := registered_positions()):
+        return []
+    return [one_of("positions", spec.positions, (*PLAIN_POSITIONS, *known))]
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """Convert a dtype or its name to a floating-point torch dtype."""
+    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
+    if found not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
+    return found
+
+
+def as_device(device: torch.device | str) -> torch.device:
+    """Convert a device or its name to a torch device. Raises InterpError if it is not available."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise InterpError(one_of("device", device, ("cpu", "cuda"))) from None
+    if found.type not in ("cpu", "cuda"):
+        raise InterpError(one_of("device", device, ("cpu", "cuda")))
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InterpError(f"device {str(device)!r}: torch finds no CUDA device; use 'cpu'")
+    return found

@@ -17,13 +17,13 @@ from interp.architecture.answers import with_others
 from interp.architecture.comparison import compare, runs
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
-from interp.budget import need
 from interp.errors import (
     CheckpointError,
     InterpError,
     SpecError,
     UnsupportedError,
     first_few,
+    need,
     of_type,
     one_of,
     quoted,

@@ -29,10 +29,9 @@ from interp.architecture.blocks import (
     make_positions,
 )
 from interp.architecture.limits import LengthLimit
-from interp.architecture.parameters import check_parameters, initialize, outputs
-from interp.architecture.problems import as_device
-from interp.architecture.problems import as_dtype as as_dtype
-from interp.architecture.problems import model_problems as model_problems
+from interp.architecture.parameters import as_device, check_parameters, initialize, outputs
+from interp.architecture.parameters import as_dtype as as_dtype
+from interp.architecture.parameters import model_problems as model_problems
 from interp.architecture.reduced import (
     TokenTables,
     count_space_refusal,

@@ -15,6 +15,6 @@ from interp.certificates.certify import certify_model as certify_model
 from interp.certificates.certify import method_for as method_for
 from interp.certificates.certify import plan as plan
 from interp.certificates.enumeration import certify_inputs as certify_inputs
-from interp.tasks.plugins import load_families as _load_families
+from interp.tasks.registry import load_families as _load_families
 
 _load_families("certificates")

@@ -11,9 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pandas as pd
 
-from interp.budget import SEED_LIMIT
 from interp.certificates.base import Method
-from interp.errors import InterpError, one_of, quoted, short
+from interp.errors import SEED_LIMIT, InterpError, one_of, quoted, short
 from interp.tasks import Task
 
 WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp.budget import gigabytes
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import Norm, OneLayer, PositionTables
 from interp.certificates.places_ranges import Cells, HeadTerms, Routes
+from interp.errors import gigabytes
 
 Array = np.ndarray
 U64 = ROUNDOFF[torch.float64]

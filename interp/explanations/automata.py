@@ -20,8 +20,7 @@ import pandas as pd
 
 from interp import words
 from interp.architecture.answers import NOT_NAMED
-from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError, first_few
+from interp.errors import InterpError, UnsupportedError, check_size, first_few
 from interp.explanations import lstar
 from interp.explanations.lstar import Machine, Word
 from interp.explanations.strings import Answers, Strings, answers, check_letters

@@ -1,7 +1,7 @@
 """Families: each folder holds one paper or group whole, and extends the rest of the package as a user's plug-in does.
 
 A family registers its tasks, constructions, methods of certification, training engines and sections; the packages of
-the registries import these files (interp.tasks.plugins). No other package imports a family, and no family another.
+the registries import these files (interp.tasks.registry). No other package imports a family, and no family another.
 """
 
 from collections.abc import Callable, Mapping

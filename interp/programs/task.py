@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp import words
-from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.spec import Scalar
 from interp.tasks import IGNORED, Batch, Task, register_task

@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from interp.architecture.state_dicts import named_tensors, nested, only_part, read_mapping
-from interp.budget import need
-from interp.errors import CheckpointError, InterpError, of_type
+from interp.errors import CheckpointError, InterpError, need, of_type
 from interp.readers.base import Source
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")

@@ -42,7 +42,7 @@ from interp.report import Report
 from interp.report.items import Block
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.tasks.plugins import load_families
+from interp.tasks.registry import load_families
 from interp.tasks.structure import lacks
 
 Value = TypeVar("Value")

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.sweeps.grid import Grid, read_grid
 from interp.sweeps.jobs import Cost, Job, jobs_of, probe_job
 from interp.sweeps.pool import Died, LocalPool

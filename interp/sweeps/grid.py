@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from interp.budget import SEED_LIMIT, most
-from interp.errors import InterpError, SpecError, as_path, cut, one_of, quoted
+from interp.errors import SEED_LIMIT, InterpError, SpecError, as_path, cut, most, one_of, quoted
 from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
@@ -281,7 +280,7 @@ def _get(plain: Any, path: str) -> Any:
 def _untrainable(grid: Grid, device: str) -> list[str]:
     """Return the problems of specs that cannot be built for their task or trained by the engine."""
 
-    from interp.architecture.problems import as_device, model_problems
+    from interp.architecture.parameters import as_device, model_problems
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 

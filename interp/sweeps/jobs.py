@@ -61,10 +61,9 @@ class Cost:
 def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
     """Return the jobs for runs without a row and for failed runs, longest first."""
 
-    from interp.architecture.parameters import parameter_shapes
-    from interp.architecture.problems import as_device
+    from interp.architecture.parameters import as_device, parameter_shapes
     from interp.tasks import make_task
-    from interp.tasks.plugins import file_of
+    from interp.tasks.registry import file_of
     from interp.training.train import choose_engine
 
     jobs, where = [], as_device(device)
@@ -116,7 +115,7 @@ def _trainer(job: Job) -> Callable[..., Any]:
     import torch
 
     from interp.tasks import registered_tasks
-    from interp.tasks.plugins import import_file
+    from interp.tasks.registry import import_file
     from interp.training.train import train_parameters
 
     if job.task_file and job.spec["task"]["name"] not in registered_tasks():
@@ -154,7 +153,7 @@ def _train(job: Job) -> list[Outcome]:
 
 def _engine_of(job: Job, spec: ModelSpec) -> str:
     """Return the job's engine: for "auto", the fastest, even if it must compile, because a sweep compiles only once."""
-    from interp.architecture.problems import as_device
+    from interp.architecture.parameters import as_device
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from interp.budget import check_size
-from interp.errors import InterpError, as_path, short
+from interp.errors import InterpError, as_path, check_size, short
 from interp.sweeps.grid import Grid, read_grid
 from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.sweeps.pool import Died, LocalPool

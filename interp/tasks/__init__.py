@@ -9,9 +9,9 @@ from interp.tasks.batch import Batch as Batch
 from interp.tasks.batch import Pairs as Pairs
 from interp.tasks.generation import Generates as Generates
 from interp.tasks.next_symbols import NextSymbols as NextSymbols
-from interp.tasks.plugins import load_families as _load_families
-from interp.tasks.plugins import load_installed as _load_installed
 from interp.tasks.questions import Questions as Questions
+from interp.tasks.registry import load_families as _load_families
+from interp.tasks.registry import load_installed as _load_installed
 from interp.tasks.registry import make_task as make_task
 from interp.tasks.registry import register_task as register_task
 from interp.tasks.registry import registered_tasks as registered_tasks

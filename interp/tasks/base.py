@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.budget import check_size, most
-from interp.errors import InterpError, UnsupportedError, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_size, most, one_of, quoted
 from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions
 from interp.tasks.generation import Generates

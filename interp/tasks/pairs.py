@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_size, one_of
 from interp.tasks.batch import Batch, Pairs
 
 if TYPE_CHECKING:

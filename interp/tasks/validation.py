@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.budget import need
-from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
+from interp.errors import InterpError, UnsupportedError, need, of_type, quoted, short
 from interp.tasks.batch import IGNORED, Batch, find_positions
 from interp.tasks.sets import MOST_OUTPUTS
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.architecture.problems import as_device, as_dtype, model_problems
-from interp.budget import SEED_LIMIT, check_size, most
-from interp.errors import InterpError, SpecError, as_path, of_type, one_of, quoted, short
+from interp.architecture.parameters import as_device, as_dtype, model_problems
+from interp.errors import SEED_LIMIT, InterpError, SpecError, as_path, check_size, most, of_type, one_of, quoted, short
 from interp.files import no_empty_folder
 from interp.spec import Construction, Layer, ModelSpec, Training
 from interp.tasks import Task, make_task
-from interp.tasks.plugins import load_families
+from interp.tasks.registry import load_families
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.divergence import Diverged, divergence
 from interp.training.engines import reference as reference

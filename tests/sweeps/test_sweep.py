@@ -28,7 +28,7 @@ from interp.sweeps.jobs import Job, failed, jobs_of
 from interp.sweeps.sweep import _of_grid
 from interp.sweeps.table import FILE, RunTable, read_runs
 from interp.tasks import registry
-from interp.tasks.plugins import import_file
+from interp.tasks.registry import import_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

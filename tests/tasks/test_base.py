@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import interp.families
-from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks import modular_addition
 from interp.families.count01 import Count01
 from interp.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.base import tensors_sha256
-from interp.tasks.plugins import load_families
+from interp.tasks.registry import load_families
 from interp.tasks.validation import check_made
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import interp
 from interp.errors import InterpError
-from interp.tasks import plugins, registry
+from interp.tasks import registry
 
 TASK = """
 import interp
@@ -26,7 +26,7 @@ def installed(folder: Path, package: str, source: str) -> None:
     info.mkdir()
     (folder / f"{package}.py").write_text(source, "utf-8")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\nmine = {package}\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nmine = {package}\n", "utf-8")
 
 
 def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
@@ -35,7 +35,7 @@ def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     try:
         with pytest.warns(UserWarning, match="mine = broken_tasks_of_a_test could not be imported: RuntimeError: half"):
-            plugins.load_installed()
+            registry.load_installed()
         assert "installed-test" in list(interp.list_tasks()["name"])
         assert registry.make_task("installed-test").sample(3).labels.dtype.is_floating_point is False
     finally:
@@ -44,13 +44,13 @@ def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
 
 
 def test_a_task_says_which_file_registers_it() -> None:
-    assert plugins.file_of(interp.families.languages.Parity) is None  # every process has ours
-    assert plugins.file_of(InAFile) == Path(__file__).resolve()
+    assert registry.file_of(interp.families.languages.Parity) is None  # every process has ours
+    assert registry.file_of(InAFile) == Path(__file__).resolve()
     at_a_prompt = type(
         "Prompted", (interp.families.languages.Parity,), {"__module__": "of_no_file", "name": "prompted"}
     )
     with pytest.raises(InterpError, match="task prompted is defined at a prompt or in a notebook"):
-        plugins.file_of(at_a_prompt)
+        registry.file_of(at_a_prompt)
 
 
 class InAFile(interp.families.languages.Parity):

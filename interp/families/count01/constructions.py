@@ -29,9 +29,8 @@ from math import e, exp
 
 import torch
 
-from interp.budget import check_size
 from interp.constructions import Construct, ConstructedWeights, register_construction
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.families.count01.tasks import Count01
 from interp.spec import Construction, Layer, ModelSpec
 

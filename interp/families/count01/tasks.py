@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
 from interp.tasks.counted import CountBox, mixed

@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_size, one_of
 from interp.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, digits_of

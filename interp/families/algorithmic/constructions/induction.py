@@ -26,9 +26,8 @@ import math
 
 import torch
 
-from interp.budget import check_size
 from interp.constructions import Construct, ConstructedWeights, register_construction
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.induction import Induction
 from interp.spec import Construction, Layer, ModelSpec
 

@@ -21,8 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError, one_of, quoted
+from interp.errors import InterpError, check_size, one_of, quoted
 from interp.families.algorithmic.tasks.numbers import NumberTask
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.numbers import NumberTask
 from interp.spec import Scalar
 from interp.tasks.batch import Batch, Pairs

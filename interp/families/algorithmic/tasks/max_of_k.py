@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.budget import check_size
+from interp.errors import check_size
 from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read

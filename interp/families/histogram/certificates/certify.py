@@ -19,12 +19,11 @@ from jaxtyping import Bool, Float
 
 from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
-from interp.budget import check_size, most
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, Status, register_method
 from interp.certificates.budgets import Budget, check_seconds
 from interp.certificates.probes import Probes
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size, most
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
 from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join
 from interp.families.histogram.certificates.spaces import space_of

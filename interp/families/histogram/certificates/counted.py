@@ -15,8 +15,8 @@ from math import comb
 
 import numpy as np
 
-from interp.budget import gigabytes
 from interp.certificates.budgets import Budget
+from interp.errors import gigabytes
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around

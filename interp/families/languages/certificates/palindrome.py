@@ -21,7 +21,6 @@ import pandas as pd
 import torch
 
 from interp.architecture.task_model import TaskModel
-from interp.budget import check_size
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
@@ -29,6 +28,7 @@ from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_
 from interp.certificates.sampling import Stratum
 from interp.certificates.scope import fields
 from interp.constructions import construct
+from interp.errors import check_size
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
 from interp.families.languages.certificates.strings import string_probes, verdict
 from interp.families.languages.tasks.palindrome import Palindrome

@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.budget import check_size
-from interp.errors import UnsupportedError
+from interp.errors import UnsupportedError, check_size
 from interp.families.languages.tasks.language import BITS, Language, string_automata
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton

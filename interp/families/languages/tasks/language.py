@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.budget import check_size
-from interp.errors import InterpError, short
+from interp.errors import InterpError, check_size, short
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task

@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.budget import check_size, need
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, check_size, need
 from interp.families.memorization.theory.table import ConditionalTable
 from interp.spec import Scalar
 from interp.tasks.base import Task

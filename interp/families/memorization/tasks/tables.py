@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.budget import check_size, most
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size, most
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.table import ConditionalTable, as_table
 from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
