@@ -26,7 +26,7 @@ from interp.certificates import certify_model
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition
 from interp.files import write_atomically
-from interp.measures.generation import generate, generation_accuracy
+from interp.measures.accuracy import generate, generation_accuracy
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -23,7 +23,7 @@ import interp
 from interp.architecture.parameters import initialize
 from interp.architecture.reduced import CountedRows, heads_from_counts, token_tables
 from interp.families.count01 import Count01
-from interp.measures import outputs
+from interp.measures import heads
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
 from interp.measures.separation import separation_accuracies
@@ -129,7 +129,7 @@ def _trained(d_model: int, runs: int, n_heads: int, recipe: Training, arguments:
 
 def _s_acc(model: interp.TaskModel, sets: dict[str, interp.Batch]) -> np.ndarray:
     """s-acc of every head of a model."""
-    fitted, tested = (outputs.head_outputs(model, sets[split]) for split in ("train", "test"))
+    fitted, tested = (heads.head_outputs(model, sets[split]) for split in ("train", "test"))
     singles = [(head,) for head in range(tested.n_heads)]
     return separation_accuracies(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), singles

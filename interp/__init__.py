@@ -30,17 +30,15 @@ _ROOMS = {
     "interp.listing": "list_models list_tasks",
     "interp.measures.ablation": "ablate ablate_heads",
     "interp.measures.attention": "attention_patterns",
-    "interp.measures.attention_ratios": "attention_ratios",
+    "interp.measures.attention_ratios": "attention_ratios reweight_attention",
     "interp.measures.circuits": "singular_values",
-    "interp.measures.components": "direct_logit_attribution",
+    "interp.measures.components": "direct_logit_attribution logit_lens",
     "interp.measures.edges": "path_patching",
     "interp.measures.faithfulness": "evaluate_circuit find_circuit",
     "interp.measures.head_types": "head_types",
     "interp.measures.heads": "head_metrics",
     "interp.measures.hypothesis": "Hypothesis Variable",
     "interp.measures.hypothesis_scores": "evaluate_hypothesis",
-    "interp.measures.interventions": "reweight_attention",
-    "interp.measures.logit_lens": "logit_lens",
     "interp.measures.patching": "activation_patching",
     "interp.measures.variables": "probe",
     "interp.programs.compile": "compile",
@@ -102,8 +100,10 @@ if TYPE_CHECKING:
     from interp.measures.ablation import ablate_heads as ablate_heads
     from interp.measures.attention import attention_patterns as attention_patterns
     from interp.measures.attention_ratios import attention_ratios as attention_ratios
+    from interp.measures.attention_ratios import reweight_attention as reweight_attention
     from interp.measures.circuits import singular_values as singular_values
     from interp.measures.components import direct_logit_attribution as direct_logit_attribution
+    from interp.measures.components import logit_lens as logit_lens
     from interp.measures.edges import path_patching as path_patching
     from interp.measures.faithfulness import evaluate_circuit as evaluate_circuit
     from interp.measures.faithfulness import find_circuit as find_circuit
@@ -112,8 +112,6 @@ if TYPE_CHECKING:
     from interp.measures.hypothesis import Hypothesis as Hypothesis
     from interp.measures.hypothesis import Variable as Variable
     from interp.measures.hypothesis_scores import evaluate_hypothesis as evaluate_hypothesis
-    from interp.measures.interventions import reweight_attention as reweight_attention
-    from interp.measures.logit_lens import logit_lens as logit_lens
     from interp.measures.patching import activation_patching as activation_patching
     from interp.measures.variables import probe as probe
     from interp.programs.compile import compile as compile

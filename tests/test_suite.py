@@ -121,8 +121,6 @@ COVERED = {
         "families/languages/constructions/palindrome families/languages/constructions/palindrome_mirror "
         "families/languages/constructions/parts"
     ),
-    "tests/measures/test_public.py": "measures/logit_lens",
-    "tests/measures/test_hypothesis_scores.py": "measures/scrubbing",
     "tests/families/languages/test_measures.py": "families/languages/theory/values",
     "tests/explanations/test_quantities.py": (
         "explanations/quantities_counts explanations/quantities_order explanations/quantities_steps"

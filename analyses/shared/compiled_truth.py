@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.measures.edges import edge_effects, edges_by_kind
-from interp.measures.pairs import pairs_by_kind
+from interp.measures.patching import pairs_by_kind
 from interp.measures.subject import Subject
 from interp.programs.language import Program, linear
 from interp.programs.task import ProgramTask

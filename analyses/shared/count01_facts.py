@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from interp.measures.attention_ratios import token_ratios
-from interp.measures.heads import category, group_metrics
-from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.heads import HeadOutputs, category, group_metrics, head_outputs
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
 from interp.tasks import Batch

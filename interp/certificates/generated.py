@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.measures.generation import generate, layout
+from interp.measures.accuracy import generate, layout
 from interp.measures.subject import Subject
 from interp.tasks import IGNORED, Batch
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
-from interp.measures.outputs import head_outputs
+from interp.measures.heads import head_outputs
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of
 from interp.measures.runs import (
     Edit,

@@ -1,6 +1,8 @@
-"""Accuracy: on all inputs if a task has few, otherwise on a sample, with a 95% interval.
+"""Accuracy: on all inputs if a task has few, otherwise on a sample, with a 95% interval. Also of generated answers.
 
-And training curves: from the run that trained a model, or from the short version saved in its checkpoint.
+In some tasks, answers have several tokens, each read at the token before it. Other measures use teacher forcing: the
+model reads the right tokens so far. In generation, it reads its own tokens, which differ from the first mistake on.
+Training curves are from the run that trained a model, or from the short version saved in its checkpoint.
 """
 
 from collections.abc import Mapping
@@ -9,13 +11,15 @@ from typing import Any
 
 import pandas as pd
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
-from interp.architecture.answers import losses
+from interp.architecture.answers import find_positions, losses
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, everything, wilson
-from interp.tasks import Batch
+from interp.tasks import IGNORED, Batch, Generates, Task
 from interp.training.results import COLUMNS
 
 FEW = 100_000
@@ -98,6 +102,9 @@ def _of_batch(subject: Subject, batch: Batch) -> tuple[torch.Tensor, float | Non
     return subject.right_of(logits, batch), None if lost is None else float(lost.sum())
 
 
+# ---------------------------------------------------------------- training curves
+
+
 def no_curve(model: Model) -> str | None:
     """Return the reason why a model has no training curve, or None."""
     subject = Subject.of(model)
@@ -132,3 +139,203 @@ def training_curve(model: Model) -> pd.DataFrame:
         return ours.history[list(COLUMNS)].assign(seed=ours.seed)
     known: Mapping[str, Any] = ours.summary["curve"]
     return pd.DataFrame(dict(known)).astype(float).assign(seed=ours.seed)
+
+
+# ---------------------------------------------------------------- generated answers
+
+
+@dataclass(frozen=True)
+class AnswerLayout:
+    """The positions and tokens of the answers in a batch.
+
+    starts: the position at which each row's first answer is read. wanted: the right output indices from there on,
+    (rows, answers), IGNORED after a row's last one. tokens: the token of each output index. stop: the output that ends
+    an answer, or None.
+    """
+
+    starts: Int[Tensor, "rows"]
+    wanted: Int[Tensor, "rows answers"]
+    tokens: Int[Tensor, "n_out"]
+    stop: int | None
+
+
+def not_generated(subject: Subject, batch: Batch) -> str | None:
+    """Return the reason why the answers in a batch are not consecutive tokens, or None."""
+    found = layout(subject, batch)
+    return found if isinstance(found, str) else None
+
+
+def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
+    """Return the layout of a batch's answers, or the reason why they are not consecutive tokens."""
+    task, name, declared = subject.task, subject.task.name, subject.task.generates
+    if subject.decision.kind != "argmax":
+        return f"task {name} does not answer with one of several tokens"
+    if subject.read_at != "all":
+        return f"task {name} is read at one position, so nothing is generated from its answers"
+    read = subject.read_mask(batch)
+    if len(batch) == 0 or not bool(read.any(1).all()) or (declared is None and int(read.sum(1).amin()) < 2):
+        return f"task {name} has no rows with several answers"
+    missing = [word for word in task.answer_words if word not in task.vocabulary]
+    if missing or (declared is None and list(task.answer_words) != list(task.vocabulary[: task.n_out])):
+        return f"the answers of task {name} are not tokens of its vocabulary"
+    tokens = torch.tensor([task.vocabulary.index(word) for word in task.answer_words])
+    if declared is None:
+        starts, stop = read.int().argmax(1), None
+    else:
+        starts = declared_starts(task, batch.tokens) - 1
+        stop = None if declared.stop is None else _output(task, declared.stop)
+    longest = read.shape[1] if declared is None else declared.length
+    at = starts[:, None] + torch.arange(min(longest, read.shape[1]))
+    inside = at < read.shape[1]
+    wanted = task.classes(batch).gather(1, at.clamp_max(read.shape[1] - 1)).masked_fill(~inside, IGNORED)
+    wanted = wanted.masked_fill((wanted == IGNORED).cummax(1).values, IGNORED)  # answers follow one another
+    wanted = wanted[:, : max(1, int((wanted != IGNORED).sum(1).amax()))]
+    if bool((wanted[:, 0] == IGNORED).any()) or (declared is None and bool((wanted == IGNORED).any())):
+        return f"the answers of task {name} are not at the end of rows of equal length"
+    if declared is not None and (reason := _not_as_declared(name, declared, read, starts, wanted, stop)):
+        return reason
+    if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
+        return f"a bidirectional model sees the padding after its own text: rows of task {name} differ in length"
+    given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
+    follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
+    if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
+        return f"the answers of task {name} are not the next tokens"
+    return AnswerLayout(starts, wanted.long(), tokens, stop)
+
+
+def _not_as_declared(
+    name: str, declared: Generates, read: Tensor, starts: Tensor, wanted: Tensor, stop: int | None
+) -> str | None:
+    """Return the reason why the right answers contradict the task's `generates`, or None.
+
+    Without this check, a model that stops too early or too late would be judged by a part of its answer.
+    """
+    behind = torch.arange(read.shape[1]) >= (starts + wanted.shape[1])[:, None]
+    if wanted.shape[1] >= declared.length and bool((read & behind).any()):
+        return f"answers of task {name} are longer than generates.length = {declared.length}"
+    if stop is None:
+        return None
+    asked = wanted != IGNORED
+    length = asked.sum(1)
+    last = wanted.gather(1, length[:, None] - 1)[:, 0]
+    if bool((((wanted == stop) & asked).sum(1) > (last == stop)).any()):
+        return f"answers of task {name} contain the stop {declared.stop!r} before their end"
+    if bool(((last != stop) & (length < declared.length)).any()):
+        return f"answers of task {name} do not end with the stop {declared.stop!r}"
+    return None
+
+
+def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+    """Return the position of each row's first generated token, from `task.generates`."""
+    assert task.generates is not None
+    start = task.generates.start
+    if isinstance(start, str):
+        return find_positions(task, tokens, start) + 1
+    return torch.full((len(tokens),), start)
+
+
+def _output(task: Task, word: str) -> int:
+    if word not in task.answer_words:
+        raise InterpError(one_of(f"answer of task {task.name}", word, task.answer_words))
+    return task.answer_words.index(word)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Generated answers to the question in each row.
+
+    tokens: the answers as output indices, (rows, answers), IGNORED after a stop. right: mask of the right ones. start:
+    the position at which the first answer is read (in the first row, if rows differ). teacher_forced: mask of the
+    answers that are right after the right tokens. asked: mask of the answers that exist.
+    """
+
+    tokens: Int[Tensor, "rows answers"]
+    right: Bool[Tensor, "rows answers"]
+    start: int
+    teacher_forced: Bool[Tensor, "rows answers"]
+    asked: Bool[Tensor, "rows answers"]
+
+    @property
+    def exact(self) -> Bool[Tensor, "rows"]:
+        """Mask of the rows whose whole answer is right, including the stop."""
+        return (self.right | ~self.asked).all(1)
+
+    def by_place(self) -> pd.DataFrame:
+        """Return one row per answer token: place, teacher_forced and generated (shares of right tokens), rows."""
+        rows = self.asked.sum(0)
+        forced, made = (((part & self.asked).sum(0) / rows).tolist() for part in (self.teacher_forced, self.right))
+        places = range(1, len(rows) + 1)
+        return pd.DataFrame({"place": places, "teacher_forced": forced, "generated": made, "rows": rows.tolist()})
+
+
+@torch.no_grad()
+def generate(model: Model, batch: Batch) -> Generated:
+    """Generate the answer to each row of a batch, token by token, from the model's own tokens.
+
+    If a task declares `generates`, each row starts and stops as declared. Raises UnsupportedError if a task's answers
+    are not consecutive tokens.
+    """
+    subject = Subject.of(model)
+    found = layout(subject, batch)
+    if isinstance(found, str):
+        raise UnsupportedError(found)
+    asked, width = found.wanted != IGNORED, batch.tokens.shape[1]
+    rows, made = batch.tokens.clone(), torch.full_like(found.wanted, IGNORED)
+    running = torch.ones(len(rows), dtype=torch.bool)
+    for step in range(asked.shape[1]):
+        at = (found.starts + step).clamp_max(width - 1)
+        said = _answers(subject, rows[:, : int(at.max()) + 1], at)
+        made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
+        running &= said != found.stop if found.stop is not None else running
+        here = (at + 1 < width).nonzero()[:, 0]
+        # An output that is not finite is a wrong answer; continue with output 0's token.
+        rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
+    right = (made == found.wanted) & asked
+    return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
+
+
+def _forced(subject: Subject, batch: Batch, found: AnswerLayout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
+    """Return the mask of the answers that are right after the right tokens so far."""
+    places = subject.read_mask(batch)
+    whole = torch.zeros(places.shape, dtype=torch.bool)
+    whole[places] = subject.right(batch).cpu()
+    at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
+    return whole.gather(1, at) & asked
+
+
+def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+    """Return the model's output index at one position per row; rows need not be inputs of the task."""
+    found, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
+    for part, places in zip(tokens.split(size), at.split(size)):
+        whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
+        out = whole[torch.arange(len(part)), places]
+        said = out.argmax(-1)
+        named = out.isfinite().all(-1) & (said < subject.n_classes)  # NaN is no answer, nor are other outputs
+        found.append(torch.where(named, said, IGNORED))
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class GenerationAccuracy:
+    """teacher_forced: share of answer tokens right after the right ones. generated: share of whole answers right."""
+
+    teacher_forced: Accuracy
+    generated: Accuracy
+
+
+def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> GenerationAccuracy:
+    """Measure both accuracies on a sample of n inputs of a split (default: the task's last).
+
+    A generated answer is right if and only if all its teacher-forced tokens are (by induction). So if all answers have
+    the same length, `generated` is never larger. Raises UnsupportedError as `generate` does, and InterpError for n < 1.
+    """
+    subject = Subject.of(model)
+    if n < 1:
+        raise InterpError(f"n = {n} must be at least 1")
+    batch = subject.task.sample(n, split or subject.task.splits[-1], seed)
+    found = generate(subject, batch)
+    forced, whole = found.teacher_forced[found.asked], found.exact
+    value = float(forced.double().mean())
+    # Answers in one row may be correlated, so the interval is that of one answer per row.
+    one = Accuracy(value, *wilson(value, len(batch)), rows=len(batch), answers=forced.numel(), exact=False)
+    return GenerationAccuracy(one, share(int(whole.sum()), len(whole)))

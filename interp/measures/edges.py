@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.pairs import Compared, align, compared, leaning, pairs_from
+from interp.measures.patching import Compared, align, compared, leaning, pairs_from
 from interp.measures.results import Figure, Inputs, Tabular, reduced_pairs
 from interp.measures.runs import (
     Edit,
@@ -216,7 +216,7 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
 
 
 def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edges]:
-    """Measure every edge on minimal pairs of each kind apart (see measures.pairs.pairs_by_kind).
+    """Measure every edge on minimal pairs of each kind apart (see measures.patching.pairs_by_kind).
 
     Kinds whose inputs the model does not tell apart are left out. Raises InterpError if it tells none apart.
     """

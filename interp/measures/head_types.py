@@ -32,11 +32,10 @@ from torch import Tensor
 
 from interp.errors import InterpError, one_of
 from interp.measures.attention import attention_rows
-from interp.measures.neurons import feature_at_reads
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
-from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, answered_pairs, fit_probe, pairs_of
+from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, answered_pairs, feature_at_reads, fit_probe, pairs_of
 from interp.tasks import Batch
 from interp.words import counted
 

@@ -2,7 +2,7 @@
 
 Causal scrubbing (Chan et al. 2022) resamples everything that the hypothesis declares irrelevant: 100% of the loss is
 recovered if this does not increase the loss, and 0% if the loss is as high as with shuffled labels. For interchange
-interventions (Geiger et al. 2021), see measures.interchange.
+interventions (Geiger et al. 2021), see measures.scrubbing.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,10 @@ from torch import Tensor
 
 from interp.architecture.answers import correct, losses
 from interp.errors import InterpError, of_type
-from interp.measures.hypothesis import Hypothesis, Units, Values
-from interp.measures.hypothesis_places import Place
-from interp.measures.interchange import NO_PAIRS, HypothesisAnswers, interchange
+from interp.measures.hypothesis import Hypothesis, Place, Units, Values
 from interp.measures.results import Figure, Result
 from interp.measures.runs import NOTHING, Score, operations
-from interp.measures.scrubbing import Scrubber
+from interp.measures.scrubbing import NO_PAIRS, HypothesisAnswers, Scrubber, interchange
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, choose, given, sample, wilson
 from interp.tasks import Batch

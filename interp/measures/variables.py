@@ -25,7 +25,6 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
-from interp.measures.neurons import feature_at_reads, value_at_reads
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
 from interp.measures.runs import (
     Edit,
@@ -191,6 +190,25 @@ def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] |
         if name not in declared:
             raise InterpError(one_of(f"feature of task {subject.task.name}", name, declared or ["none"]))
     return {name: feature_at_reads(subject, batch, name) for name in (declared if names is None else names)}
+
+
+def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
+    """Return a named feature of the task at every read: the value for its row, or for its position."""
+    known = subject.task.features(batch)
+    if name not in known:
+        raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
+    return value_at_reads(subject, batch, f"feature {name} of task {subject.task.name}", known[name])
+
+
+def value_at_reads(subject: Subject, batch: Batch, what: str, value: Tensor) -> Tensor:
+    """Return a value at every read, given for each row or for each position. Raises InterpError for other shapes."""
+    where, value = reads_of(subject, batch), value.cpu()
+    if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
+        raise InterpError(
+            f"{what} has shape {tuple(value.shape)}; it must be ({len(batch)},), a value for each row, or "
+            f"{tuple(batch.tokens.shape)}, one for each position"
+        )
+    return value[where.rows] if value.ndim == 1 else value[where.rows, where.positions]
 
 
 def _most(value: Tensor) -> float:

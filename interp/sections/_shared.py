@@ -11,8 +11,7 @@ from interp import words
 from interp.errors import UnsupportedError
 from interp.measures.attention_ratios import raw_scores
 from interp.measures.circuits import number_circuits
-from interp.measures.heads import category, group_metrics
-from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.heads import HeadOutputs, category, group_metrics, head_outputs
 from interp.measures.runs import heads_of, parts_of
 from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups

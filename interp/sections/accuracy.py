@@ -13,8 +13,7 @@ from interp import words
 from interp.certificates import Certificate
 from interp.certificates.generated import EXACT_MATCH
 from interp.errors import InterpError
-from interp.measures.accuracy import Accuracy, accuracy_on, no_curve, training_curve
-from interp.measures.generation import generate, not_generated
+from interp.measures.accuracy import Accuracy, accuracy_on, generate, no_curve, not_generated, training_curve
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw

@@ -13,9 +13,10 @@ from torch import Tensor
 from interp import words
 from interp.measures.components import SHOWN, Attribution, direct_logit_attribution
 from interp.measures.embeddings import cycle_place, neuron_spectra
-from interp.measures.neurons import feature_at_reads, neurons_that_matter, no_neurons, response
 from interp.measures.runs import Neuron
 from interp.measures.subject import no_sum
+from interp.measures.survey import neurons_that_matter, no_neurons, response
+from interp.measures.variables import feature_at_reads
 from interp.populations import NORMAL_95, Population
 from interp.report import Report
 from interp.report import figures as draw

@@ -22,8 +22,8 @@ from interp.architecture.answers import right_classes
 from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import InterpError, UnsupportedError, short
-from interp.measures.generation import layout
-from interp.measures.outputs import head_outputs
+from interp.measures.accuracy import layout
+from interp.measures.heads import head_outputs
 from interp.measures.separation import fit_separator
 from interp.measures.subject import Subject
 from interp.spec import Construction

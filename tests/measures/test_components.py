@@ -13,7 +13,7 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.circuits import token_circuits
 from interp.measures.components import contrast, direct_logit_attribution
-from interp.measures.outputs import head_outputs
+from interp.measures.heads import head_outputs
 from interp.measures.subject import Subject
 from interp.measures.survey import survey
 

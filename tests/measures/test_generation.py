@@ -8,7 +8,7 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.generation import generate, generation_accuracy
+from interp.measures.accuracy import generate, generation_accuracy
 from interp.tasks import Generates
 
 

@@ -14,7 +14,7 @@ from standins import Balance, Recall, standin
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
-from interp.measures import heads, outputs
+from interp.measures import heads
 from interp.measures.subject import Subject
 from interp.measures.subsets import select_groups
 
@@ -271,5 +271,5 @@ def test_shares_are_taken_at_the_scale_of_the_final_norm() -> None:
     scale = (final.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     written = cache["z", 1][:, -1, 0].double() @ subject.model.W_O[1, 0].double()
     centered = (written - written.mean(-1, keepdim=True)) / scale * subject.model.ln_final.w.double()
-    found = outputs.head_outputs(subject, batch).contributions[:, 2]
+    found = heads.head_outputs(subject, batch).contributions[:, 2]
     torch.testing.assert_close(found, centered @ subject.model.W_U.double(), rtol=1e-5, atol=1e-5)

@@ -12,11 +12,10 @@ from standins import Balance, standin
 import interp
 from interp import Hypothesis, Variable
 from interp.errors import InterpError
-from interp.measures.hypothesis import Units
-from interp.measures.hypothesis_places import Place
+from interp.measures.hypothesis import Place, Units
 from interp.measures.hypothesis_scores import evaluate_hypothesis as score
-from interp.measures.interchange import labels_of
 from interp.measures.runs import reads_of
+from interp.measures.scrubbing import labels_of
 from interp.measures.subject import Subject
 
 

@@ -10,7 +10,7 @@ from hooked_heads import from_cache
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
-from interp.measures import attention_ratios, circuits, interventions
+from interp.measures import attention_ratios, circuits
 from interp.measures.subject import Subject, no_sum
 
 
@@ -51,14 +51,16 @@ def test_circuits_are_the_scores_and_the_direct_logits(model, batch) -> None:
 
 def from_counts(model: interp.TaskModel, batch: interp.Batch, w01: float, w02: float) -> torch.Tensor:
     subject = Subject.of(model)
-    weights = interventions.token_weights(subject, w01, w02, interventions.attended(subject, None))
-    return interventions._from_rows(circuits.circuit_tables(subject), interventions._rows(subject, batch), weights)
+    weights = attention_ratios.token_weights(subject, w01, w02, attention_ratios.attended(subject, None))
+    return attention_ratios._from_rows(
+        circuits.circuit_tables(subject), attention_ratios._rows(subject, batch), weights
+    )
 
 
 @pytest.mark.parametrize(("w01", "w02"), [(2.0, 5.0), (1.0, float("inf")), (0.01, 3.0)])
 def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w02) -> None:
     positions = (batch.tokens == 4).int().argmax(1)
-    hook = interventions.attention_hook(model, batch, w01, w02)
+    hook = attention_ratios.attention_hook(model, batch, w01, w02)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
         hooked = from_cache(model, batch, positions)
     counted = from_counts(model, batch, w01, w02)
@@ -66,7 +68,7 @@ def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w0
 
 
 def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None:
-    hook = interventions.attention_hook(model, batch, 4.0, 8.0)
+    hook = attention_ratios.attention_hook(model, batch, 4.0, 8.0)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
         _, cache = model.run_with_cache(batch.tokens)
     at = (batch.tokens == 4).int().argmax(1)
@@ -194,7 +196,7 @@ def test_reweighting_sets_only_the_positions_that_are_read() -> None:
 
     subject = standin("recall")
     batch = subject.task.sample(6, seed=1)
-    hook = interventions.attention_hook(subject, batch, 2.0, 4.0, ("x", "y", "z"))
+    hook = attention_ratios.attention_hook(subject, batch, 2.0, 4.0, ("x", "y", "z"))
     with subject.model.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", hook)]):
         _, cache = subject.model.run_with_cache(batch.tokens)
     _, clean = subject.model.run_with_cache(batch.tokens)

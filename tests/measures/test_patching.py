@@ -14,8 +14,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
-from interp.measures.pairs import Compared, leaning, make_pairs
-from interp.measures.patching import activation_patching, by_index, position_groups
+from interp.measures.patching import Compared, activation_patching, by_index, leaning, make_pairs, position_groups
 from interp.measures.subject import Subject
 from interp.tasks.batch import Pairs
 

@@ -10,8 +10,7 @@ from interp.measures import runs
 from interp.measures import subject as subject_module
 from interp.measures.ablation import scores_without
 from interp.measures.head_types import head_types
-from interp.measures.pairs import make_pairs
-from interp.measures.patching import activation_patching
+from interp.measures.patching import activation_patching, make_pairs
 from interp.measures.subject import Subject
 from interp.measures.variables import probe
 

@@ -8,7 +8,7 @@ from sklearn.svm import LinearSVC
 from standins import NAMES, standin
 
 import interp
-from interp.measures.outputs import head_outputs
+from interp.measures.heads import head_outputs
 from interp.measures.runs import at_reads, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.survey import survey

@@ -16,7 +16,7 @@ from saved_models import FOLDER, SHAPES, as_lens
 
 import interp
 from interp.errors import InterpError
-from interp.measures.generation import not_generated
+from interp.measures.accuracy import not_generated
 from interp.measures.subject import Subject
 from interp.readers.inspection import inspect
 

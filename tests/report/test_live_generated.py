@@ -12,7 +12,7 @@ from live_model import javascript, needs_node
 from saved_models import SHAPES
 
 import interp
-from interp.measures.generation import generate
+from interp.measures.accuracy import generate
 from interp.measures.subject import Subject
 from interp.sections.live import live
 from interp.sections.live_payload import payload

@@ -307,7 +307,7 @@ def test_what_is_right_is_known_where_the_task_says_it() -> None:
 
 
 def test_attention_set_by_hand_is_the_measures_intervention() -> None:
-    from interp.measures.interventions import attention_hook
+    from interp.measures.attention_ratios import attention_hook
 
     model = interp.load("count01/paper")
     subject = Subject.of(model)

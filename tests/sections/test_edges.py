@@ -9,7 +9,7 @@ from standins import standin
 
 import interp
 from interp.measures.edges import DIGITS
-from interp.measures.pairs import make_pairs, pairs_from
+from interp.measures.patching import make_pairs, pairs_from
 from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
 from interp.sections.circuits import made_of

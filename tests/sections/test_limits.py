@@ -16,7 +16,7 @@ import interp
 from interp.families.count01.sections import head_failures
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.sections.answers import _sequence, answers_sentence, drawn, examples
-from interp.measures.outputs import HeadOutputs
+from interp.measures.heads import HeadOutputs
 from interp.measures.subject import Subject
 from interp.sections import (
     _shared,

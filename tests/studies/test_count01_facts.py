@@ -10,8 +10,7 @@ from shared.count01_facts import PAPER, compare, facts
 import interp
 from interp.families.count01.planes import head_planes
 from interp.measures.attention_ratios import token_ratios
-from interp.measures.heads import learned_accuracy
-from interp.measures.outputs import head_outputs
+from interp.measures.heads import head_outputs, learned_accuracy
 from interp.measures.separation import fit_separator
 
 

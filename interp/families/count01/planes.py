@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.measures.circuits import circuit_tables
-from interp.measures.outputs import HeadOutputs
+from interp.measures.heads import HeadOutputs
 from interp.measures.separation import fit_separator
 from interp.measures.subject import Model, Subject
 from interp.report import theme

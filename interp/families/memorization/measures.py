@@ -21,7 +21,7 @@ from interp.families.memorization.theory.decomposition import head_contributions
 from interp.families.memorization.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.spectrum import subspace_angles
-from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.heads import HeadOutputs, head_outputs
 from interp.measures.runs import at_reads
 from interp.measures.subject import Model, Subject
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks

@@ -8,7 +8,7 @@ import pandas as pd
 from interp import words
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.head_types import head_types
-from interp.measures.outputs import HeadOutputs
+from interp.measures.heads import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.theme import token_colors

@@ -8,9 +8,8 @@ import torch
 
 from interp import words
 from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
-from interp.measures.attention_ratios import token_ratios
+from interp.measures.attention_ratios import reweight_attention, token_ratios
 from interp.measures.heads import logit_distributions
-from interp.measures.interventions import reweight_attention
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import counts
