@@ -8,18 +8,28 @@ that size.
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
 from interp.architecture.answers import answered
 from interp.architecture.reduced import CountedRows, count_space_refusal, counted_reads, reduced_outputs, token_tables
 from interp.spec import ModelSpec
-from interp.tasks import IGNORED, Task
+from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, training_set, validation_set
 from interp.training.engines.base import register_engine
 from interp.training.engines.groups import Group, GroupedEngine
 
 GROUP_ROWS = 8192
+
+
+def reads_of(spec: ModelSpec, task: Task, batch: Batch) -> tuple[CountedRows, Int[Tensor, "rows reads"]]:
+    """Return the rows and classes of all read positions of a data set."""
+    classes = task.classes(batch)
+    rows = counted_reads(spec, task.d_vocab, batch, classes)
+    if rows is None:
+        raise ValueError("count space was chosen for sentences with different numbers of reads")
+    return rows, classes[classes != IGNORED].reshape(rows.query.shape)
 
 
 @register_engine
@@ -31,15 +41,10 @@ class CountSpaceEngine(GroupedEngine):
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
-        batch, held_out = training_set(spec, task), validation_set(task)
-        classes = task.classes(batch)
-        rows, held_out_rows = (counted_reads(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
-        if rows is None or held_out_rows is None:
-            raise ValueError("count space was chosen for sentences with different numbers of reads")
-        self.rows = rows.to(device, dtype)
-        self.targets = classes[classes != IGNORED].reshape(rows.query.shape).to(device)
-        self.held_out = held_out_rows.to(device, dtype)
-        self.held_out_batch = held_out
+        rows, targets = reads_of(spec, task, training_set(spec, task))
+        self.rows, self.targets = rows.to(device, dtype), targets.to(device)
+        self.held_out_batch = validation_set(task)
+        self.held_out = reads_of(spec, task, self.held_out_batch)[0].to(device, dtype)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:

@@ -49,11 +49,9 @@ def count_distribution(sampler: str, L: int) -> dict[int, Fraction]:
     """Return the exact share of positions with each count 1..L, for `sampler` "published" or "paper".
 
     With n positions left, the expected number of blocks of size c satisfies f_n(c) = mean over k of ([k = c] +
-    f_{n-k}(c)); the share is c f_L(c) / L. Raises InterpError for an unknown sampler or L < 1.
+    f_{n-k}(c)); the share is c f_L(c) / L. Raises InterpError for an unknown sampler.
     """
     check_sampler(sampler)
-    if L < 1:
-        raise InterpError(f"a sequence of length L = {L} has no counts; L must be at least 1")
     blocks: list[list[Fraction]] = [[Fraction(0)] * (L + 1)]
     for n in range(1, L + 1):
         last = largest_block(sampler, n)

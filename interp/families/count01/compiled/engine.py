@@ -8,11 +8,11 @@ import torch
 
 from interp.architecture.answers import answered
 from interp.architecture.parameters import outputs
-from interp.architecture.reduced import SAFE_SPREAD, counted_reads
+from interp.architecture.reduced import SAFE_SPREAD
 from interp.families.count01.compiled.layout import Sizes, TrainingData, layout, workspace
-from interp.families.count01.training import CountSpaceEngine
+from interp.families.count01.training import CountSpaceEngine, reads_of
 from interp.spec import ModelSpec
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import Batch, Task
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import epoch_order, training_set, validation_set
@@ -87,11 +87,8 @@ def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
 
 def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> TrainingData:
     """Return one row per read position of a data set, sentence by sentence."""
-    classes = task.classes(batch)
-    rows = counted_reads(spec, task.d_vocab, batch, classes)
-    if rows is None:
-        raise ValueError("count space was chosen for sentences with different numbers of reads")
-    query, target = rows.query.flatten().long().numpy(), classes[classes != IGNORED].long().numpy()
+    rows, classes = reads_of(spec, task, batch)
+    query, target = rows.query.flatten().long().numpy(), classes.flatten().long().numpy()
     counts = rows.counts.flatten(0, 1).numpy().astype(dtype)
     return TrainingData(query, counts, target, reads=rows.query.shape[1], order=np.arange(len(rows.query)))
 

@@ -9,7 +9,6 @@ multisets (counted.py). A model is refuted only by a sequence that its own forwa
 errata on Behrens et al. (2024), section C.
 """
 
-from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -45,20 +44,10 @@ ROUNDS = 3
 MOST_PAIRS = 20_000
 
 
-@dataclass(frozen=True)
-class Counterexample:
-    """A sequence, and a position at which the model's own forward pass errs."""
-
-    sequence: list[int]
-    position: int
-    margin: float
-    text: str
-
-
 def check(
     model: TaskModel, tables: Tables, sequence: list[int], position: int, slack: Float[np.ndarray, "T L n_out"]
-) -> Counterexample | None:
-    """Return a counterexample if the model errs here in exact arithmetic and in its own forward pass, or None."""
+) -> tuple[float, str] | None:
+    """Return margin and text of a counterexample: the model errs in exact arithmetic and in its own forward pass."""
     task, row, shape = model.task, np.array([sequence]), declared(model.task)
     if tables.pattern is None:  # equal tokens have equal answers: rounding would decide which one is named
         position = sequence.index(sequence[position])
@@ -75,7 +64,7 @@ def check(
     times = "once" if count == 1 else f"{count} times"
     text = f"{task.format(batch.tokens[0])}: token {task.vocabulary[int(batch.tokens[0, at])]} at position {at} occurs "
     text += f"{times}, right is {task.word(int(right))}, the model says {word_of(task, out, model.spec)}"
-    return Counterexample(sequence, position, float(lead.min()), text)
+    return float(lead.min()), text
 
 
 def suspects(
@@ -242,13 +231,10 @@ def _has_faults(parts: list[OwnToken]) -> bool:
 
 
 def _refute(
-    model: TaskModel,
-    tables: Tables,
-    parts: list[OwnToken],
-    slack: np.ndarray,
+    model: TaskModel, tables: Tables, parts: list[OwnToken], slack: np.ndarray,
     tried: list[tuple[float, list[int], int]],
-) -> Counterexample | None:
-    """Return the suspect with the smallest margin that the model gets wrong, or None.
+) -> tuple[float, str] | None:  # fmt: skip
+    """Return margin and text of the suspect with the smallest margin that the model gets wrong, or None.
 
     Sequences that were evaluated come first, with known margins; then those from the search, with lower bounds.
     """
@@ -260,8 +246,8 @@ def _refute(
 
 
 def _conclude(
-    model: TaskModel, tables: Tables, parts: list[OwnToken], found: Counterexample | None, least: float, samples: int,
-    generator: np.random.Generator, need: np.ndarray, slack: np.ndarray, budget: Budget,
+    model: TaskModel, tables: Tables, parts: list[OwnToken], found: tuple[float, str] | None, least: float,
+    samples: int, generator: np.random.Generator, need: np.ndarray, slack: np.ndarray, budget: Budget,
     counted: str | None,
 ) -> Certificate:  # fmt: skip
     shape = declared(model.task)
@@ -280,9 +266,11 @@ def _conclude(
         notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {samples:,} samples of the undecided own "
                   f"tokens and counts; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
     closest = frame.loc[frame["margin"].idxmin()]
-    margin = found.margin if found else float(closest["margin"]) if status == "certified" else min(
+    margin = found[0] if found else float(closest["margin"]) if status == "certified" else min(
         least, float(closest["margin"])
     )  # fmt: skip
+    numbers = ("inputs", "right", "wrong", "close", "tied", "undecided")
+    by_count = frame.groupby("count").agg(dict.fromkeys(numbers, "sum") | {"margin": "min"})
     proved = np.isfinite(closest["rounding"]) and closest["rounding"] > 0
     return Certificate(
         model=model.spec.id,
@@ -293,13 +281,13 @@ def _conclude(
         n_answers=shape.n_inputs * shape.length,
         worst_margin=margin,
         rounding=float(closest["rounding"]) if proved else None,
-        counterexample=found.text if found else None,
+        counterexample=found[1] if found else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         notes=notes,
         on_trust=compare(model.task, [shape]),
         confidence=CONFIDENCE if sampled else None,
-        tables={"classes": frame, "counts": _by_count(frame)},
+        tables={"classes": frame, "counts": by_count.reset_index()},
         probes=(_probes(model, tables, parts, need, slack),),
     )
 
@@ -340,12 +328,6 @@ def _classes(tables: Tables, parts: list[OwnToken]) -> pd.DataFrame:
                 "margin": book.margin[k], "rounding": book.need[k],
             })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of classes summed over own tokens: one row per count."""
-    sums = frame.groupby("count")[["inputs", "right", "wrong", "close", "tied", "undecided"]].sum()
-    return sums.join(frame.groupby("count")["margin"].min()).reset_index()
 
 
 def _narrowed(

@@ -31,7 +31,7 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
     key = "[BOS]" if counter.task.bos else own
     ids = [_letter(counter, token) for token in (own, other)]
     _distinct(own, other)
-    alpha = torch.linspace(0, 1, _steps(steps), dtype=torch.float64)
+    alpha = torch.linspace(0, 1, steps, dtype=torch.float64)
     key_value = counter.value[counter.task.token_id(key)]
     mixture = alpha[:, None] * key_value + (1 - alpha[:, None]) * counter.value[ids[1]]
     answers = counter.counts(counter.embedding[ids[0]] + total_attention(counter) * mixture)
@@ -47,7 +47,7 @@ def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2",
     counter = CountingModel.of(model)
     ids = [_letter(counter, token) for token in (own, *others)]
     _distinct(own, *others)
-    grid = torch.linspace(0, 1, _steps(steps), dtype=torch.float64)
+    grid = torch.linspace(0, 1, steps, dtype=torch.float64)
     a, b = (axis.flatten() for axis in torch.meshgrid(grid, grid, indexing="ij"))
     inside = a + b <= 1 + 1e-9
     shares = torch.stack([a, b, 1 - a - b], 1)[inside]
@@ -79,12 +79,6 @@ def _letter(counter: CountingModel, token: str) -> int:
 def _distinct(*tokens: str) -> None:
     if len(set(tokens)) < len(tokens):
         raise InterpError(f"a mixture needs different tokens, not {', '.join(tokens)}")
-
-
-def _steps(steps: int) -> int:
-    if steps < 2:
-        raise InterpError(f"steps = {steps}: a grid needs at least 2 points")
-    return steps
 
 
 # ---------------------------------------------------------------- singular values of W_in
