@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from itertools import combinations_with_replacement
 from math import comb, factorial
 from typing import Any
@@ -127,10 +129,8 @@ class Listed:
         return found * (np.arange(BLOCK) < self.rows[:, None]).reshape(-1)
 
 
-def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number: int) -> Any:
+def _group(kernel: Any, listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number: int) -> Any:
     """Return the kernel's table of one group."""
-    from interp.families.histogram.compiled.multisets import TokenGroup
-
     blocks, columns = len(listed.rows), seen.terms.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         sums = (listed.counts @ seen.terms[group]).astype(np.float32)
@@ -143,7 +143,7 @@ def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number:
     whole = ways.reshape(blocks, BLOCK).sum(1)
     total = np.array([whole[a:b].sum() for a, b in zip(listed.start[:-1], listed.start[1:])])
     tokens = np.append(group, -1)[listed.places]
-    return TokenGroup(
+    return kernel.TokenGroup(
         values, low, high, np.maximum(np.abs(low), np.abs(high)), ways, listed.start, np.ascontiguousarray(tokens),
         listed.length, whole, total, listed.rows, number,
     )  # fmt: skip
@@ -180,8 +180,7 @@ class Walk:
 
     def __init__(self, tables: Tables, token: int, listed: dict[int, Listed] | None = None) -> None:
         """listed: cache of Listed by group size, shared by own tokens."""
-        from interp.families.histogram.compiled.multisets import Tokens
-
+        self.kernel: Any = import_module("interp.families.histogram.compiled.multisets")  # here, as it needs numba
         self.tables, self.token, self.seen = tables, token, Seen.by(tables, token)
         slots, seen, listed = tables.L - 1, self.seen, {} if listed is None else listed
         self.groups = groups_of(seen.terms)
@@ -189,19 +188,17 @@ class Walk:
         for group in others:
             if len(group) not in listed:
                 listed[len(group)] = Listed.of(len(group), slots)
-        self.a, self.b = (_group(listed[len(group)], seen, group, i) for i, group in enumerate(others))
+        self.a, self.b = (_group(self.kernel, listed[len(group)], seen, group, i) for i, group in enumerate(others))
         rest = [np.concatenate([prefix[depth:], *others]) for depth in range(len(prefix) + 1)]
         self.ends = self._ends(rest)
         sizes = np.array([seen.alike[some].sum() for some in rest], dtype=float)
         choose = np.array([[comb(n, c) for c in range(slots + 2)] for n in range(slots + 2)], dtype=float)
         ways, terms = sizes[:, None] ** np.arange(slots + 1), _whole_vectors(seen.terms, 8)
-        self.tokens = Tokens(terms, seen.terms.shape[1], seen.alike.astype(float), prefix, ways, choose)
+        self.tokens = self.kernel.Tokens(terms, seen.terms.shape[1], seen.alike.astype(float), prefix, ways, choose)
         self.scratch = self._scratch()
 
     def _ends(self, rest: list[Int[np.ndarray, " _"]]) -> Any:
         """Return tables of the extreme sums of 0, 1, ... slots with tokens from each depth of the prefix on."""
-        from interp.families.histogram.compiled.multisets import Ends
-
         terms, slots = self.seen.terms, self.tables.L - 1
         blocks, nodes, columns = max(1, -(-len(terms) // BLOCK)), len(rest) * (slots + 1), terms.shape[1]
         values = np.zeros((nodes + 1, blocks, columns, BLOCK), np.float32)
@@ -213,33 +210,22 @@ class Walk:
                         values[depth * (slots + 1) + n] = n * some
         low, high = values.min((1, 3)), values.max((1, 3))
         most = np.maximum(np.abs(low), np.abs(high))
-        return Ends(values.reshape(-1, columns, BLOCK), low, high, most, blocks, nodes * blocks, nodes)
+        return self.kernel.Ends(values.reshape(-1, columns, BLOCK), low, high, most, blocks, nodes * blocks, nodes)
 
     def _scratch(self) -> Any:
-        from interp.families.histogram.compiled.multisets import Scratch
-
-        columns, answers, depths = self.seen.terms.shape[1], self.tables.lead.shape[1], len(self.groups[0]) + 1
-
-        wide = self.tokens.terms.shape[1]
-
-        def row(n: int = columns) -> np.ndarray:
-            return np.zeros(n, np.float32)
-
-        def index(*shape: int) -> np.ndarray:
-            return np.zeros(shape, np.int64)
-
-        def blocks(n: int) -> np.ndarray:
-            return np.zeros((n, BLOCK), np.float32)
-
-        return Scratch(
-            point=row(), active=index(columns), mixed=index(columns), low=row(), high=row(),
-            most=row(-(-columns // 16) * 16),
-            sx=blocks(columns), sy=blocks(columns), lx=blocks(answers), ly=blocks(answers),
-            weight=np.zeros((columns, answers), np.float32), least=blocks(BLOCK), open=index(answers),
-            kept=index(answers), bound=row(), row=index(columns), row64=np.zeros(wide), sum64=np.zeros(wide),
-            out=np.zeros(7), slip=row(4), rows64=np.zeros((depths, columns)), left=index(depths),
-            times=index(depths), ways=np.zeros(depths), fresh=np.zeros(depths, bool), ahead=index(depths, answers),
-            n_ahead=index(depths), examples=index(EXAMPLES, 3 + depths), n_examples=index(1),
+        """Return the kernel's work arrays."""
+        columns, wide = self.seen.terms.shape[1], self.tokens.terms.shape[1]
+        answers, depths = self.tables.lead.shape[1], len(self.groups[0]) + 1
+        floats, index = partial(np.zeros, dtype=np.float32), partial(np.zeros, dtype=np.int64)
+        return self.kernel.Scratch(
+            point=floats(columns), active=index(columns), mixed=index(columns), low=floats(columns),
+            high=floats(columns), most=floats(-(-columns // 16) * 16), sx=floats((columns, BLOCK)),
+            sy=floats((columns, BLOCK)), lx=floats((answers, BLOCK)), ly=floats((answers, BLOCK)),
+            weight=floats((columns, answers)), least=floats((BLOCK, BLOCK)), open=index(answers), kept=index(answers),
+            bound=floats(columns), row=index(columns), row64=np.zeros(wide), sum64=np.zeros(wide), out=np.zeros(7),
+            slip=floats(4), rows64=np.zeros((depths, columns)), left=index(depths), times=index(depths),
+            ways=np.zeros(depths), fresh=np.zeros(depths, bool), ahead=index((depths, answers)), n_ahead=index(depths),
+            examples=index((EXAMPLES, 3 + depths)), n_examples=index(1),
         )  # fmt: skip
 
     @property
@@ -256,8 +242,6 @@ class Walk:
         classes: the other answers that can win. need, slack: thresholds for margins in the model's format and in
         float64. Margins above need + 2 slack are right; if need is infinite, all that are not wrong are close.
         """
-        from interp.families.histogram.compiled.multisets import Query, walk
-
         t, k, w = self.tables, count - 1, self.scratch
         slots, j = t.L - count, np.flatnonzero(classes)
         bounded = bool(np.isfinite(need[j]).all())
@@ -269,12 +253,14 @@ class Walk:
             weight = lowered.astype(np.float32)
             size = np.abs(weight)
             sizes = 4 * size.sum(1)
-        query = Query(weight, _whole_vectors(size, 16), sizes, _whole_vectors(exact, 8), need, slack[j], t.L - 1)
+        query = self.kernel.Query(
+            weight, _whole_vectors(size, 16), sizes, _whole_vectors(exact, 8), need, slack[j], t.L - 1
+        )
         w.out[:], w.n_examples[0] = 0, 0
         w.fresh[0], w.left[0], w.ways[0], w.n_ahead[0] = True, slots, 1.0, len(j)
         w.rows64[0], w.ahead[0, : len(j)] = self.seen.base + count * self.seen.own, np.arange(len(j))
         depth = 0
-        while (depth := walk(query, w, self.tokens, self.a, self.b, self.ends, depth, WORK)) >= 0:
+        while (depth := self.kernel.walk(query, w, self.tokens, self.a, self.b, self.ends, depth, WORK)) >= 0:
             if not go_on():
                 return None
         placed = t.L * comb(t.L - 1, k)
