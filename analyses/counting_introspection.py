@@ -11,8 +11,7 @@ from __future__ import annotations
 import pandas as pd
 
 import interp
-from interp.families.histogram.measures.counting import CountingModel
-from interp.families.histogram.measures.readout import probe_two
+from interp.families.histogram.measures.counting import CountingModel, probe_two
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

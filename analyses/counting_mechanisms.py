@@ -16,8 +16,8 @@ import pandas as pd
 import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.families.histogram.measures.readout import neuron_selectivity, readout_spectrum, tokens_per_neuron
-from interp.families.histogram.measures.relation_or_inventory import mechanism
+from interp.families.histogram.measures.counting import readout_spectrum
+from interp.families.histogram.measures.relation_or_inventory import mechanism, neuron_selectivity, tokens_per_neuron
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw

@@ -14,7 +14,7 @@ from claim_checks.base import Found, check, number, study, verdict
 import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.families.histogram.measures.readout import readout_spectrum
+from interp.families.histogram.measures.counting import readout_spectrum
 from interp.families.histogram.tasks import count_distribution
 from interp.families.histogram.theory.bounds import feasibility
 from interp.families.histogram.theory.frame_search import best_kappa

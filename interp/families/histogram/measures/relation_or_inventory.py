@@ -28,13 +28,14 @@ be distributed over many neurons.
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.families.histogram.measures.counting import Counting, CountingModel, CountingRun, flat_sample
+from interp.families.histogram.measures.counting import Counting, CountingModel, CountingRun, cell_means, flat_sample
 from interp.words import share
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
@@ -228,18 +229,6 @@ def count_response(
     return spread * written.norm(dim=1)
 
 
-def cell_means(
-    counter: CountingModel, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
-    labels: Int[Tensor, "positions"],
-) -> tuple[Float[Tensor, "T L p"], Int[Tensor, "T L"]]:  # fmt: skip
-    """Return the neurons' mean activations by own token and count, and the number of positions of each."""
-    T, L = counter.task.T, counter.task.L
-    cell = own * L + labels - 1
-    sums = torch.zeros(T * L, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
-    seen = torch.bincount(cell, minlength=T * L)
-    return (sums / seen.clamp(min=1)[:, None]).view(T, L, -1), seen.view(T, L)
-
-
 def balanced_accuracy(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
     """Return the share of right answers, averaged over the counts that occur."""
     return float(torch.stack([(answers[labels == k] == k).double().mean() for k in labels.unique()]).mean())
@@ -251,3 +240,39 @@ def squared_correlation(answers: Int[Tensor, "positions"], labels: Int[Tensor, "
     centered = pair - pair.mean(1, keepdim=True)
     spread = float((centered[0] ** 2).sum() * (centered[1] ** 2).sum())
     return float((centered[0] * centered[1]).sum()) ** 2 / spread if spread > 0 else 0.0
+
+
+# ---------------------------------------------------------------- neurons
+
+
+def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Measure which tokens' counts each neuron responds to (`count_response`): one row per neuron, largest first.
+
+    Columns: neuron; response (summed over tokens); tokens, the effective number of tokens, (sum r)^2 / sum r^2, which
+    is 1 for a response to a single token and T for equal responses to all; favorite, the token with the largest
+    response; share, the favorite's part of the sum. A neuron without any response has NaN for tokens and share.
+    """
+    counter = CountingModel.of(model)
+    run = counter.run(flat_sample(counter.task, n, seed))
+    hidden = counter.hidden(run.mixed[run.read])
+    response = count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
+    total = response.sum(0)
+    live = total > 1e-9 * total.max().clamp(min=1e-300)
+    shares = torch.where(live, response / total.clamp(min=1e-300), torch.nan)
+    favorites = response.argmax(0)
+    frame = pd.DataFrame(
+        {
+            "neuron": np.arange(response.shape[1]),
+            "response": total.numpy(),
+            "tokens": (1 / (shares**2).sum(0)).numpy(),
+            "favorite": np.where(live, np.array(counter.task.vocabulary)[favorites], "none"),
+            "share": shares.gather(0, favorites[None])[0].numpy(),
+        }
+    )
+    return frame.sort_values("response", ascending=False, ignore_index=True, kind="stable")
+
+
+def tokens_per_neuron(selectivity: pd.DataFrame) -> float:
+    """Return the neurons' mean effective number of tokens, weighted by response."""
+    live = selectivity.dropna(subset=["tokens"])
+    return float(np.average(live["tokens"], weights=live["response"])) if len(live) else float("nan")

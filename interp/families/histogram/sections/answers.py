@@ -9,7 +9,6 @@ from torch import Tensor
 
 from interp import words
 from interp.families.histogram.measures import counting
-from interp.families.histogram.measures import readout as counting_readout
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import Mechanism, mechanism
 from interp.report import Report
@@ -134,7 +133,7 @@ def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     counter = study.once(counting_model)
     report.heading("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
-    table = counting_readout.logits_by_count(counter, words)
+    table = counting.logits_by_count(counter, words)
     first = table[table["token"] == words[0]].assign(
         answer=lambda frame: "answer " + frame["answer"].astype(str),
         input=lambda frame: [_sequence(counter, words[0], count) for count in frame["count"]],
@@ -234,7 +233,7 @@ def mechanism_sentence(found: Mechanism) -> str:
 def needs(study: Study) -> str | None:
     """Return the reason why artificial mixtures do not apply (total attention is not fixed), or None."""
     reason = needs_counter(study)
-    return reason or unsupported(counting_readout.total_attention, study.once(counting_model))
+    return reason or unsupported(counting.total_attention, study.once(counting_model))
 
 
 @counts("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
@@ -247,7 +246,7 @@ def counting_probes(study: Study, report: Report) -> None:
     )
     pairs = [(own, other) for own, other in (("1", "2"), ("2", "3"), ("3", "0"), ("0", "1"))
              if max(int(own), int(other)) < counter.task.T]  # fmt: skip
-    probes = pd.concat([counting_readout.probe_two(counter, *pair) for pair in pairs], ignore_index=True)
+    probes = pd.concat([counting.probe_two(counter, *pair) for pair in pairs], ignore_index=True)
     probes["tokens"] = "own " + probes["own"] + ", other " + probes["other"]
     key = probes["key"][0] if counter.task.bos else "the own token"
     if counter.task.bos:
@@ -265,7 +264,7 @@ def counting_probes(study: Study, report: Report) -> None:
         ),
     )
     if counter.task.T >= 4:
-        probe = counting_readout.probe_three(counter)
+        probe = counting.probe_three(counter)
         grid = probe.pivot(index="own_share", columns="other_share", values="answer")
         label = [f"{value:.3f}" for value in grid.columns]
         report.add_figure(

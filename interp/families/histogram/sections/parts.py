@@ -5,7 +5,7 @@ import pandas as pd
 
 from interp import words
 from interp.families.histogram.measures import counting
-from interp.families.histogram.measures import readout as counting_readout
+from interp.families.histogram.measures.relation_or_inventory import neuron_selectivity, tokens_per_neuron
 from interp.families.histogram.sections import answers
 from interp.measures.runs import Neuron
 from interp.report import Report
@@ -119,9 +119,9 @@ SHOWN_NEURONS = 12
 def counting_neurons(study: Study, report: Report) -> None:
     """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
     counter = study.once(answers.counting_model)
-    selectivity = counting_readout.neuron_selectivity(counter)
-    tokens = counting_readout.tokens_per_neuron(selectivity)
-    spectrum = counting_readout.readout_spectrum(counter)
+    selectivity = neuron_selectivity(counter)
+    tokens = tokens_per_neuron(selectivity)
+    spectrum = counting.readout_spectrum(counter)
     T, p = counter.task.T, counter.W_in.shape[1]
     report.heading(
         "Hidden neurons",
@@ -136,7 +136,7 @@ def counting_neurons(study: Study, report: Report) -> None:
         "tokens it reads. Favorite: the token it says most about, and that token's share.",
         max_rows=SHOWN_NEURONS,
     )
-    activity = counting_readout.hidden_by_count(counter)
+    activity = counting.hidden_by_count(counter)
     first = selectivity["neuron"].head(3)
     over_tokens = activity[activity["neuron"].isin(first)].groupby(["neuron", "count"], as_index=False)["activation"]
     shown = over_tokens.mean().assign(spread=over_tokens.std(ddof=0)["activation"])

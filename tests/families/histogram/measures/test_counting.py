@@ -19,17 +19,14 @@ from interp.families.histogram.measures.counting import (
     confusion,
     embedding_overlaps,
     flat_sample,
-    predicted_counts,
-)
-from interp.families.histogram.measures.readout import (
     hidden_by_count,
     logits_by_count,
-    neuron_selectivity,
+    predicted_counts,
     probe_three,
     probe_two,
     readout_spectrum,
-    tokens_per_neuron,
 )
+from interp.families.histogram.measures.relation_or_inventory import neuron_selectivity, tokens_per_neuron
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 
