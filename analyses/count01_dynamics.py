@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 import interp
 from interp.measures.heads import FAILED, SUCCESSFUL, head_outputs, head_weights
-from interp.measures.separation import separation_accuracies
+from interp.measures.separation import score_groups
 from interp.report import Report, theme
 from interp.report import figures as draw
 from interp.report.drawing import compact, head_name
@@ -50,10 +50,10 @@ def _heads(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) -
     """Every head of a snapshot: s-acc, weight and the norm of its W_O; with the snapshot's accuracy."""
     then = model.snapshots[epoch]
     fitted, tested = (head_outputs(then, sets[split]) for split in ("train", "test"))
-    s_acc = separation_accuracies(
+    s_acc = score_groups(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
         [(head,) for head in range(tested.n_heads)],
-    )  # fmt: skip
+    )["s_acc"].to_numpy()  # fmt: skip
     right = tested.logits(range(tested.n_heads), with_skip=True).argmax(-1) == tested.labels
     norms = then.blocks[-1].attn.W_O.detach().double().norm(dim=(1, 2)).numpy()
     accuracy = float(right.double().mean())

@@ -17,7 +17,7 @@ import interp
 from interp.families.count01 import Count01
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_outputs
-from interp.measures.separation import separation_accuracies
+from interp.measures.separation import score_groups
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
@@ -72,10 +72,10 @@ def _course(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) 
 
     then = model.snapshots[epoch]
     fitted, tested = (head_outputs(then, sets[split]) for split in ("train", "test"))
-    s_acc = separation_accuracies(
+    s_acc = score_groups(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
         [(head,) for head in range(tested.n_heads)],
-    )  # fmt: skip
+    )["s_acc"].to_numpy()  # fmt: skip
     good = s_acc >= SUCCESSFUL
     right = tested.logits(range(tested.n_heads), with_skip=True).argmax(-1) == tested.labels
     recipe, per_epoch = model.spec.training, -(-len(fitted.labels) // model.spec.training.batch_size)

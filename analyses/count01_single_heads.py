@@ -26,7 +26,7 @@ from interp.families.count01 import Count01
 from interp.measures import heads
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
-from interp.measures.separation import separation_accuracies
+from interp.measures.separation import score_groups
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
@@ -131,9 +131,8 @@ def _s_acc(model: interp.TaskModel, sets: dict[str, interp.Batch]) -> np.ndarray
     """s-acc of every head of a model."""
     fitted, tested = (heads.head_outputs(model, sets[split]) for split in ("train", "test"))
     singles = [(head,) for head in range(tested.n_heads)]
-    return separation_accuracies(
-        fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), singles
-    )
+    found = score_groups(fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), singles)
+    return found["s_acc"].to_numpy()
 
 
 def _untrained(name: str, recipe: Training, arguments: Arguments) -> pd.DataFrame:
@@ -153,7 +152,7 @@ def _untrained(name: str, recipe: Training, arguments: Arguments) -> pd.DataFram
         z = {split: heads_from_counts(tables, rows[split]).numpy() for split in rows}
         for train_z, test_z in zip(z["train"], z["test"]):
             singles = [(head,) for head in range(16)]
-            found.append(separation_accuracies(train_z, labels["train"], test_z, labels["test"], singles))
+            found.append(score_groups(train_z, labels["train"], test_z, labels["test"], singles)["s_acc"])
     return pd.DataFrame({"initialization": name, "s_acc": np.concatenate(found)})
 
 

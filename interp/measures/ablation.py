@@ -98,8 +98,8 @@ def ablate(
         [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
         for group in given
     ]
-    batch = batch_of(subject, inputs)
-    scores = scores_without(subject, [[], *groups], batch, mode, _reference(subject, reference), seed)
+    batch, others = batch_of(subject, inputs), None if reference is None else as_batch(subject, reference)
+    scores = scores_without(subject, [[], *groups], batch, mode, others, seed)
     accuracies = [score.accuracy for score in scores]
     table = pd.DataFrame(
         {
@@ -111,10 +111,6 @@ def ablate(
         }
     )
     return Ablation(table)
-
-
-def _reference(subject: Subject, given: Inputs | None) -> Batch | None:
-    return None if given is None else as_batch(subject, given)
 
 
 def ablate_heads(

@@ -71,16 +71,17 @@ def accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 
 def accuracy_on(model: Model, population: Population) -> Accuracy:
     """Measure accuracy on the inputs of a population."""
     subject, batch = Subject.of(model), population.batch
-    good, lost = _of_batch(subject, batch) if len(batch) else (torch.zeros(0), None)
-    if not len(good):
+    if not len(batch) or not len(logits := subject.logits(batch)):
         raise InterpError(f"task {subject.task.name} has no answers to check in a batch of {len(batch)} inputs")
+    good = subject.right_of(logits, batch)
+    lost = losses(logits.double(), subject.classes(batch), subject.decision)
     found = population.share(good)
     weighted = None
     if population.exact and population.weights is not None:
         rows = subject.read_mask(batch).cpu().nonzero()[:, 0]
         weight = population.weights[rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
-    loss = None if lost is None else lost / len(good)
+    loss = None if lost is None else float(lost.sum()) / len(good)
     return Accuracy(found.value, found.low, found.high, len(batch), len(good), population.exact, loss, weighted)
 
 
@@ -93,13 +94,6 @@ def share(right: int, n: int) -> Accuracy:
     """Return the accuracy, with its interval, if `right` of n independent answers are right."""
     low, high = wilson(right / n if n else 0.0, n)
     return Accuracy(right / n, low, high, rows=n, answers=n, exact=False)
-
-
-def _of_batch(subject: Subject, batch: Batch) -> tuple[torch.Tensor, float | None]:
-    """Return which answers are right, and the sum of all losses."""
-    logits = subject.logits(batch)
-    lost = losses(logits.double(), subject.classes(batch), subject.decision)
-    return subject.right_of(logits, batch), None if lost is None else float(lost.sum())
 
 
 # ---------------------------------------------------------------- training curves

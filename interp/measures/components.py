@@ -10,6 +10,7 @@ residual stream after the embedding, after each attention and after each MLP goe
 of that stream, and the readout. The last row is the model's own output.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -20,11 +21,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import correct, decide, losses
+from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, reduced
-from interp.measures.runs import Part, activations, has_mlp, heads_of, mlps_of, pieces, read_out, reads_of, stream_hook
+from interp.measures.runs import (
+    Part,
+    Score,
+    activations,
+    has_mlp,
+    heads_of,
+    mlps_of,
+    pieces,
+    read_out,
+    reads_of,
+    stream_hook,
+)
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks.sets import unpack_sets
 from interp.words import counted
@@ -335,13 +347,13 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         _, seen = activations(subject, piece, list(hooks.values()))
         if at == "read":
             where = reads_of(subject, piece)
-            rows, places = where.rows, where.positions
+            at_rows, places = where.rows, where.positions
             classes.append(where.classes)
         else:
-            rows, places = piece.attention_mask.cpu().nonzero(as_tuple=True)
+            at_rows, places = piece.attention_mask.cpu().nonzero(as_tuple=True)
         positions.append(places)
         for name, hook in hooks.items():
-            stream = seen[hook][rows.to(cfg.device), places.to(cfg.device)]
+            stream = seen[hook][at_rows.to(cfg.device), places.to(cfg.device)]
             found[name].append(read_out(subject, stream).double().cpu())
     logits = torch.stack([torch.cat(parts) for parts in found.values()])
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
@@ -349,18 +361,12 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         raise InterpError("there is no read in these inputs")
     answers = [decide(one, subject.decision) for one in logits]
     groups = place.unique().tolist() if at == "all" else ["read"]
-    rows_ = []
+    rows = []
     for stage, out, said in zip(hooks, logits, answers):
         agrees = (said == answers[-1]).double()
         for group in groups:
             here = torch.ones_like(place, dtype=torch.bool) if group == "read" else place == group
-            scores = (float("nan"), float("nan"))
-            if right is not None:
-                lost = losses(out[here], right[here], subject.decision)
-                scores = (
-                    float(correct(out[here], right[here], subject.decision).double().mean()),
-                    float("nan") if lost is None else float(lost.mean()),
-                )
-            rows_.append((stage, group, float(agrees[here].mean()), *scores))
-    table = pd.DataFrame(rows_, columns=["stage", "position", "agrees", "accuracy", "loss"])
+            score = Score(math.nan, math.nan) if right is None else Score.of(subject, out[here], right[here])
+            rows.append((stage, group, float(agrees[here].mean()), score.accuracy, score.loss))
+    table = pd.DataFrame(rows, columns=["stage", "position", "agrees", "accuracy", "loss"])
     return LogitLens(logits, tuple(hooks), table)

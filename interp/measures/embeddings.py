@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import readout_map
-from interp.measures.runs import activations, neuron_layers, pieces, reads_of
+from interp.measures.runs import at_reads, neuron_layers, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -105,14 +105,11 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
         raise UnsupportedError(f"the answers of task {subject.task.name} are not tokens on which addition acts")
     p = subject.task.n_out
     k = torch.arange(1, p // 2 + 1)
-    wave, total, number = torch.zeros(len(k), dtype=torch.complex128), 0.0, 0
-    for _, piece in pieces(subject, batch):
-        where = reads_of(subject, piece)
-        outputs = subject.logits(piece).double().cpu()[:, :p]
-        found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
-        turned = found * torch.exp(2j * torch.pi * (k * where.classes[:, None]).double() / p)
-        wave, total, number = wave + turned.sum(0), total + float((_both(found, p)).sum()), number + len(where)
-    power = (_both(wave, p) / max(number, 1) / total).numpy() if total > 0 else np.zeros(len(k))
+    outputs, classes = subject.logits(batch).double()[:, :p], reads_of(subject, batch).classes
+    found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
+    wave = (found * torch.exp(2j * torch.pi * (k * classes[:, None]).double() / p)).sum(0)
+    total = float(_both(found, p).sum())
+    power = (_both(wave, p) / len(classes) / total).numpy() if total > 0 else np.zeros(len(k))
     return pd.concat(
         [pd.DataFrame({"group": group, "frequency": k.numpy(), "power": power}) for group in groups], ignore_index=True
     )
@@ -156,21 +153,15 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
         raise UnsupportedError("the model has no MLP, so it has no neurons")
     ids = torch.tensor([subject.task.token_id(word) for word in words])
     names = [f"blocks.{layer}.mlp.hook_post" for layer in layers]
-    sums: dict[str, Tensor] = {}
-    number = torch.zeros(len(ids), dtype=torch.float64)
-    for here, piece in pieces(subject, batch, 2 * len(names) * (subject.model.cfg.d_mlp or 0)):
-        _, seen = activations(subject, piece, names)
-        where = reads_of(subject, piece)
-        of = (batch.tokens[here, position].cpu()[where.rows][:, None] == ids).double()
-        number += of.sum(0)
-        for name in names:
-            sums[name] = sums.get(name, 0) + of.T @ where.pick(seen[name]).double().cpu()
+    seen = at_reads(subject, batch, names)
+    of = (batch.tokens[:, position].cpu()[reads_of(subject, batch).rows][:, None] == ids).double()
+    number = of.sum(0)
     if bool((number == 0).any()):
         missing = words[int((number == 0).int().argmax())]
         raise UnsupportedError(f"token {missing!r} of the cycle {group} does not occur at position {position}")
     frames = []
     for layer, name in zip(layers, names):
-        mean = sums[name] / number[:, None]
+        mean = of.T @ seen[name] / number[:, None]
         power = fourier_power(mean)
         best = power.argmax(0)
         frames.append(

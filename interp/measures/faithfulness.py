@@ -84,8 +84,7 @@ class CircuitTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, circuit and nothing, with columns what, accuracy, loss."""
-        rows = [("model", self.model), ("circuit", self.circuit), ("nothing", self.nothing)]
-        return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
+        return Score.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})
 
     def __str__(self) -> str:
         return (

@@ -35,7 +35,16 @@ from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
-from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, answered_pairs, feature_at_reads, fit_probe, pairs_of
+from interp.measures.variables import (
+    MAX_VALUES,
+    ROWS_A_VALUE,
+    answered_pairs,
+    chance,
+    feature_at_reads,
+    fit_probe,
+    input_at_reads,
+    pairs_of,
+)
 from interp.tasks import Batch
 from interp.words import counted
 
@@ -193,10 +202,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     numbers. Raises InterpError for fewer than 40 inputs and for unknown features.
     """
     subject = Subject.of(model)
-    if len(batch) < 40:
-        raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
-    where, reasons = reads_of(subject, batch), {}
-    inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
+    inputs, where, reasons = input_at_reads(subject, batch), reads_of(subject, batch), {}
     known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
     values: dict[str, Int[Tensor, "reads"]] = {}
     for name in known:
@@ -223,7 +229,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
             reasons[name] = found
         else:
             already = answered_pairs(subject, batch, found, lambda here: [])
-        chance = float(value.unique(return_counts=True)[1].max()) / len(value)
+        often = chance(value)
         for head in heads:
             x = seen[head.hook][:, head.head]
             row: dict[str, object] = {
@@ -232,8 +238,8 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "feature": name,
                 "values": len(value.unique()),
                 "variance": explained(x, value),
-                "probe": fit_probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else chance,
-                "chance": chance,
+                "probe": fit_probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else often,
+                "chance": often,
                 "interchange": float("nan"),
                 "pairs": 0,
             }

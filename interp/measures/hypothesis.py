@@ -60,15 +60,9 @@ class Variable:
     words: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InterpError(f"a variable's name is {self.name!r}; it must be a word")
         at = () if self.at is None else self.at
         object.__setattr__(self, "at", tuple(at) if isinstance(at, list | tuple) else (at,))
         object.__setattr__(self, "of", (self.of,) if isinstance(self.of, str) else tuple(self.of))
-        if self.function is not None and not callable(self.function):
-            raise InterpError(
-                f"the function of variable {self.name} is {of_type(self.function)}, which is not callable"
-            )
 
 
 @dataclass(frozen=True)
@@ -262,10 +256,10 @@ def _parse(subject: Subject, text: str) -> Place:
 
 def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:
     """Return an orthonormal basis of the columns' span."""
-    if not isinstance(basis, Tensor) or basis.ndim not in (1, 2) or basis.shape[0] != width:
-        shape = tuple(basis.shape) if isinstance(basis, Tensor) else of_type(basis)
+    if basis.ndim not in (1, 2) or basis.shape[0] != width:
         raise InterpError(
-            f"the basis of {name} is {shape}; it must be a tensor of {width} rows, with one column per direction"
+            f"the basis of {name} is {tuple(basis.shape)}; it must be a tensor of {width} rows, with one column per "
+            "direction"
         )
     columns = basis.detach().double().cpu().reshape(width, -1)
     if not bool(columns.isfinite().all()):

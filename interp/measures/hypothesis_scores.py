@@ -91,8 +91,7 @@ class HypothesisTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, scrubbed and shuffled labels, with columns what, accuracy, loss."""
-        rows = [("model", self.model), ("scrubbed", self.scrubbed), ("shuffled labels", self.shuffled)]
-        return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
+        return Score.table({"model": self.model, "scrubbed": self.scrubbed, "shuffled labels": self.shuffled})
 
     def __str__(self) -> str:
         interval = "" if self.exact else f", 95% interval {share(self.low)} to {share(self.high)}"
@@ -155,13 +154,16 @@ def evaluate_hypothesis(
     scrubber = Scrubber(subject, hypothesis, places, values)
     program = HypothesisAnswers(subject, values, scrubber.logits)
     scrub = _scrub(scrubber, seed)
+    whole = Score.of(subject, scrubber.logits, units.classes)
+    shuffled = _shuffled(subject, scrubber.logits, units.classes)
     return HypothesisTest(
         hypothesis,
-        _score(subject, scrubber.logits, units.classes),
+        whole,
         scrub.score,
-        _shuffled(subject, scrubber.logits, units.classes),
+        shuffled,
         *scrub.interval,
-        *_recovered_interval(subject, scrubber, scrub),
+        _recovered(whole.loss, scrub.score.loss + scrub.loss_error, shuffled.loss),
+        _recovered(whole.loss, scrub.score.loss - scrub.loss_error, shuffled.loss),
         float((program.answers == program.model).double().mean()),
         population,
         len(units),
@@ -224,7 +226,7 @@ def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
     if runs is not None and runs <= _most_runs(scrubber):
         return _every_draw(scrubber)
     outputs = scrubber.scrubbed(torch.arange(len(classes)), seed)
-    score = _score(subject, outputs, classes)
+    score = Score.of(subject, outputs, classes)
     right = correct(outputs, classes, subject.decision)
     lost = losses(outputs, classes, subject.decision)
     inputs = len(scrubber.units.rows.unique())
@@ -260,17 +262,11 @@ def _every_draw(scrubber: Scrubber) -> _Scrub:
     return _Scrub(Score(accuracy, loss), (accuracy, accuracy), 0.0, by_class, True)
 
 
-def _score(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
-    lost = losses(outputs, classes, subject.decision)
-    right = correct(outputs, classes, subject.decision)
-    return Score(float(right.double().mean()), float("nan") if lost is None else float(lost.mean()))
-
-
 def _shuffled(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
     """Return the exact score of the model's outputs with the labels of random inputs."""
     accuracy = loss = 0.0
     for c, number in zip(*classes.unique(return_counts=True)):
-        score = _score(subject, outputs, torch.full_like(classes, int(c)))
+        score = Score.of(subject, outputs, torch.full_like(classes, int(c)))
         accuracy += float(number) / len(classes) * score.accuracy
         loss += float(number) / len(classes) * score.loss
     return Score(accuracy, loss)
@@ -281,27 +277,18 @@ def _recovered(model: float, scrubbed: float, shuffled: float) -> float:
     return (shuffled - scrubbed) / lost if lost > 1e-12 else float("nan")
 
 
-def _recovered_interval(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> tuple[float, float]:
-    model = _score(subject, scrubber.logits, scrubber.units.classes).loss
-    shuffled = _shuffled(subject, scrubber.logits, scrubber.units.classes).loss
-    low, high = (_recovered(model, scrub.score.loss + sign * scrub.loss_error, shuffled) for sign in (1, -1))
-    return low, high
-
-
 def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, seed: int) -> pd.DataFrame:
     rows = []
     most = _most_runs(scrubber)
     for one in scrubber.hypothesis.variables:
         if not scrubber.places[one.name]:
             continue
-        groups = scrubber.groups[one.name]
-        value = scrubber.values.known[one.name]
         found = interchange(scrubber, program, one, most, pairs, seed)
         row = {
             "variable": one.name,
             "places": ", ".join(map(str, scrubber.places[one.name])),
-            "values": len(value.unique()),
-            "alone": groups.alone,
+            "values": len(scrubber.values.known[one.name].unique()),
+            "alone": scrubber.groups[one.name].alone,
         }
         reason, shown = (found, NO_PAIRS) if isinstance(found, str) else ("", found)
         rows.append({**row, **vars(shown), "reason": reason})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -173,6 +174,18 @@ class Score:
 
     accuracy: float
     loss: float
+
+    @classmethod
+    def of(cls, subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Score:
+        lost = losses(logits, classes, subject.decision)
+        right = correct(logits, classes, subject.decision)
+        return cls(float(right.double().mean()), float("nan") if lost is None else float(lost.mean()))
+
+    @staticmethod
+    def table(scores: Mapping[str, Score]) -> pd.DataFrame:
+        """Return one row per score; columns what, accuracy, loss."""
+        rows = [(name, score.accuracy, score.loss) for name, score in scores.items()]
+        return pd.DataFrame(rows, columns=["what", "accuracy", "loss"])
 
 
 class Tally:

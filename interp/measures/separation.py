@@ -223,20 +223,6 @@ class SeparatorPath:
         return accuracies
 
 
-def separation_accuracies(
-    train_z: ArrayLike,
-    train_labels: ArrayLike,
-    test_z: ArrayLike,
-    test_labels: ArrayLike,
-    groups: Iterable[Any],
-    C: float = 1000.0,
-    bias: str = "penalized",
-) -> Float[ndarray, " groups"]:
-    """Return s-acc of each group of heads, from head outputs (rows, heads, d_head) and two-valued labels (rows,)."""
-    path = SeparatorPath(C, bias).fit(train_z, train_labels)
-    return path.score_subsets(test_z, test_labels, subsets=groups)["s_acc"].to_numpy()
-
-
 def fit_separator(
     x: ArrayLike, y: ArrayLike, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE
 ) -> tuple[Float[ndarray, " features"], float]:

@@ -63,22 +63,16 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
 
 def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any]]:
     """Return signs, -1 for the smaller and +1 for the larger label, and the two labels in this order."""
-    index, classes = class_indices(labels, n_rows)
-    if len(classes) != 2:
-        raise InterpError(
-            f"the labels hold {len(classes)} classes ({_some(np.array(classes))}); a linear separator needs exactly two"
-        )
-    return 2.0 * index - 1.0, (classes[0], classes[1])
-
-
-def class_indices(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, ...]]:
-    """Return each row's index among the sorted classes, and these classes. Raises InterpError for a single class."""
     array = as_array(labels)
     _check_labels(array, n_rows)
     classes, index = np.unique(array, return_inverse=True)
     if len(classes) < 2:
         raise InterpError(f"the labels hold one class only ({_some(classes)}); there is nothing to separate")
-    return index, tuple(value.item() for value in classes)
+    if len(classes) > 2:
+        raise InterpError(
+            f"the labels hold {len(classes)} classes ({_some(classes)}); a linear separator needs exactly two"
+        )
+    return 2.0 * index - 1.0, (classes[0].item(), classes[1].item())
 
 
 def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarray:

@@ -99,10 +99,10 @@ class Subject:
                 "bidirectional model's outputs would depend on which inputs ran before"
             )
         known = make_task(task) if isinstance(task, str) else task
-        if isinstance(task, str) and isinstance(known, Task) and tokens is None:
-            known = known.for_vocabulary(model.cfg.d_vocab)
         if not isinstance(known, Task):
             raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
+        if isinstance(task, str) and tokens is None:
+            known = known.for_vocabulary(model.cfg.d_vocab)
         check_made(known)
         ids = token_ids_of(model.cfg.d_vocab, known, tokens)
         many = model.cfg.d_vocab_out
@@ -452,8 +452,6 @@ def _check_nothing_else(
     own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
     """Raise InterpError for arguments that contradict a model with its own task."""
-    if not isinstance(task, str | Task | None):
-        raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     name = task if isinstance(task, str) or task is None else task.name
     if name not in (None, own.name):
         raise InterpError(f"{who} is a model of task {own.name}, not {name}")

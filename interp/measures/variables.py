@@ -103,6 +103,13 @@ class VariableProbes(Tabular):
         )  # fmt: skip
 
 
+def input_at_reads(subject: Subject, batch: Batch) -> Int[Tensor, "reads"]:
+    """Return a number for the input of each read, equal for equal inputs. Raises InterpError for fewer than 40."""
+    if len(batch) < 40:
+        raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
+    return torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[reads_of(subject, batch).rows]
+
+
 @torch.no_grad()
 def probe(
     model: Model, feature: Feature | Sequence[str] | None = None, inputs: Inputs | None = None, seed: int = 0
@@ -130,12 +137,10 @@ def probe(
     """
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=1_000)
-    if len(batch) < 40:
-        raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
+    same = input_at_reads(subject, batch)
     found = _features(subject, batch, feature)
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
-    same = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[reads_of(subject, batch).rows]
     places = sites(subject, batch)
     if all(site.position is None for site in places):
         batch = reduced(subject, batch)
@@ -162,7 +167,7 @@ def probe(
                 "layer": site.layer,
                 "position": "read" if site.position is None else str(site.position),
                 "values": len(value.unique()),
-                "chance": float(value.bincount(minlength=1).max()) / len(value) if value.min() >= 0 else _most(value),
+                "chance": chance(value),
                 "probe": told.accuracy,
                 "fitted": told.fitted,
                 "interchange": float("nan"),
@@ -211,7 +216,8 @@ def value_at_reads(subject: Subject, batch: Batch, what: str, value: Tensor) -> 
     return value[where.rows] if value.ndim == 1 else value[where.rows, where.positions]
 
 
-def _most(value: Tensor) -> float:
+def chance(value: Tensor) -> float:
+    """Return the share of the most frequent value, the accuracy of always predicting it."""
     return float(value.unique(return_counts=True)[1].max()) / len(value)
 
 

@@ -130,7 +130,6 @@ def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
         ({"w01": -1.0}, "must be a ratio above 0"),
         ({"w01": float("nan")}, "must be a ratio above 0"),
         ({"w01": float("inf")}, "cannot both be inf"),
-        ({"w01": []}, "sweep of attention ratios is empty"),
         ({"tokens": ("0", "1", "x")}, "unknown token of task count01 'x'"),
     ],
 )

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from interp.errors import InterpError
 from interp.measures import separation
-from interp.measures.separation import SeparatorPath, fit_separator, separation_accuracies
+from interp.measures.separation import SeparatorPath, fit_separator, score_groups
 from interp.measures.subsets import all_subsets
 
 
@@ -55,7 +55,7 @@ def test_groups_in_any_order_and_form() -> None:
     assert b == same_b
     rotated, _ = path.weights((3, 0, 1))
     np.testing.assert_array_equal(rotated, path.weights((0, 1, 3))[0][[2, 0, 1]])
-    np.testing.assert_array_equal(separation_accuracies(z, y, test_z, test_y, groups), table["s_acc"])
+    np.testing.assert_array_equal(score_groups(z, y, test_z, test_y, groups)["s_acc"], table["s_acc"])
 
 
 def test_agrees_with_liblinear_on_count01_heads() -> None:
