@@ -268,16 +268,17 @@ def activation_patching(
     patches += [(part, "all") for part in parts]
     patches += [(part, group) for part in parts if part.head is not None for group in groups if by_position]
     names = [*streams, *dict.fromkeys(part.hook for part in parts)]
-    sites, last = 2 + len(patches), read_last(subject)
-    sums, flips = Leanings(sites), torch.zeros(sites, dtype=torch.float64)
+    runs, last = 1 + len(patches), read_last(subject)
+    # Of the clean run, the corrupted one and each patch: logit differences, and (but of the clean run) right answers.
+    found = [(torch.zeros(1 + runs, 0, dtype=torch.float64), torch.zeros(runs, 0, dtype=torch.bool))]
     for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
         out, seen = activations(subject, piece.clean, names)
         values = align(subject, seen, piece)
-        sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
+        clean_leans = leaning(subject, out[where.rows, where.clean_at].double().cpu(), where)
         base, unpatched = activations(subject, piece.corrupted, names)
         known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right
-        runs = [(None, None), *((what, masks.get(group)) for what, group in patches)]
-        for site, (what, mask) in enumerate(runs, start=1):
+        keys = []
+        for what, mask in [(None, None), *((what, masks.get(group)) for what, group in patches)]:
             key = () if what is None else _effect(what, mask, where, n_layers - 1)
             if key not in known:  # one run at a time, because all logits may not fit in memory
                 if what is None:
@@ -291,10 +292,12 @@ def activation_patching(
                     logits = forward(subject, piece.corrupted, edits)[where.rows, where.at]
                 logits = logits.double().cpu()
                 known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
-            leans, right = known[key]
-            sums.add(site, leans)
-            flips[site] += (right & ~known[()][1]).sum()
-    number, before, after = sums.number, sums.mean(0), sums.mean(1)
+            keys.append(key)
+        here, right_here = zip(*(known[key] for key in keys))
+        found.append((torch.stack([clean_leans, *here]), torch.stack(right_here)))
+    leans, right = (torch.cat(some, 1) for some in zip(*found))
+    number = leans.shape[1]
+    before, after = (leans[:2].sum(1) / max(1, number)).tolist()
     if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
         raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
     rows = [
@@ -304,53 +307,13 @@ def activation_patching(
         for what, group in patches
     ]
     table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
-    table["recovered"] = [sums.recovered(site) for site in range(2, sites)]
-    table["error"] = [sums.error(site) for site in range(2, sites)]
-    table["flipped"] = (flips[2:] / number).numpy()
+    gained, whole = leans[2:] - leans[1], leans[0] - leans[1]
+    recovered = gained.sum(1) / whole.sum()
+    rest = gained - recovered[:, None] * whole  # the error of a ratio r of the means of x and y is that of x - r y
+    error = rest.std(1) * number**0.5 / whole.sum().abs() if number > 1 else recovered * torch.nan
+    flipped = (right[1:] & ~right[0]).double().mean(1)
+    table = table.assign(recovered=recovered.numpy(), error=error.numpy(), flipped=flipped.numpy())
     return Patched(table, before, after, number, by_index=indexed)
-
-
-class Leanings:
-    """Sums over reads of the logit differences of every run: site 0 is the clean run, site 1 the corrupted one."""
-
-    def __init__(self, sites: int) -> None:
-        self.number = 0
-        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the difference from the corrupted run
-        self.square = torch.zeros(sites, dtype=torch.float64)
-        self.cross = torch.zeros(sites, dtype=torch.float64)  # products with the clean run's difference
-        self.base = 0.0
-
-    def add(self, site: int, found: Float[Tensor, "reads"]) -> None:
-        """Add a run; sites must come in order."""
-        if site == 0:
-            self._clean = found
-            return
-        if site == 1:
-            self._corrupted = found
-            self.base += float(found.sum())
-            self.number += len(found)
-            self.add_difference(0, self._clean - found)
-        self.add_difference(site, found - self._corrupted)
-
-    def add_difference(self, site: int, found: Float[Tensor, "reads"]) -> None:
-        self.first[site] += found.sum()
-        self.square[site] += (found**2).sum()
-        self.cross[site] += (found * (self._clean - self._corrupted)).sum()
-
-    def mean(self, site: int) -> float:
-        """Return the mean logit difference of a run."""
-        return (self.base + float(self.first[site])) / max(1, self.number)
-
-    def recovered(self, site: int) -> float:
-        return float(self.first[site] / self.first[0])
-
-    def error(self, site: int) -> float:
-        """Return the standard error of `recovered`, a ratio r of the means of x and y: sd(x - r y) / (sqrt(n) |y|)."""
-        if self.number < 2:
-            return float("nan")
-        ratio = float(self.first[site] / self.first[0])
-        squares = self.square[site] - 2 * ratio * self.cross[site] + ratio**2 * self.square[0]
-        return float((squares.clamp_min(0) / (self.number - 1) * self.number).sqrt() / self.first[0].abs())
 
 
 def by_index(pairs: Pairs) -> bool:
