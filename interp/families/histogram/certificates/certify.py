@@ -182,16 +182,10 @@ def _highest(tables: Tables) -> np.ndarray:
 def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> OwnToken:
     space = space_of(tables, token)
     if space is None:
-        ledger = Ledger.of(tables.L)
-        ledger.total[:] = class_sizes(tables)
+        T, L, ledger = tables.T, tables.L, Ledger.of(tables.L)
+        ledger.total[:] = [L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)]
         return OwnToken(token, None, ledger, None, {})
     return OwnToken.of(token, Search(tables, space, need[token], slack[token]))
-
-
-def class_sizes(tables: Tables) -> np.ndarray:
-    """Return the number of (sequence, position) pairs with a given own token, per count."""
-    T, L = tables.T, tables.L
-    return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
 
 def _split(parts: list[OwnToken], budget: Budget, progress: Progress | None) -> None:

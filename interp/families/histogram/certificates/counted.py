@@ -105,7 +105,9 @@ def count_rest(
         return None if tables.pattern is not None else reason
     sizes = {n: multisets_around(tables.T - 1, tables.L - n) for n in range(1, tables.L + 1)}
     listed = {size: Listed.of(size, tables.L - 1) for size in set(group_sizes(tables.T - 1)[1:])}
-    _compile(Walk(tables, jobs[0].part.token, dict(listed)))
+    # A walk on a single multiset, so that compiling it (about 15 s) does not count as work.
+    none, every = np.zeros(tables.lead.shape[1]), np.ones(tables.lead.shape[1], bool)
+    Walk(tables, jobs[0].part.token, dict(listed)).count(tables.L, every, none, none)
     state = Progress(sum(sizes[n] for job in jobs for n in job.counts), progress)
 
     def work(job: CountsLeft, most: float | int) -> float:
@@ -151,12 +153,6 @@ def count_rest(
     again, close = (sum(getattr(job, name) for job in jobs) for name in ("again", "close"))
     return (f"{state.total:,} multisets of other tokens were counted, {again:,} of them again in float64; right "
             f"answers whose margin does not exceed the rounding bound: {close:,}")  # fmt: skip
-
-
-def _compile(walk: Walk) -> None:
-    """Run the walk on a single multiset, so that compiling it (about 15 s) does not count as work."""
-    n_out = walk.tables.lead.shape[1]
-    walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 
 
 def _open_counts(part: OwnToken, slack: np.ndarray) -> list[int]:

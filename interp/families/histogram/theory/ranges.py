@@ -99,17 +99,17 @@ class TokenMixing:
         """Entry (t, o): the mixed value of t in a sequence of k times t and L - k times o. Scores only."""
         assert self.scores is not None
         s_own, s_other = self.scores.diagonal()[:, None], self.scores
-        s_bos = self.bos_scores[:, None] if self.bos_scores is not None else None
+        absent = -torch.inf if self.softmax else 0.0
+        s_bos = torch.full_like(s_own, absent) if self.bos_scores is None else self.bos_scores[:, None]
         if self.softmax:  # subtract the largest present score, so that no exponential overflows and D >= 1
             top = torch.maximum(s_own, s_other) if k < self.length else s_own.expand_as(s_other)
-            top = top if s_bos is None else torch.maximum(top, s_bos)
-            s_own, s_other = torch.exp(s_own - top), torch.exp((s_other - top).clamp(max=0))
-            s_bos = None if s_bos is None else torch.exp(s_bos - top)
-            total = k * s_own + (self.length - k) * s_other + (0 if s_bos is None else s_bos)
-            s_own, s_other, s_bos = s_own / total, s_other / total, None if s_bos is None else s_bos / total
+            top = torch.maximum(top, s_bos)
+            s_own, s_other, s_bos = ((s - top).clamp(max=0).exp() for s in (s_own, s_other, s_bos))
+            total = k * s_own + (self.length - k) * s_other + s_bos
+            s_own, s_other, s_bos = s_own / total, s_other / total, s_bos / total
         mixed = own[:, None] + (k * s_own)[..., None] * value[:, None]
         mixed = mixed + ((self.length - k) * s_other)[..., None] * value[None]
-        return mixed if s_bos is None else mixed + s_bos[..., None] * bos
+        return mixed + s_bos[..., None] * bos
 
 
 def _linear_highest(own: Tensor, value: Tensor, pattern: Tensor) -> Float[Tensor, "T position L p"]:
