@@ -21,7 +21,7 @@ from interp.architecture.limits import LengthLimit
 from interp.architecture.state_dicts import named_tensors, read_tensors
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, short
-from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_dir, is_file
+from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_dir, is_file, shipped_root
 from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import Construction, ModelSpec, read_json, read_toml
 from interp.tasks import Task, make_task
@@ -153,8 +153,8 @@ def _load_own(
     """Load a checkpoint by path or name, or build an exact model by name."""
     _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
-    if exact and not is_file(Path(name_or_path)):
+    trained = is_file(Path(name_or_path)) or is_file(shipped_root() / name_or_path / "seed-0.safetensors")
+    if isinstance(name_or_path, str) and not trained and name_or_path in registered_constructions():
         model = build(name_or_path, device=device, dtype=dtype)
         model.loaded_as = name_or_path
         return model

@@ -23,7 +23,7 @@ from interp.certificates.rounding import logit_error
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task
-from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of, undeclared
+from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of
 
 QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
 
@@ -170,7 +170,7 @@ class RoundingBounds:
         return self.known[query]
 
 
-@register_method("count box", undeclared, refusal, TAKES, names=boxes)
+@register_method("count box", ("counted", "contrast", "count_ranges"), refusal, TAKES, names=boxes)
 def certify_box(
     model: TaskModel, box: CountBox | str | None = None, question: Question = "answer", progress: Progress | None = None
 ) -> Certificate:

@@ -44,13 +44,6 @@ COMPARED = 1 << 16
 """Largest number of inputs that are all compared with their multisets."""
 
 
-def other_task(task: Task) -> str | None:
-    """Return the reason why the task does not list multisets, or None."""
-    if type(task).multisets is Task.multisets:
-        return f"task {task.name} does not list its inputs up to order (multisets(chunk) in it)"
-    return None
-
-
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
@@ -73,7 +66,7 @@ class MultisetCounts:
     nearest: tuple[Batch, Tensor] | None = None
 
 
-@register_method("every multiset", other_task, refusal, TAKES, order=1)
+@register_method("every multiset", ("multisets",), refusal, TAKES, order=1)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
     """Certify every input by evaluating each multiset of tokens once for all of its orders.

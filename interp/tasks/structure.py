@@ -33,9 +33,19 @@ CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "al
 
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
-    """Return a sentence about the members that a task lacks, or None if it has all of them."""
-    missing = [name for name in names if not hasattr(task, name)]
+    """Return a sentence about the members that a task lacks, or None if it has all of them.
+
+    Of members that every task has, those count that it sets or overrides.
+    """
+    missing = [name for name in names if not hasattr(task, name) or _is_default(task, name)]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None
+
+
+def _is_default(task: Task, name: str) -> bool:
+    if not hasattr(Task, name):
+        return False
+    default = getattr(Task, name)
+    return getattr(type(task), name) is default if callable(default) else bool(getattr(task, name) == default)
 
 
 class Structure(ABC):

@@ -27,7 +27,7 @@ from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, coun
 from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
-from interp.families.histogram.occurrences import declared, undeclared
+from interp.families.histogram.occurrences import declared
 from interp.families.histogram.theory.ranges import TokenMixing
 from interp.populations import CONFIDENCE, clopper_pearson
 from interp.tasks.structure import compare
@@ -111,7 +111,7 @@ def sampled_share(
     return clopper_pearson(right, n, CONFIDENCE)
 
 
-@register_method("occurrences of every token", undeclared, refusal, TAKES)
+@register_method("occurrences of every token", ("counted",), refusal, TAKES)
 def certify_histogram(
     model: TaskModel,
     seconds: float | int | None = None,

@@ -33,7 +33,7 @@ from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
 from interp.families.languages.certificates.strings import string_probes, verdict
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.spec import Construction
-from interp.tasks import Task
+from interp.tasks.structure import STRINGS
 from interp.threads import one_thread
 
 MOST = 128
@@ -46,13 +46,10 @@ PROBED = 24
 """Number of palindromes, of strings one symbol away from one, and of random strings that are run, per probed length."""
 
 
-def other_task(task: Task) -> str | None:
-    """Return the reason why the task is not PALINDROME, or None; the proof is about one construction for it."""
-    return None if type(task) is Palindrome else f"task {task.name} is not PALINDROME"
-
-
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why the proof does not apply to a model, or None."""
+    if type(model.task) is not Palindrome:
+        return f"task {model.task.name} is not PALINDROME"
     origin = model.spec.origin
     if not isinstance(origin, Construction):
         return "it is not an exact model of PALINDROME"
@@ -121,7 +118,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
     return margin * float(read.abs().sum()), float(numbers.linear(slack, read, parts.unembed.b_U.detach()).error)
 
 
-@register_method("proof of PALINDROME", other_task, refusal, TAKES)
+@register_method("proof of PALINDROME", STRINGS, refusal, TAKES)
 @one_thread()
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
     """Certify an exact PALINDROME model on every string of 1 to `longest` symbols, in its number format.
