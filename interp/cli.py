@@ -385,8 +385,8 @@ def certify(
     source: Any = checkpoint if given else interp.load(checkpoint, dtype=dtype or None)
     from interp._analyze import open_subject
     from interp.certificates import plan
+    from interp.certificates.certify import options_table, parse_options
     from interp.certificates.evidence import check_path
-    from interp.certificates.options import options_table, parse_options
     from interp.threads import threads_for
 
     subject, _ = open_subject(source, **given, dtype=dtype or None)

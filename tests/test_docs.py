@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import interp
 from interp.certificates.base import registered_methods
-from interp.certificates.options import options_of
+from interp.certificates.certify import options_of
 from interp.cli import app
 from interp.constructions import registered_constructions
 from interp.model_files import find_checkpoint

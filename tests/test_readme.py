@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interp.certificates.base import registered_methods
-from interp.certificates.options import options_of
+from interp.certificates.certify import options_of
 from interp.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent

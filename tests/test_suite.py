@@ -103,13 +103,11 @@ COVERED = {
         "certificates/check/positions certificates/check/sequences certificates/check/strings"
     ),
     "tests/certificates/test_check_forms.py": "certificates/check/forms",
-    "tests/certificates/test_check_places.py": "certificates/check/places certificates/evidence_places",
+    "tests/certificates/test_check_places.py": "certificates/check/places",
     "tests/certificates/test_forged.py": (
         "certificates/check/checkpoint certificates/check/reading certificates/check/tasks certificates/check/weights"
     ),
-    "tests/certificates/test_evidence.py": "certificates/evidence_counts families/algorithmic/certificates "
-    "families/histogram/certificates/evidence",
-    "tests/certificates/test_count_boxes.py": "certificates/count_slabs",
+    "tests/certificates/test_evidence.py": "families/algorithmic/certificates families/histogram/certificates/evidence",
     "tests/families/histogram/certificates/test_walk.py": "families/histogram/compiled/multisets",
     "tests/families/algorithmic/test_constructions.py": (
         "families/algorithmic/constructions/addition "

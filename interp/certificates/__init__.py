@@ -2,9 +2,7 @@
 
 from interp.certificates import count_boxes as count_boxes
 from interp.certificates import enumeration as enumeration
-from interp.certificates import evidence_counts as evidence_counts
-from interp.certificates import evidence_inputs as evidence_inputs
-from interp.certificates import evidence_places as evidence_places
+from interp.certificates import evidence_parts as evidence_parts
 from interp.certificates import multisets as multisets
 from interp.certificates import places as places
 from interp.certificates import products as products

@@ -1,26 +1,30 @@
 """Certificates: is a model right on every input? The result, and the registry of methods.
 
-A method is registered with the fields of a spec that it supports (see scope.py); certify.py chooses a method.
+A method is registered with the fields of a spec that it supports; certify.py chooses a method. Each field is listed
+with any value or with some values. A field that is not listed must have its default value. So when a spec gains a
+field, every method refuses its new values until the method lists them. A field without a default must be listed.
+Changes outside the spec (hooks, replaced modules, changed constants) are always refused; see probes.py.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+from pydantic import BaseModel
 
 from interp import words
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.probes import Probes
-from interp.certificates.scope import Takes, refusal_of
 from interp.errors import InterpError
+from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.tasks.structure import lacks
 from interp.views import view
@@ -138,13 +142,73 @@ class Certificate:
         return "\n  ".join([first, *self.notes, *self.on_trust])
 
 
+ANY = object()
+"""Marks a field that is supported with every value."""
+
+Takes = Mapping[str, object]
+"""Per field: ANY, or a tuple of the supported values. Nested fields are joined by dots."""
+
+WHOLE = ("task", "origin")
+"""Nested fields that are supported or refused as a whole: the task, and the origin of the weights."""
+
+NO_DEFAULT = object()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a spec. path: its name in Takes (layers.bias.q); where: its name in messages (layer 1: bias.q)."""
+
+    path: str
+    where: str
+    value: object
+    default: object
+
+
+def anything(*paths: str) -> dict[str, object]:
+    """Return Takes for fields that are supported with any value."""
+    return dict.fromkeys(paths, ANY)
+
+
+def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
+    """Yield every field of a spec, including nested fields; the value of `layers` is the number of layers."""
+    for name, info in type(part).model_fields.items():
+        value = getattr(part, name)
+        default = NO_DEFAULT if info.is_required() else info.get_default(call_default_factory=True)
+        if path + name == "layers":
+            yield Field("layers", "number of layers", len(value), NO_DEFAULT)
+            for index, layer in enumerate(value):
+                yield from fields(layer, "layers.", f"layer {index}: ")
+        elif isinstance(value, BaseModel) and path + name not in WHOLE:
+            yield from fields(value, f"{path}{name}.", f"{where}{name}.")
+        else:
+            yield Field(path + name, where + name, value, default)
+
+
+def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
+    """Return one sentence per field whose value a method does not support."""
+    found = []
+    for given in fields(spec):
+        allowed = takes.get(given.path, ())
+        if allowed is ANY or given.value == given.default or given.value in allowed:  # type: ignore[operator]
+            continue
+        known = [repr(value) for value in (*allowed, given.default) if value is not NO_DEFAULT]  # type: ignore[misc]
+        about = f", only {' or '.join(dict.fromkeys(known))}" if known else ""
+        found.append(f"the method does not support {given.where} = {given.value!r}{about}")
+    return found
+
+
+def refusal_of(spec: ModelSpec, takes: Takes) -> str | None:
+    """Return a sentence for the first field that a method does not support, or None."""
+    return next(iter(unknown(spec, takes)), None)
+
+
 @dataclass(frozen=True)
 class Method:
     """A method of certification.
 
     declares: the members that it needs of a task, or a function from a task to the reason why it does not apply, or
     None. why_not(model): the same for a model. run(model, **options): make the certificate.
-    takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. order:
+    takes: the supported fields of a spec; None: the method runs the model itself on every input. order:
     methods of a lower order are tried first (0: those that need few evaluations). names: for a task, the names that an
     option accepts.
     """

@@ -6,14 +6,21 @@ name. Before a certificate is issued, the proof is compared with the model itsel
 If a spec can express a stock HookedTransformer (architecture/stock.py), the proofs for task models apply to it, too.
 Such a certificate is about the model built from the spec and the parameters; the given model is run on the probes only.
 A model that cannot be converted is run on every input instead.
+
+A method declares its options only as parameters with types and defaults; the command line reads them from its
+signature. This file does not know any of them by name.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
+import pandas as pd
 import torch
 
 from interp.architecture.stock import expressed
@@ -21,12 +28,19 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
-from interp.certificates.frozen import PROBED, STEPS, compare_with_fresh, first_apart, frozen, hooks_on, probes_of
-from interp.certificates.options import check_options, options_of
-from interp.certificates.probes import compare
-from interp.errors import InterpError, UnsupportedError
+from interp.certificates.probes import (
+    PROBED,
+    STEPS,
+    compare,
+    compare_with_fresh,
+    first_apart,
+    frozen,
+    hooks_on,
+    probes_of,
+)
+from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, short
 from interp.measures.subject import Subject
-from interp.tasks import Batch, registered_tasks
+from interp.tasks import Batch, Task, registered_tasks
 from interp.tasks.domain import check_entry
 from interp.tasks.registry import remade
 
@@ -50,7 +64,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     """Plan the certificate of a model. Raises UnsupportedError, with the reasons, if no method applies.
 
     A task model is certified as a fresh model of its spec and parameters. For an external model, if a spec can express
-    it, this is a proof about its config and parameters (see converted.py); otherwise the model is run on every input.
+    it, this is a proof about its config and parameters (see convert); otherwise the model is run on every input.
     """
     model = subject if isinstance(subject, TaskModel) else subject.model
     if isinstance(model, TaskModel) and (subject is model or subject.token_ids is None):
@@ -100,7 +114,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     """Certify a task model on its task's whole domain, or on the part that options select.
 
     The certificate is about the model's spec and parameters in a fresh model, and about the task that its class makes
-    from its parameters and tables; see frozen.py. Before it is issued, the proof, the fresh model
+    from its parameters and tables; see probes.py. Before it is issued, the proof, the fresh model
     and the given model are compared on a few hundred inputs. Raises UnsupportedError if no method applies, if the model
     has hooks, or if the given model or its task differ from the fresh ones on these inputs; InterpError for an unknown
     option; and Mismatch if proof and model disagree.
@@ -168,3 +182,103 @@ def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
             )
         agreed += len(wanted)
     return agreed
+
+
+WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}
+
+
+def options_of(method: Method) -> dict[str, inspect.Parameter]:
+    """Return the options for the command line: all parameters except the model and the progress callback."""
+    found = inspect.signature(method.run, eval_str=True).parameters
+    return {name: one for name, one in found.items() if name not in ("model", "progress")}
+
+
+def options_table(method: Method, task: Task) -> pd.DataFrame:
+    """Return a table with one row per option: its spelling, its accepted values for a task, and its default."""
+    names = method.names(task)
+    rows = [
+        {
+            "option": f"--{name.replace('_', '-')}",
+            "takes": " or ".join([*map(repr, names[name])] if name in names else _takes(one)),
+            "default": "" if one.default is None else str(one.default),
+        }
+        for name, one in options_of(method).items()
+    ]
+    return pd.DataFrame(rows, columns=["option", "takes", "default"])
+
+
+def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
+    """Convert words of a command line, ["--longest", "20"] or ["--longest=20"], to keyword arguments.
+
+    Raises InterpError for an unknown option, a missing value, or a value of the wrong type.
+    """
+    known = options_of(method)
+    found: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--"):
+            raise InterpError(f"{short(word)!r} follows no option; write --option value")
+        written, equals, value = word[2:].partition("=")
+        name = written.replace("-", "_")
+        if name not in known:
+            raise InterpError(
+                f"the certificate by {method.name}: "
+                + one_of("option", f"--{written}", [f"--{one.replace('_', '-')}" for one in known])
+            )
+        if not equals and (value := next(rest, "--")).startswith("--"):
+            raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")
+        found[name] = _read(written, value, known[name])
+    return found
+
+
+def check_options(method: Method, given: Mapping[str, Any]) -> None:
+    """Raise InterpError for an unknown option, or for a value of the wrong type or out of range."""
+    known = options_of(method)
+    for name, value in given.items():
+        if name == "progress":
+            continue
+        if name not in known:
+            raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
+        kinds = _kinds(known[name])
+        words = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        plain = tuple(kind for kind in kinds if isinstance(kind, type)) + ((int,) if float in kinds else ())
+        fits = value in words if isinstance(value, str) and words else isinstance(value, plain)
+        if not fits or (isinstance(value, bool) and bool not in plain):
+            raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InterpError(f"{name} = {value} must be a finite number")
+        if isinstance(value, int) and abs(value) >= SEED_LIMIT:
+            raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
+
+
+def _kinds(option: inspect.Parameter) -> list[Any]:
+    """Return the types in an annotation; a union contains several."""
+    hint = option.annotation
+    return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
+
+
+def _takes(option: inspect.Parameter) -> list[str]:
+    """Describe the accepted values in words."""
+    kinds = _kinds(option)
+    words = [repr(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    words += [word for kind, word in WORDS.items() if kind in kinds and not (kind is int and float in kinds)]
+    return words
+
+
+def _read(name: str, text: str, option: inspect.Parameter) -> Any:
+    """Convert text to the first of the option's types that accepts it."""
+    kinds = _kinds(option)
+    for kind in kinds:
+        if get_origin(kind) is Literal and text in get_args(kind):
+            return text
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if bool in kinds and text in ("true", "false"):
+        return text == "true"
+    if str in kinds:
+        return text
+    raise InterpError(f"--{name} {short(text)}: give {' or '.join(_takes(option))}")

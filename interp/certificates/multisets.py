@@ -19,10 +19,9 @@ from torch import Tensor
 from interp.architecture.answers import Decision, find_positions, margins, word_of
 from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Progress, Status, close_note, register_method, share_right
+from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import logit_error
-from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.tasks import Batch, Task
 from interp.tasks.domain import Drawn, every_input

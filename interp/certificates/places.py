@@ -25,17 +25,15 @@ from torch import Tensor
 from interp.architecture.answers import Decision, correct, find_positions, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Certificate, Progress, Status, noted, register_method
-from interp.certificates.budgets import Budget
-from interp.certificates.generated import sees_its_answers
+from interp.certificates.base import Certificate, Progress, Status, anything, noted, register_method
+from interp.certificates.budgets import Budget, SampledShare, Stratum
+from interp.certificates.enumeration import sees_its_answers
 from interp.certificates.places_count import TokenPattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, refusal, token_tables
 from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
 from interp.certificates.probes import Probes
-from interp.certificates.sampling import SampledShare, Stratum
-from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
-from interp.certificates.frozen import hooks_on
+from interp.certificates.probes import hooks_on
 from interp.errors import UnsupportedError
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")

@@ -26,12 +26,10 @@ from torch import Tensor
 from interp.architecture.answers import correct, margins, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
-from interp.certificates.base import Certificate, Progress, Status, register_method
-from interp.certificates.budgets import Budget
+from interp.certificates.base import Certificate, Progress, Status, anything, register_method
+from interp.certificates.budgets import Budget, SampledShare, Stratum
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import difference_error, projected
-from interp.certificates.sampling import SampledShare, Stratum
-from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.tasks.products import ProductOfSets, check_products, declared, read_at
 from interp.threads import one_thread

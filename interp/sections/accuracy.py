@@ -11,7 +11,7 @@ import pandas as pd
 
 from interp import words
 from interp.certificates import Certificate
-from interp.certificates.generated import EXACT_MATCH
+from interp.certificates.enumeration import EXACT_MATCH
 from interp.errors import InterpError
 from interp.measures.accuracy import Accuracy, accuracy_on, generate, no_curve, not_generated, training_curve
 from interp.populations import Population

@@ -9,8 +9,8 @@ import torch
 import interp
 from interp.certificates import method_for
 from interp.certificates.base import share_right
+from interp.certificates.certify import options_table
 from interp.certificates.count_boxes import sweep
-from interp.certificates.options import options_table
 from interp.certificates.rounding import logit_error
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.constructions import minimal

@@ -16,7 +16,7 @@ from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_const
 from interp.architecture.task_model import TaskModel
 from interp.certificates import enumeration
 from interp.certificates.base import registered_methods
-from interp.certificates.options import options_of
+from interp.certificates.certify import options_of
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.measures.subject import Subject

@@ -23,7 +23,7 @@ from interp.certificates import check
 from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
-from interp.certificates.evidence_inputs import work
+from interp.certificates.evidence_parts import work
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.languages.certificates import evidence as evidence_strings

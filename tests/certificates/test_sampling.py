@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.certificates.sampling import SampledShare, Stratum
+from interp.certificates.budgets import SampledShare, Stratum
 
 
 def test_decided_strata_are_exact() -> None:

@@ -13,11 +13,10 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import base, certify_model
-from interp.certificates.base import Method, registered_methods
+from interp.certificates.base import ANY, Method, fields, registered_methods, unknown
 from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
-from interp.certificates.scope import ANY, fields, unknown
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.certificates import strings as language_strings

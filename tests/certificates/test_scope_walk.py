@@ -10,9 +10,8 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import registered_methods
+from interp.certificates.base import ANY, fields, registered_methods
 from interp.certificates.probes import compare
-from interp.certificates.scope import ANY, fields
 from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.histogram import Histogram

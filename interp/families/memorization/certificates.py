@@ -17,9 +17,8 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.arithmetic import format_refusal, premise_refusal
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Status, anything, register_method
 from interp.certificates.probes import Probes
-from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import entropy, kl_rows
 from interp.families.memorization.theory.table import as_table

@@ -13,7 +13,7 @@ from interp.certificates.base import Certificate
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, stated
-from interp.certificates.evidence_inputs import counterexamples
+from interp.certificates.evidence_parts import counterexamples
 from interp.errors import InterpError
 from interp.families.histogram.certificates.spaces import (
     Multisets,

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, gamma, limits
-from interp.certificates.scope import anything
+from interp.certificates.base import anything
 from interp.errors import UnsupportedError
 from interp.families.histogram.occurrences import declared
 from interp.tasks.structure import compare

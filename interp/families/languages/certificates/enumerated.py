@@ -18,10 +18,9 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Progress, register_method
+from interp.certificates.base import Certificate, Progress, anything, register_method
+from interp.certificates.budgets import Stratum
 from interp.certificates.probes import Probes
-from interp.certificates.sampling import Stratum
-from interp.certificates.scope import anything
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import (
     CHECKED,

@@ -8,7 +8,7 @@ from interp.certificates.check.model import Model
 from interp.certificates.check.strings import each_string, one_average, one_class
 from interp.certificates.check.tasks import LANGUAGES
 from interp.certificates.evidence import Finding, register_evidence, stated
-from interp.certificates.evidence_inputs import counterexamples, rows_of, table, work
+from interp.certificates.evidence_parts import counterexamples, rows_of, table, work
 from interp.errors import InterpError
 from interp.families.languages.certificates.enumerated import margins_of
 

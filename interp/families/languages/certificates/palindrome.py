@@ -22,11 +22,10 @@ import torch
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, register_method
+from interp.certificates.base import Certificate, fields, register_method
+from interp.certificates.budgets import Stratum
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
-from interp.certificates.sampling import Stratum
-from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES

@@ -27,11 +27,10 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Status, anything, refusal_of, register_method
+from interp.certificates.budgets import SampledShare, Stratum
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
-from interp.certificates.sampling import SampledShare, Stratum
-from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, check_size, most, quoted
 from interp.families.languages.tasks.language import Decided, decided
 from interp.tasks import Batch
