@@ -32,7 +32,7 @@ from interp.certificates.check.places import sentence as path_sentence
 from interp.certificates.check.tasks import known
 from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, checked, register_evidence, stated
-from interp.certificates.places import Proof, ReadProof
+from interp.certificates.places_search import Proof, ReadProof
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch
 from interp.tasks.automata import declared

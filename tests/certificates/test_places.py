@@ -14,9 +14,10 @@ import interp
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
-from interp.certificates import places, probes
+from interp.certificates import places_search, probes
 from interp.certificates.certify import CONVERTED, convert
-from interp.certificates.places import Proof, certify_places
+from interp.certificates.places import certify_places
+from interp.certificates.places_search import Proof
 from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
@@ -139,7 +140,7 @@ def test_random_inputs_within_rounding_narrow_nothing(monkeypatch) -> None:
         ends = np.full(len(rows), 1e9)
         return Bounds(-ends, ends, -ends, ends)
 
-    monkeypatch.setattr(places.ReadProof, "points", nothing_known)
+    monkeypatch.setattr(places_search.ReadProof, "points", nothing_known)
     low, high = certified(exact(task), task, seconds=0).accuracy
     assert low < 0.5 < high == 1  # what is proved
 
@@ -186,7 +187,7 @@ def test_a_wrong_adder_is_refuted_before_any_set_is_parted() -> None:
 
 def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parents wait undivided, and of a batch only the cells with the smallest margins are kept, not the batch."""
-    monkeypatch.setattr(places, "CELLS", 1024)
+    monkeypatch.setattr(places_search, "CELLS", 1024)
     task = Addition(base=3, digits=10)
     model = exact(task, sharp=1.5)
     words = {word: at for at, word in enumerate(task.answer_words)}
@@ -199,8 +200,8 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     kept = {id(whole): whole.nbytes for _, (_, cells) in read.tally.nearest
             for part in (*cells.states.values(), *cells.tokens.values())
             for whole in [part if part.base is None else part.base]}  # fmt: skip
-    assert len(read.tally.nearest) == places.TRIED
-    assert sum(kept.values()) < 64 * places.TRIED * 8
+    assert len(read.tally.nearest) == places_search.TRIED
+    assert sum(kept.values()) < 64 * places_search.TRIED * 8
 
 
 def test_tokens_at_hand_may_weigh_nothing() -> None:

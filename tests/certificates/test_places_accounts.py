@@ -7,9 +7,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from interp.certificates import places
-from interp.certificates.places import Proof, ReadProof, ReadTally, Sets, _margin, _wrong_inputs
-from interp.certificates.places_count import TokenPattern
+from interp.certificates import places_search
+from interp.certificates.places import Sets, _wrong_inputs
+from interp.certificates.places_ranges import TokenPattern
+from interp.certificates.places_search import Proof, ReadProof, ReadTally, _margin
 from interp.families.algorithmic import Addition
 from interp.tasks.automata import declared
 
@@ -40,7 +41,7 @@ def test_what_is_open_has_no_margin() -> None:
 )
 def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken: int) -> None:
     budget, tally = Sets(0.01), ReadTally(10**6, at=0)
-    assert budget.steps == 0.01 * places.OPERATIONS_A_SECOND
+    assert budget.steps == 0.01 * places_search.OPERATIONS_A_SECOND
     budget.steps, budget.to_count = 1000, 50
     seen = []
     for decided in budget.spend(read_of(tally, [(100, 7)] * 50), reads):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from interp.certificates.places_count import TokenPattern, union
-from interp.certificates.places_ranges import Cells, HeadTerms, Routes, _crossing
+from interp.certificates.places_ranges import Cells, HeadTerms, Routes, TokenPattern, _crossing, union
 from interp.families.algorithmic import Addition
 from interp.families.languages import Brackets
 from interp.tasks.automata import Paths, declared

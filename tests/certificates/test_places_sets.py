@@ -17,10 +17,10 @@ from small_adders import stock
 
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.certify import convert
-from interp.certificates.places import Proof, ReadProof
 from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer
 from interp.certificates.places_ranges import Cells, Routes
+from interp.certificates.places_search import Proof, ReadProof
 from interp.certificates.places_sets import Bounds, Sight, _weights, margins
 from interp.families.algorithmic import Addition
 from interp.measures.subject import Subject
