@@ -107,7 +107,7 @@ COVERED = {
     "tests/certificates/test_forged.py": (
         "certificates/check/checkpoint certificates/check/reading certificates/check/tasks certificates/check/weights"
     ),
-    "tests/certificates/test_evidence.py": "families/algorithmic/certificates families/histogram/certificates/evidence",
+    "tests/certificates/test_evidence.py": "families/algorithmic/certificates",
     "tests/families/histogram/certificates/test_walk.py": "families/histogram/compiled/multisets",
     "tests/families/algorithmic/test_constructions.py": (
         "families/algorithmic/constructions/addition "

@@ -1,4 +1,3 @@
 """What certificates know of these tasks."""
 
 from interp.families.histogram.certificates import certify as certify
-from interp.families.histogram.certificates import evidence as evidence
