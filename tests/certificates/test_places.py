@@ -193,7 +193,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.of(model, task, outputs=words)
     (paths,) = declared(task)
-    read = places.Proof.of(convert(subject), paths).reads[5]
+    read = Proof.of(convert(subject), paths).reads[5]
     steps = [cost for _, (cost, _) in zip(range(100), read.explore())]
     assert len(steps) == 100
     assert max(steps) <= 1024 * next(read.sights()).cost
