@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.heads import head_outputs
-from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of
+from interp.measures.results import Figure, Inputs, Tabular, batch_of
 from interp.measures.runs import (
     Edit,
     Hook,
@@ -33,7 +33,6 @@ from interp.measures.runs import (
     Score,
     Tally,
     activations,
-    data,
     forward,
     heads_of,
     hooks_of,
@@ -98,8 +97,7 @@ def ablate(
         [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
         for group in given
     ]
-    batch, others = batch_of(subject, inputs), None if reference is None else as_batch(subject, reference)
-    scores = scores_without(subject, [[], *groups], batch, mode, others, seed)
+    scores = scores_without(subject, [[], *groups], batch_of(subject, inputs), mode, reference, seed)
     accuracies = [score.accuracy for score in scores]
     table = pd.DataFrame(
         {
@@ -152,7 +150,7 @@ def scores_without(
     groups: Sequence[Sequence[Part | Neuron]],
     test: Batch,
     mode: str = "mean",
-    reference: Batch | None = None,
+    reference: Inputs | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged.
@@ -198,13 +196,13 @@ def by_position(test: Batch, reference: Batch, mode: str) -> bool:
 
 
 def _from_contributions(
-    subject: Subject, groups: Sequence[Sequence[Any]], test: Batch, mode: str, reference: Batch | None, seed: int
+    subject: Subject, groups: Sequence[Sequence[Any]], test: Batch, mode: str, reference: Inputs | None, seed: int
 ) -> list[Score]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
     outputs = head_outputs(subject, test)
     instead = torch.zeros_like(outputs.contributions[:1])
     if mode != "zero":
-        other = data(subject, "train") if reference is None else reference
+        other = batch_of(subject, reference, "train")
         theirs = head_outputs(subject, other).contributions
         instead = theirs[draw_donors(test, other, seed)] if mode == "resample" else theirs.mean(0, keepdim=True)
     rule = (
@@ -234,7 +232,7 @@ class Replacements:
         parts: Sequence[Part | Neuron],
         test: Batch,
         mode: str,
-        reference: Batch | None,
+        reference: Inputs | None,
         seed: int,
         streams: Sequence[str] = (),
     ) -> None:
@@ -243,7 +241,7 @@ class Replacements:
         self.kept = 0 if mode == "zero" else 2 * len(self.names) * subject.model.cfg.d_model
         if mode == "zero" or not self.names:
             return
-        self.reference = data(subject, "train") if reference is None else reference
+        self.reference = batch_of(subject, reference, "train")
         self.by_position = by_position(test, self.reference, mode)
         if self.by_position:
             self.at = _means_by_position(subject, self.reference, self.names)

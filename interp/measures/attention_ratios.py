@@ -15,13 +15,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture.answers import correct
-from interp.architecture.reduced import CountedRows, TokenTables, counted_at, heads_from_counts
+from interp.architecture.reduced import CountedRows, TokenTables, heads_from_counts
 from interp.errors import InterpError
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
-from interp.measures.heads import category, check_layer, decompose
+from interp.measures.heads import category, check_layer, counted_from, decompose
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of
-from interp.measures.runs import Tally, activations, data, pieces, reads_of
+from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation
@@ -73,7 +73,7 @@ def attention_ratios(
     at = subject.read_at if at is None else at
     table = token_ratios(subject, at, tokens, batch=None if inputs is None else as_batch(subject, inputs), layer=layer)
     layer = check_layer(subject, layer)
-    alone = head_separation(subject, data(subject, "train"), data(subject, "test"), C)
+    alone = head_separation(subject, batch_of(subject, None, "train"), batch_of(subject, None), C)
     per_layer = subject.model.cfg.n_heads
     s_acc = alone[layer * per_layer : layer * per_layer + len(table)]
     table.insert(1, "layer", layer)
@@ -167,8 +167,7 @@ def attention_shares(model: Model, batch: Batch) -> pd.DataFrame:
         table = attention_by_token(subject, batch, only_reads=True)
         table = table.groupby(["layer", "head", "key"], as_index=False, sort=False)["value"].mean()
         return table.rename(columns={"key": "token", "value": "share"}).assign(least=float("nan"))
-    tokens, mask = batch.tokens, batch.attention_mask
-    rows = counted_at(subject.task_model.spec, len(words), tokens, subject.answer_positions(tokens), mask)
+    rows = _rows(subject, batch)
     counts = rows.counts.double()
     scores = circuit_tables(subject).scores[0][:, rows.query]  # heads rows tokens
     weights = (scores + counts.log()).softmax(-1)
@@ -236,9 +235,7 @@ def _hooked(
 
 def _rows(subject: Subject, batch: Batch) -> CountedRows:
     """Return the token counts visible from the read positions of a batch."""
-    positions = subject.answer_positions(batch.tokens)
-    spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
-    return counted_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
+    return counted_from(subject, batch, subject.answer_positions(batch.tokens))
 
 
 def _from_rows(
@@ -311,7 +308,7 @@ def reweight_attention(
     if (w01 is None) != (w02 is None):
         raise InterpError("w01 and w02 must both be None (no change) or both be ratios")
     fast = subject.count_space and subject.read_at != "all" and subject.decision.kind == "argmax"
-    counted = [_rows(subject, batch) for batch in (train, test)] if fast else None
+    counted = [_rows(subject, batch).stacked(torch.float64) for batch in (train, test)] if fast else None
     tables = circuit_tables(subject) if fast else None
     labels = [reads_of(subject, batch).classes for batch in (train, test)]
     frames = []

@@ -193,7 +193,7 @@ TOKENS = 1 << 21
 
 
 @torch.no_grad()
-def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
+def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = None) -> pd.DataFrame:
     """Return one row per head and feature.
 
     Columns layer, head, feature, values (their number), variance, probe, chance, interchange (NaN if the effect of the
@@ -220,7 +220,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     where, seen = reads_of(subject, batch), at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
     slow = f"Interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
-    pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed) if few else slow for name in values}
+    pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed=0) if few else slow for name in values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
         found = pairs[name]
@@ -238,7 +238,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "feature": name,
                 "values": len(value.unique()),
                 "variance": explained(x, value),
-                "probe": fit_probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else often,
+                "probe": fit_probe(x, value, inputs).accuracy if float(x.std(0).max()) > 0 else often,
                 "chance": often,
                 "interchange": float("nan"),
                 "pairs": 0,

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.reduced import counted_at, heads_from_counts
+from interp.architecture.reduced import CountedRows, counted_at, heads_from_counts
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of
@@ -93,7 +93,8 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
 
 def _head_outputs(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
     if subject.count_space and subject.read_at != "all":
-        z = _from_counts(subject, batch, where.positions)
+        rows = counted_from(subject, batch, where.positions).stacked(torch.float64)
+        z = heads_from_counts(subject.task_model.token_tables(), rows)[0]
         check_finite(z)
         found = decompose(subject, batch, where.positions, where.classes, z)
     else:
@@ -165,10 +166,10 @@ def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "ro
     return positions, classes.gather(1, positions[:, None])[:, 0].long()
 
 
-def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Tensor, "rows heads d_head"]:
-    model = subject.task_model
-    rows = counted_at(model.spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
-    return heads_from_counts(model.token_tables(), rows.stacked(torch.float64))[0]
+def counted_from(subject: Subject, batch: Batch, positions: Tensor) -> CountedRows:
+    """Return the token counts visible from one position per row."""
+    spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
+    return counted_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask)
 
 
 def decompose(
@@ -304,18 +305,19 @@ def category(s_acc: float) -> str:
     return "successful" if s_acc >= SUCCESSFUL else "failed" if s_acc <= FAILED else "mixed"
 
 
-def head_weights(model: Model, layer: int = -1) -> pd.DataFrame:
+def head_weights(model: Model) -> pd.DataFrame:
     """Return |w_{i,4} - w_{i,5}| of each head, normalized to sum to one (section 6.1); columns head, weight.
 
-    The two outputs are the task's two answers. Raises UnsupportedError if logits are not a sum over heads.
+    The heads are those of the last layer, the two outputs are the task's two answers. Raises UnsupportedError if
+    logits are not a sum over heads.
     """
     subject = Subject.of(model)
-    if (reason := subject.no_decomposition(layer)) is not None:
+    if (reason := subject.no_decomposition()) is not None:
         raise UnsupportedError(reason)
     first, second = subject.two_answers()
     unembed = subject.columns(subject.model.unembed.W_U.detach().double())
     unembed = unembed if unembed.shape[1] > 1 else torch.nn.functional.pad(unembed, (1, 0))  # one output s is (0, s)
-    difference = subject.model.blocks[layer].attn.W_O.detach().double() @ (unembed[:, first] - unembed[:, second])
+    difference = subject.model.blocks[-1].attn.W_O.detach().double() @ (unembed[:, first] - unembed[:, second])
     lengths = difference.norm(dim=-1)
     return pd.DataFrame({"head": range(len(lengths)), "weight": (lengths / lengths.sum()).numpy()})
 

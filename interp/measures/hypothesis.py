@@ -185,7 +185,7 @@ class Place:
 
     def _check(self, subject: Subject) -> None:
         if not isinstance(self.what, int):
-            part_named(subject, self.what)
+            part_named(subject, str(self.what))
         elif not 0 <= self.what <= subject.model.cfg.n_layers:
             raise InterpError(one_of("residual stream", self.what, range(subject.model.cfg.n_layers + 1)))
         if isinstance(self.position, str) and self.position not in ("read", "each"):

@@ -115,31 +115,29 @@ def pairs_from(
     return pairs
 
 
-def pairs_by_kind(model: Model, batch_size: int = 64, seed: int = 0, batch: Batch | None = None) -> dict[str, Pairs]:
+def pairs_by_kind(model: Model, batch_size: int = 64, batch: Batch | None = None) -> dict[str, Pairs]:
     """Make minimal pairs of the kinds that a task allows: "own", if the task makes its own, and each of KINDS.
 
     Kinds with fewer than FEWEST pairs are left out, but for the task's own. Raises as make_pairs does if there is none.
     """
     subject = Subject.of(model)
     task = subject.task
-    batch = task.sample(batch_size, task.splits[-1], seed=seed) if batch is None else batch
-    made = {kind: minimal_pairs(task, batch, seed, kind) for kind in KINDS} if task.labels_tokens else {}
+    batch = task.sample(batch_size, task.splits[-1], seed=0) if batch is None else batch
+    made = {kind: minimal_pairs(task, batch, 0, kind) for kind in KINDS} if task.labels_tokens else {}
     found = {kind: pairs for kind, pairs in made.items() if len(pairs) >= FEWEST and len(compared(subject, pairs).rows)}
     if type(task).corrupt is Task.corrupt and found:
         return found
-    return {"own": make_pairs(subject, seed=seed, batch=batch), **found}
+    return {"own": make_pairs(subject, batch=batch), **found}
 
 
-def make_pairs(
-    model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None, batch: Batch | None = None
-) -> Pairs:
+def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, batch: Batch | None = None) -> Pairs:
     """Make minimal pairs of the model's task, from fresh inputs or from those of `batch`.
 
     Raises UnsupportedError if the task defines neither `corrupt` nor `batch`, and InterpError for invalid pairs.
     """
     subject = Subject.of(model)
     task = subject.task
-    batch = task.sample(batch_size, split or task.splits[-1], seed=seed) if batch is None else batch
+    batch = task.sample(batch_size, task.splits[-1], seed=seed) if batch is None else batch
 
     def make(batch: Batch) -> Pairs:
         pairs = task.corrupt(batch, seed)

@@ -23,7 +23,6 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
 from interp.measures.results import reduced
 from interp.measures.subject import Subject, budget, norm_follows_attention
-from interp.populations import usual
 from interp.tasks import Batch
 
 Hook = tuple[str, Callable[..., Any]]
@@ -433,8 +432,3 @@ def mlps_of(subject: Subject) -> list[Part]:
 def has_mlp(block: Any) -> bool:
     """Test whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
     return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
-
-
-def data(subject: Subject, split: str, n: int = 1000) -> Batch:
-    """Return the default inputs of a measure; see populations.usual."""
-    return usual(subject.task, split, n, fixed=subject.own_split).batch

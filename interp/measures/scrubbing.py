@@ -199,22 +199,26 @@ class Scrubber:
 
     def all_draws(self) -> int | None:
         """Return the number of runs for all combinations of donors, or None if they cannot be listed."""
-        plan = self._flat()
-        if plan is None:
+        if (plan := self._flat()) is None:
             return None
-        groups, tuples = plan
-        return sum(prod(int(one.sizes[i]) for one, i in zip(groups, row)) for row in tuples.keys)
+        groups, combinations = plan
+        return sum(prod(int(one.sizes[i]) for one, i in zip(groups, row)) for row in combinations)
 
-    def _flat(self) -> tuple[list[Groups], _Tuples] | None:
+    def _flat(self) -> tuple[list[Groups], dict[tuple[int, ...], dict[int, int]]] | None:
         """Return the groups to draw from, first those of the model's input, or None if donors cannot be listed.
 
-        They can be listed if all placed variables that the answer needs have no parents and one value per input.
+        Also the combinations of groups that occur, with the number of units per right class. Donors can be listed if
+        all placed variables that the answer needs have no parents and one value per input.
         """
         placed, free = self._sources(self.hypothesis.of)
         if any(one.of or self.values.known[one.name].ndim > 1 for one in placed):
             return None
         groups = [self.rest(tuple(free), final=True), *(self.groups[one.name] for one in placed)]
-        return groups, _Tuples.of(torch.stack([one.of for one in groups], 1), self.units.classes)
+        index = torch.stack([*(one.of for one in groups), self.units.classes], 1)
+        found: dict[tuple[int, ...], dict[int, int]] = {}
+        for (*row, c), n in zip(*(some.tolist() for some in index.unique(dim=0, return_counts=True))):
+            found.setdefault(tuple(row), {})[c] = n
+        return groups, found
 
     @torch.no_grad()
     def every_draw(self) -> Iterator[tuple[Float[Tensor, "runs n_out"], list[tuple[int, float]]]]:
@@ -224,9 +228,9 @@ class Scrubber:
         """
         plan = self._flat()
         assert plan is not None
-        groups, tuples = plan
+        groups, combinations = plan
         placed, _ = self._sources(self.hypothesis.of)
-        for row, classes in zip(tuples.keys, tuples.classes):
+        for row, classes in combinations.items():
             members = [one.members(i) for one, i in zip(groups, row)]
             index = torch.cartesian_prod(*members).view(-1, len(members))
             for some in index.split(1 << 16):
@@ -237,22 +241,6 @@ class Scrubber:
                 ]
                 chances = [(c, n / len(self.units) / len(index)) for c, n in classes.items()]
                 yield self.run(some[:, 0], patches)[0], chances
-
-
-@dataclass(frozen=True)
-class _Tuples:
-    """The combinations of groups that occur, with the number of units per right class."""
-
-    keys: list[list[int]]
-    classes: list[dict[int, int]]
-
-    @classmethod
-    def of(cls, index: Int[Tensor, "units groups"], classes: Int[Tensor, "units"]) -> _Tuples:
-        rows, numbers = torch.cat([index, classes[:, None]], 1).unique(dim=0, return_counts=True)
-        found: dict[tuple[int, ...], dict[int, int]] = {}
-        for row, number in zip(rows.tolist(), numbers.tolist()):
-            found.setdefault(tuple(row[:-1]), {})[row[-1]] = number
-        return cls([list(key) for key in found], list(found.values()))
 
 
 CANDIDATES = 1 << 16

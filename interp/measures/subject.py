@@ -473,15 +473,9 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
                 f"(padding may be left out): tokens={{{task.vocabulary[0]!r}: 0, ...}} or --tokens FILE"
             )
         return None
-    for token in tokens:
-        if token not in task.vocabulary:
-            raise InterpError(one_of(f"token of task {task.name}", token, task.vocabulary))
-    if missing := [token for token in task.vocabulary if token not in tokens and token != task.pad]:
-        raise InterpError(f"tokens lacks {', '.join(missing)} of task {task.name}")
-    _check_ids("token", "ids", tokens, d_vocab)
-    ids = [tokens[token] for token in task.vocabulary if token != task.pad]
-    if len(set(ids)) < len(ids):
-        raise InterpError(f"two tokens share an id: {dict(tokens)}")
+    needed = [token for token in task.vocabulary if token != task.pad]
+    _check_names(task, "token", "id", tokens, needed, d_vocab)
+    ids = [tokens[token] for token in needed]
     # Many models have no padding token. Padding comes after the end of a row, where it has no effect.
     filler = next(iter(ids), 0)
     return torch.tensor([tokens.get(token, filler) for token in task.vocabulary])
@@ -493,14 +487,7 @@ def output_ids_of(
     """Return the model's output for each of the task's output indices, or None if they are the same."""
     words = task.answer_words
     if outputs is not None:
-        for word in outputs:
-            if word not in words:
-                raise InterpError(one_of(f"answer of task {task.name}", word, words))
-        if missing := [word for word in words if word not in outputs]:
-            raise InterpError(f"outputs lacks {', '.join(missing)} of task {task.name}")
-        _check_ids("answer", "outputs", outputs, n_out)
-        if len(set(outputs.values())) < len(outputs):
-            raise InterpError(f"two answers share an output: {dict(outputs)}")
+        _check_names(task, "answer", "output", outputs, words, n_out)
         return torch.tensor([outputs[word] for word in words])
     # If the model has one output per answer instead of one per token, the outputs are in the order of the answers.
     of_tokens = n_out == d_vocab and set(words) <= set(task.vocabulary)
@@ -518,6 +505,21 @@ def output_ids_of(
         f"the model has {n_out} outputs, task {task.name} has {len(words)} answers; "
         f"say which is which: outputs={{{words[0]!r}: 0, ...}}"
     )
+
+
+def _check_names(
+    task: Task, kind: str, number: str, given: Mapping[str, int], needed: Sequence[str], limit: int
+) -> None:
+    """Raise InterpError unless all needed tokens or answers, and no unknown ones, have each a number of their own."""
+    known, called = (task.vocabulary, "tokens") if kind == "token" else (task.answer_words, "outputs")
+    for name in given:
+        if name not in known:
+            raise InterpError(one_of(f"{kind} of task {task.name}", name, known))
+    if missing := [name for name in needed if name not in given]:
+        raise InterpError(f"{called} lacks {', '.join(missing)} of task {task.name}")
+    _check_ids(kind, f"{number}s", given, limit)
+    if len({given[name] for name in needed}) < len(needed):
+        raise InterpError(f"two {kind}s share an {number}: {dict(given)}")
 
 
 def _check_ids(kind: str, what: str, given: Mapping[str, int], limit: int) -> None:

@@ -16,7 +16,8 @@ from interp.measures.ablation import by_position, scores_without
 from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
 from interp.measures.heads import head_outputs
-from interp.measures.runs import Neuron, at_reads, data, has_mlp, heads_of, neuron_layers, parts_of, reads_of
+from interp.measures.results import batch_of
+from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
 from interp.measures.separation import SeparatorPath, score_groups
 from interp.measures.subject import Model, Subject, no_sum
 from interp.measures.variables import feature_at_reads
@@ -30,7 +31,6 @@ def survey(
     model: Model,
     test: Batch | None = None,
     train: Batch | None = None,
-    seed: int = 0,
     C: float = 1000.0,
     looked: Batch | None = None,
 ) -> pd.DataFrame:
@@ -51,8 +51,7 @@ def survey(
     """
     SeparatorPath(C)  # an invalid C raises here
     subject = Subject.of(model)
-    test = data(subject, "test") if test is None else test
-    train = data(subject, "train") if train is None else train
+    test, train = batch_of(subject, test), batch_of(subject, train, "train")
     looked = test if looked is None else looked
     parts = parts_of(subject)
     table = pd.DataFrame(
@@ -69,7 +68,7 @@ def survey(
         effects = dict(zip(found["component"], found["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
-        whole, *scores = scores_without(subject, [[], *([part] for part in parts)], test, mode, train, seed)
+        whole, *scores = scores_without(subject, [[], *([part] for part in parts)], test, mode, train)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+import interp
 from interp import Hypothesis, Variable
 from interp.errors import InterpError
-from interp.measures.hypothesis import CodeTable
+from interp.measures.hypothesis import CodeTable, Place
+from interp.measures.runs import Neuron
+from interp.measures.subject import Subject
 
 
 def test_the_answer_comes_from_the_values_nothing_else_uses() -> None:
@@ -49,3 +52,13 @@ def test_a_table_knows_what_it_has_seen() -> None:
     assert table.unanimous
     assert not CodeTable([a], torch.tensor([7, 8, 9, 9])).unanimous
     assert CodeTable([a], torch.tensor([7, 8, 9, 8]))(torch.tensor([5])).tolist() in ([8], [9])
+
+
+def test_a_neuron_is_a_place() -> None:
+    subject = Subject.of(interp.build("languages/parity"))
+    assert [str(Place.of(subject, place)) for place in ("neuron 0.1 @ each", Neuron(0, 1))] == [
+        "neuron 0.1 @ each",
+        "neuron 0.1",
+    ]
+    with pytest.raises(InterpError, match="its layer has neurons"):
+        Place.of(subject, "neuron 0.1000")

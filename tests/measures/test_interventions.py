@@ -53,7 +53,7 @@ def from_counts(model: interp.TaskModel, batch: interp.Batch, w01: float, w02: f
     subject = Subject.of(model)
     weights = attention_ratios.token_weights(subject, w01, w02, attention_ratios.attended(subject, None))
     return attention_ratios._from_rows(
-        circuits.circuit_tables(subject), attention_ratios._rows(subject, batch), weights
+        circuits.circuit_tables(subject), attention_ratios._rows(subject, batch).stacked(torch.float64), weights
     )
 
 

@@ -18,7 +18,7 @@ from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy, sampled_accuracy
-from interp.measures.runs import data
+from interp.measures.results import batch_of
 from interp.measures.subject import Subject, no_sum
 from interp.populations import wilson
 from interp.tasks import Batch
@@ -203,7 +203,7 @@ def test_wilson_against_scipy(right: int, n: int) -> None:
 
 def test_a_sample_to_test_on_repeats_no_input() -> None:
     subject = Subject.of(stock(), Parity(length=4))
-    rows = [tuple(row) for row in data(subject, "test").tokens.tolist()]
+    rows = [tuple(row) for row in batch_of(subject, None).tokens.tolist()]
     assert len(set(rows)) == len(rows) == 16
 
 

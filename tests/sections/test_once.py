@@ -30,7 +30,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any
 
 
 def _distinct(calls: list[Any]) -> int:
-    """Of calls of `_from_counts`: how many, when none has the inputs and positions of another."""
+    """Of calls of `counted_from`: how many, when none has the inputs and positions of another."""
     asked = [(batch.tokens.numpy().tobytes(), tuple(positions.tolist())) for _, batch, positions in calls]
     assert len(asked) == len(set(asked))
     return len(asked)
@@ -39,7 +39,7 @@ def _distinct(calls: list[Any]) -> int:
 def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = interp.ModelSpec(task="count01", d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64")
     study = Study(Subject.of(interp.build(spec, seed=1)), asked=InputsAsked(inputs=60))
-    taken = _counted(monkeypatch, heads, "_from_counts")
+    taken = _counted(monkeypatch, heads, "counted_from")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")
     report = Report("two heads")
     fill(study, report, ["separation", "attention_ratios", "head_planes", "head_logits"])
@@ -54,7 +54,7 @@ def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pyte
 @pytest.mark.slow
 def test_a_whole_report_takes_head_outputs_once_for_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study(Subject.of(interp.load("count01/paper")), asked=InputsAsked(inputs=40))
-    taken = _counted(monkeypatch, heads, "_from_counts")
+    taken = _counted(monkeypatch, heads, "counted_from")
     fill(study, Report("count01/paper"))
     assert _distinct(taken) == 4  # train and test at '=', test at the answer, and what fixes the live panel's planes
 
