@@ -97,15 +97,14 @@ COVERED = {
     "tests/architecture/test_task_model.py": "architecture/blocks",
     "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": (
-        "certificates/check/__main__ certificates/check/attention certificates/check/counts "
+        "certificates/check/__main__ certificates/check/counts "
         "certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
-        "certificates/check/layer certificates/check/maxima certificates/check/model "
-        "certificates/check/positions certificates/check/sequences certificates/check/strings"
+        "certificates/check/layer certificates/check/model certificates/check/sequences"
     ),
     "tests/certificates/test_check_forms.py": "certificates/check/forms",
     "tests/certificates/test_check_places.py": "certificates/check/places",
     "tests/certificates/test_forged.py": (
-        "certificates/check/checkpoint certificates/check/reading certificates/check/tasks certificates/check/weights"
+        "certificates/check/reading certificates/check/tasks certificates/check/weights"
     ),
     "tests/certificates/test_evidence.py": "families/algorithmic/certificates",
     "tests/families/histogram/certificates/test_walk.py": "families/histogram/compiled/multisets",

@@ -20,20 +20,16 @@ if an intermediate number could come near the format's limits. Every input is ru
 
 To trust a claim, read the files in the left column and, in the right column, the file for its kind:
 
-reading      reads a file that may be hostile            inputs     a table of inputs, each run
-enclosures   numbers with bounds, matrices, LayerNorm    strings    strings of 0 and 1
-weights      spec and tensors as in the file             counts     boxes of three counts
-attention    softmax and weighted means                  maxima     the largest of K numbers
-positions    position codes given by formulas            sequences  how often each token occurs, at every position
-layer        one block                                   places     rows that an automaton reads
+reading      reads a file that may be hostile            inputs     a table of inputs, each run; strings of 0 and 1
+enclosures   numbers with bounds, matrices, LayerNorm    counts     boxes of three counts; the largest of K numbers
+weights      spec and tensors as in the file             sequences  how often each token occurs, at every position
+layer        one block: attention and MLP                places     rows that an automaton reads
 decoder      RMSNorm, rotary positions, gated MLPs       forms      sets of vectors as linear bounds (for places)
 model        the model that spec and weights define
 tasks        the known tasks: inputs, labels, read positions
 verdict      the claim, its sentence, the command line
-checkpoint   compares the weights with a checkpoint file
 """
 
-from .checkpoint import compare_checkpoint as compare_checkpoint
 from .enclosures import FORMATS as FORMATS
 from .enclosures import ONE as ONE
 from .enclosures import REALS as REALS
@@ -45,4 +41,5 @@ from .reading import read as read
 from .verdict import SCHEMA as SCHEMA
 from .verdict import check as check
 from .verdict import main as main
+from .weights import compare_checkpoint as compare_checkpoint
 from .weights import weights_sha256 as weights_sha256

@@ -8,9 +8,9 @@ from math import comb
 from operator import add, mul
 from typing import Any, NamedTuple
 
-from .attention import weights_of
 from .enclosures import ONE, REALS, Matrix, P, ceil_div, up
 from .inputs import Found, Spread, said_of
+from .layer import weights_of
 from .model import Model
 from .reading import Fault, fields, listed, need, whole, wholes
 from .tasks import histogram

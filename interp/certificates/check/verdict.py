@@ -8,16 +8,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .checkpoint import compare_checkpoint
-from .counts import counts
+from .counts import counts, maxima
 from .enclosures import FORMATS, ONE, about, fixed
-from .inputs import WEAKER, Found, inputs
-from .maxima import maxima
+from .inputs import WEAKER, Found, inputs, strings
 from .model import Model
 from .places import places
 from .reading import Fault, fields, hexadecimal, need, read
 from .sequences import sequences
-from .strings import strings
+from .weights import compare_checkpoint
 
 SCHEMA = 3
 KINDS: dict[str, Callable[..., Found]] = {

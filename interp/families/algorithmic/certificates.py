@@ -11,7 +11,7 @@ from typing import Any
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate
-from interp.certificates.check.maxima import errors_of_maxima, sentence
+from interp.certificates.check.counts import errors_of_maxima, maxima_sentence
 from interp.certificates.evidence import Finding, checked, register_evidence, stated
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
@@ -35,7 +35,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     total = sum(n for _, n in found)
     if certificate.n_errors not in (None, total):
         raise InterpError(f"the certificate counts {certificate.n_errors} errors, its evidence {total}")
-    said = sentence(K, v, found)
+    said = maxima_sentence(K, v, found)
     return Finding("maxima", {"errors": found}, [], margin, said, lambda model: _search(model, K, v, 1)[1])
 
 

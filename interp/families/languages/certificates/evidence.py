@@ -4,8 +4,8 @@ from typing import Any
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
+from interp.certificates.check.inputs import each_string, one_average, one_class
 from interp.certificates.check.model import Model
-from interp.certificates.check.strings import each_string, one_average, one_class
 from interp.certificates.check.tasks import LANGUAGES
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_parts import counterexamples, rows_of, table, work
