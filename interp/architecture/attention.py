@@ -1,8 +1,7 @@
 """Attention: dot-product or linear mixing, softmax or raw scores, learned, full or identity values.
 
-These classes are TransformerLens's attention with a different forward pass. hook_q, hook_k, hook_v, hook_attn_scores,
-hook_pattern, hook_z and hook_result keep their names and shapes. Bidirectional attention respects the attention mask,
-which TransformerLens ignores.
+These classes are TransformerLens's attention with another forward pass (_lens/forward.py), and with what a spec adds:
+mixing by positions, constants, positions inside attention, and scores times the logarithm of the length.
 """
 
 import math
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from interp._lens import Attention, GroupedQueryAttention, HookedTransformerConfig, HookPoint
-from interp.relative_positions import alibi_bias, rotated
+from interp._lens.forward import AttentionForward
+from interp.relative_positions import alibi_bias
 from interp.spec import Layer, ModelSpec
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ else:
     Base = object
 
 
-class DescribedAttention(Base):
+class DescribedAttention(AttentionForward, Base):
     """The attention of a spec's Layer; a mixin for the TransformerLens class that has the parameters."""
 
     def __init__(self, cfg: HookedTransformerConfig, spec: ModelSpec, layer: Layer, index: int) -> None:
@@ -32,6 +31,7 @@ class DescribedAttention(Base):
             self._buffers.pop(name, None)
         self.layer = layer
         self.causal = spec.direction == "causal"
+        self.normalized = layer.normalizer == "softmax"
         self.attn_scale = 1 / layer.factor(spec.d_model)  # TransformerLens divides scores by it
 
         whole = layer.query_key == "full" or layer.value_output != "learned"
@@ -79,25 +79,17 @@ class DescribedAttention(Base):
         attention_mask: Tensor | None = None,
         position_bias: Tensor | None = None,
     ) -> Float[Tensor, "rows length d_model"]:
-        past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
         if hasattr(self, "W_pos"):
+            past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
             here = self.hook_pos(self.W_pos[past : past + query_input.shape[1]])
             here = here[:, None] if query_input.ndim == 4 else here  # split inputs have a head axis
             query_input, key_input, value_input = query_input + here, key_input + here, value_input + here
-        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
-        if past_kv_cache_entry is not None:
-            k, v = past_kv_cache_entry.append(k, v)
-        n_keys = k.size(1)
-        places = torch.arange(n_keys, device=q.device)
-        if self.rotary_dim:
-            q, k = self.hook_rot_q(self._rotated(q, places[past:])), self.hook_rot_k(self._rotated(k, places))
-        q = q * self._log_length(attention_mask, n_keys, q)
-        keep = self._keep(places[past:, None], n_keys, attention_mask)
-        z = self._fused(q, k, v, keep) if self._can_fuse(attention_mask) else self._explicit(q, k, v, keep, past)
-        if not self.cfg.use_attn_result:
-            return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
-        # TransformerLens builds a (rows, length, heads, d_head, d_model) tensor here; this contraction does not.
-        return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+        return super().forward(
+            query_input, key_input, value_input, past_kv_cache_entry, additive_attention_mask, attention_mask
+        )
+
+    def _scaled(self, q: Tensor, n_keys: int, attention_mask: Tensor | None) -> Tensor:
+        return q * self._log_length(attention_mask, n_keys, q)
 
     def pattern_at(
         self,
@@ -111,7 +103,7 @@ class DescribedAttention(Base):
 
         added: to the scores of each key.
         """
-        if self.layer.mixing == "linear":
+        if hasattr(self, "W_mix"):
             scores = self.W_mix[:, at, : k.size(1)].transpose(0, 1)[:, :, None]
         else:
             asking = q[torch.arange(len(q), device=q.device), at][:, None]
@@ -128,11 +120,6 @@ class DescribedAttention(Base):
         keep = self._keep(at[:, None, None, None], k.size(1), attention_mask)
         return self._normalized(self._masked(scores, keep), keep)[:, :, 0]
 
-    def _rotated(
-        self, x: Float[Tensor, "rows length heads d_head"], at: Int[Tensor, "*#rows length"]
-    ) -> Float[Tensor, "rows length heads d_head"]:
-        return rotated(x, at, self.rotary_base, self.rotary_dim, self.rotary_adjacent)
-
     def _log_length(self, attention_mask: Tensor | None, n_keys: int, like: Tensor) -> Tensor | float:
         """Return ln(n) for log-length-scaled attention: n is the row's number of tokens, or the training length."""
         choice = self.layer.log_length
@@ -143,73 +130,6 @@ class DescribedAttention(Base):
         n = like.new_tensor([float(n_keys)]) if attention_mask is None else attention_mask.sum(-1).to(like)
         # Rows that are all padding have n = 0. They are not read, but -inf times 0 would make gradients NaN.
         return n.clamp(min=1).log()[:, None, None, None]
-
-    def _keep(
-        self, order: Int[Tensor, "*#rows queries 1"], keys: int, attention_mask: Tensor | None
-    ) -> Bool[Tensor, "*#rows #queries keys"] | None:
-        """Return the mask of the keys that each query may attend to (causal: none after it; no padding); None: all."""
-        keep = None
-        if self.causal:
-            keep = torch.arange(keys, device=order.device) <= order
-        if attention_mask is not None:
-            tokens = attention_mask.bool()[:, None, None, :]
-            # Not expanded over the queries, so that memory in the fused kernel is linear in the length.
-            keep = tokens if keep is None else keep & tokens
-        return keep
-
-    def _can_fuse(self, attention_mask: Tensor | None) -> bool:
-        """Test whether the fused kernel can be used: dot-product softmax attention without hooks on scores or pattern.
-
-        Causal attention with padding may mask a whole row, for which the fused kernel returns NaN.
-        """
-        watched = any(hook.fwd_hooks or hook.bwd_hooks for hook in (self.hook_attn_scores, self.hook_pattern))
-        plain = self.layer.mixing == "dot" and self.layer.normalizer == "softmax"
-        return plain and not watched and (attention_mask is None or not self.causal)
-
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Float[Tensor, "rows length heads d_head"]:
-        added = keep
-        if self.sloped:
-            slopes = self._slopes(q, k)
-            added = slopes if keep is None else slopes.masked_fill(~keep, -torch.inf)
-        k, v = self._for_every_head(k), self._for_every_head(v)
-        mixed = functional.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=added, scale=1 / self.attn_scale
-        )
-        return self.hook_z(mixed.transpose(1, 2))
-
-    def _slopes(self, q: Tensor, k: Tensor) -> Float[Tensor, "heads queries keys"]:
-        """Return ALiBi's bias on scores, for queries at the last positions of the keys."""
-        return alibi_bias(torch.arange(k.size(1) - q.size(1), k.size(1), device=q.device), k.size(1), q.size(2)).to(q)
-
-    def _for_every_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_head"]:
-        """Repeat shared keys or values so that each query head has its own."""
-        repeats = self.layer.n_heads // x.size(2)
-        return x if repeats == 1 else x.repeat_interleave(repeats, dim=2)
-
-    def _explicit(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: int
-    ) -> Float[Tensor, "rows length heads d_head"]:
-        if self.layer.mixing == "linear":
-            scores = self.W_mix[:, past : past + q.size(1), : k.size(1)].expand(len(q), -1, -1, -1)
-        else:
-            scores = self.calculate_attention_scores(q, k)
-            if self.sloped:
-                scores = scores + self._slopes(q, k)
-        scores = self.hook_attn_scores(self._masked(scores, keep))
-        return self.calculate_z_scores(v, self.hook_pattern(self._normalized(scores, keep)))
-
-    def _masked(self, scores: Tensor, keep: Tensor | None) -> Tensor:
-        if keep is None:
-            return scores
-        return scores.masked_fill(~keep, -torch.inf if self.layer.normalizer == "softmax" else 0.0)
-
-    def _normalized(self, scores: Tensor, keep: Tensor | None) -> Tensor:
-        """Convert masked scores to the pattern."""
-        if self.layer.normalizer != "softmax":
-            return scores
-        pattern = scores.softmax(-1)
-        # A padding query may have no visible key. Its softmax would be 0/0, and it is never read.
-        return pattern if keep is None else torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
 
 
 class TaskAttention(DescribedAttention, Attention):

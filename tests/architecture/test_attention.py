@@ -13,6 +13,7 @@ from closeness import close
 from numpy_forward import forward
 from torch import Tensor
 
+from interp._lens import forward as hooked
 from interp.architecture import attention
 from interp.architecture.parameters import parameter_shapes
 from interp.architecture.task_model import TaskModel
@@ -150,7 +151,7 @@ def test_fused_is_explicit(name: str, masked: bool) -> None:
 def test_the_fused_kernel_runs_only_while_nobody_looks() -> None:
     model, tokens = make("causal"), ragged()[0].clamp(max=PAD - 1)
     with mock.patch.object(
-        attention.functional, "scaled_dot_product_attention", wraps=attention.functional.scaled_dot_product_attention
+        hooked.functional, "scaled_dot_product_attention", wraps=hooked.functional.scaled_dot_product_attention
     ) as kernel:
         model(tokens)
         assert kernel.call_count == 2

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from interp._lens.common import FactoredMatrix, HookPoint
+from interp._lens.forward import AttentionForward
 from interp.errors import UnsupportedError, one_of
-from interp.relative_positions import alibi_bias, rotated
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -170,7 +170,7 @@ class GatedMLP(PlainMLP):
         return functional.linear(self.hook_post(hidden), self.W_out.T, self.b_out)
 
 
-class Attention(nn.Module):
+class Attention(AttentionForward, nn.Module):
     """Softmax attention with cfg.n_heads heads, causal or bidirectional, that respects the attention mask."""
 
     attn_scale: float
@@ -197,9 +197,11 @@ class Attention(nn.Module):
         self.attn_scale = (given if given > 0 else math.sqrt(cfg.d_head)) if self.cfg.use_attn_scale else 1.0
         for name in ("k", "q", "v", "z", "attn_scores", "pattern", "result"):
             setattr(self, f"hook_{name}", HookPoint())
-        self.rotary_dim = 0
+        self.causal = self.cfg.attention_dir == "causal"
+        self.sloped = self.cfg.positional_embedding_type == "alibi"
         if self.cfg.positional_embedding_type == "rotary":
             self.rotary_dim = self.cfg.rotary_dim or self.cfg.d_head
+            self.rotary_base, self.rotary_adjacent = float(self.cfg.rotary_base), self.cfg.rotary_adjacent_pairs
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
     def _make_projection(self, name: str) -> None:
@@ -246,49 +248,6 @@ class Attention(nn.Module):
     def calculate_z_scores(self, v: Tensor, pattern: Tensor) -> Float[Tensor, "rows length heads d_head"]:
         hook: Any = self.hook_z
         return hook((pattern @ v.transpose(1, 2)).transpose(1, 2))
-
-    def forward(
-        self,
-        query_input: Tensor,
-        key_input: Tensor,
-        value_input: Tensor,
-        past_kv_cache_entry: Any = None,
-        additive_attention_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None,
-    ) -> Float[Tensor, "rows length d_model"]:
-        hooks: Any = self
-        past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
-        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
-        if past_kv_cache_entry is not None:
-            k, v = past_kv_cache_entry.append(k, v)
-        if self.rotary_dim:
-            turned = (float(self.cfg.rotary_base), self.rotary_dim, self.cfg.rotary_adjacent_pairs)
-            at = _places(k.size(1), attention_mask, q)
-            q, k = hooks.hook_rot_q(rotated(q, at[..., past:], *turned)), hooks.hook_rot_k(rotated(k, at, *turned))
-        scores = self.calculate_attention_scores(q, k)
-        if self.cfg.positional_embedding_type == "alibi":
-            at = torch.arange(past, k.size(1), device=q.device)
-            scores = scores + alibi_bias(at, k.size(1), self.cfg.n_heads).to(scores)
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)[None, None]
-        if self.cfg.attention_dir == "causal":
-            keep = keep.tril(past)
-        if attention_mask is not None:
-            keep = keep & attention_mask.bool()[:, None, None, :]
-        scores = hooks.hook_attn_scores(scores.masked_fill(~keep, -torch.inf))
-        # A padding query may have no visible key. Its softmax would be 0/0, and it is never read.
-        pattern = torch.where(keep.any(-1, keepdim=True), scores.softmax(-1), 0.0)
-        z = self.calculate_z_scores(v, hooks.hook_pattern(pattern))
-        if not self.cfg.use_attn_result:
-            return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
-        return hooks.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
-
-
-def _places(keys: int, attention_mask: Tensor | None, like: Tensor) -> Int[Tensor, "*rows keys"]:
-    """Return the position of each token. In rows that start with padding, the first token has position 0."""
-    if attention_mask is None:
-        return torch.arange(keys, device=like.device)
-    return (attention_mask.cumsum(1) - 1).clamp(min=0)
 
 
 class GroupedQueryAttention(Attention):
