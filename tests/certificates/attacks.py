@@ -258,7 +258,7 @@ def any_spec(rng: random.Random) -> ModelSpec:
     spec: dict[str, Any] = {"task": {"name": task}, "d_model": d, "layers": layers, "dtype": "float64"}
     spec |= {"direction": "bidirectional" if bidirectional else "causal"}
     codes = ["none", "learned"]
-    codes += [name for name, code in check.positions.CODES.items() if bidirectional and len(code(0, 1)) <= d]
+    codes += [name for name, code in check.model.CODES.items() if bidirectional and len(code(0, 1)) <= d]
     spec["positions"] = rng.choice(codes)
     if spec["positions"] == "learned" and norm == "none" and rng.random() < 0.5:
         spec["positions_enter"] = "attention"

@@ -120,13 +120,13 @@ def test_a_string_is_judged_where_it_is_read(at: str, place: int):
     assert known.right([2, 1, 1]) == {place: 0}
 
 
-@pytest.mark.parametrize("name", list(check.positions.CODES))
+@pytest.mark.parametrize("name", list(check.model.CODES))
 def test_position_codes_are_those_of_the_model(name):
     """What the model adds, for every position of some lengths, against what encloses the formula."""
     for n in (1, 2, 3, 4, 7, 12, 129, 1000):
         codes = position_formula(name)(*(torch.tensor(x).double() for x in ([range(n)], [[n]])), 4)[0].tolist()
         for i, code in enumerate(codes):
-            for found, (low, high, units) in zip(code, check.positions.CODES[name](i, n)):
+            for found, (low, high, units) in zip(code, check.model.CODES[name](i, n)):
                 off = units * Fraction(1, 2**53) * max(abs(fraction(low)), abs(fraction(high)))
                 assert fraction(low) - off <= Fraction(found) <= fraction(high) + off, (i, n)
                 assert high - low <= max(1, abs(high)) * 2.0**-38 or abs(high) < 2**30
@@ -169,7 +169,7 @@ def test_averages_and_logarithms_hold_the_truth():
             )
 
         rows = [check.enclosures.Vec(*((number,) for number in row)) for row in zip(*within(values))]
-        ((low, high),) = check.attention.attend(within(scores), rows, True, check.REALS).ends()
+        ((low, high),) = check.layer.attend(within(scores), rows, True, check.REALS).ends()
         for _ in range(20):
             weights = [math.exp(m + r * rng.choice([-1, 1])) for m, r in scores]
             mean = sum(w * (m + r * rng.choice([-1, 1])) for w, (m, r) in zip(weights, values)) / sum(weights)
@@ -240,7 +240,7 @@ def test_averages_of_numbers_that_are_off_are_off_by_no_more(softmax):
         scores = [(rng.uniform(-2, 2), 0.0, rng.choice([1e-3, 1e-4])) for _ in range(3)]
         values = [(rng.gauss(0, 1), 0.0, rng.choice([0.0, 1e-3])) for _ in range(3)]
         rows = [vec(value) for value in values]
-        (middle,), _, (allowed,) = check.attention.attend(vec(*scores), rows, softmax, f)
+        (middle,), _, (allowed,) = check.layer.attend(vec(*scores), rows, softmax, f)
         for signs in itertools.product((-1, 1), repeat=6):
             s = [m + e * sign for (m, _, e), sign in zip(scores, signs[:3])]
             v = [m + e * sign for (m, _, e), sign in zip(values, signs[3:])]
@@ -265,19 +265,17 @@ def test_scores_of_numbers_that_are_off_are_off_by_no_more():
 
 def test_a_row_of_several_holds_them_all():
     rows = [vec((1.0, 0.25, 0.0), (2.0, 0.0, 1e-3)), vec((3.0, 0.5, 0.0), (-1.0, 0.0, 0.0))]
-    found = check.strings.hull(rows)
+    found = check.inputs.hull(rows)
     assert [(low / check.ONE, high / check.ONE) for low, high in found.ends()] == [(0.75, 3.5), (-1.0, 2.0)]
     assert found.err == (0, check.fixed(1e-3))
-    assert check.strings.hull(rows[:1]) == rows[0]
+    assert check.inputs.hull(rows[:1]) == rows[0]
 
 
 def test_the_premise_is_that_of_the_certificates():
     """Written down twice, because the checker imports nothing: here is where they would part."""
     for keys in (1, 100, 1000):
         for form, bits in (("float32", 24), ("float64", 53)):
-            allowed = (
-                check.attention.softmax_error(check.enclosures.Vec.exact([0]), keys, check.FORMATS[form]) / check.ONE
-            )
+            allowed = check.layer.softmax_error(check.enclosures.Vec.exact([0]), keys, check.FORMATS[form]) / check.ONE
             # Beside the exponentials: the sum of the weights and the quotient, and a logarithm of a count up to e^64.
             least = 2 * exp_error(2.0**-bits, keys) + 2 * (keys + 8 + 4 * 64) * 2.0**-bits
             underflow = 4 * keys * 2.0 ** (-39 if form == "float32" else -200)
@@ -290,7 +288,7 @@ def test_the_rounding_of_scores_grows_with_their_size_and_spread(form: str, u: f
     """The sizes of scores are those of sums of terms; their difference from the largest is rounded once more."""
     low, high = ends
     f = check.FORMATS[form]
-    allowed = check.attention.softmax_error(vec(*((x, 0.0, 0.0) for x in ends)), 2, f) / check.ONE
+    allowed = check.layer.softmax_error(vec(*((x, 0.0, 0.0) for x in ends)), 2, f) / check.ONE
     least = 2 * (exp_error(u, 2) + 4 * u * (max(-low, high) + high - low) + 2 * u)
     assert least <= allowed <= 1.01 * (least + 8 * 64 * u + 40 * u) + 8 * 2.0 ** (-39 if form == "float32" else -200)
 
