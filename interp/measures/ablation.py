@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.heads import head_outputs
-from interp.measures.results import Figure, Inputs, Tabular, batch_of
+from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import (
     Edit,
     Hook,
@@ -58,8 +58,6 @@ class Ablation(Tabular):
 
     def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> Figure:
         """Draw a bar per group."""
-        from interp.report import figures as draw
-
         if quantity not in ("accuracy", "loss"):
             raise InterpError(one_of("plot of ablation", quantity, ("accuracy", "loss")))
         parts = self["parts" if "parts" in self.table else "heads"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, reduced, tidy
+from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -57,8 +57,6 @@ class AttentionPatterns(Result):
 
     def plot(self, row: int = 0) -> Figure:
         """Draw all heads of all layers on one input, with a label for each token."""
-        from interp.report import figures as draw
-
         if not 0 <= row < len(self.words):
             raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
         found = self.to_frame().query("row == @row")

@@ -20,7 +20,7 @@ from interp.errors import InterpError
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category, check_layer, counted_from, decompose
-from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of
+from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of, draw
 from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.subject import Model, Subject
@@ -41,8 +41,6 @@ class AttentionRatios(Tabular):
 
     def plot(self) -> Figure:
         """Draw one dot per head (Figure 5 of Zsámboki et al. 2025)."""
-        from interp.report import figures as draw
-
         return draw.attention_ratios(self.table, self.tokens)
 
 
@@ -266,8 +264,6 @@ class Reweighting(Tabular):
 
     def plot(self, x: str | None = None) -> Figure:
         """Draw the mean s-acc of the heads against a ratio, w01 or w02 (default: the one that varies; Figures 8, 9)."""
-        from interp.report import figures as draw
-
         varied = [name for name in ("w01", "w02") if self.table[name].nunique() > 1]
         if len(varied) > 1:
             raise InterpError("both ratios vary: a curve needs one value of the other, such as w01=1.0")

@@ -20,7 +20,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
 from interp.measures.embeddings import token_vectors
-from interp.measures.results import Figure, Tabular, tidy
+from interp.measures.results import Figure, Tabular, draw, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Model, Subject, no_sum, post_norm
 
@@ -147,8 +147,6 @@ class SingularValues(Tabular):
 
     def plot(self) -> Figure:
         """Draw the values of each matrix, the largest first."""
-        from interp.report import figures as draw
-
         table = self.table.assign(owner=self.table["matrix"].str.replace(r" (QK|OV)$", "", regex=True))
         return draw.lines(
             table, "index", "value", "matrix", x_title="index", y_title="singular value", markers=True, owner="owner"

@@ -24,7 +24,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, reduced
+from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
     Part,
     Score,
@@ -133,8 +133,6 @@ class Attribution(Result):
 
     def plot(self, by_answer: bool = False) -> Figure:
         """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer."""
-        from interp.report import figures as draw
-
         if by_answer:
             found = self.by_answer()
             matrix = found.pivot(index="component", columns="answer", values="effect").loc[self.parts["component"]]
@@ -302,8 +300,6 @@ class LogitLens(Result):
 
     def plot(self) -> Figure:
         """Draw accuracy and agreement by stage, or, with several positions, agreement by stage and position."""
-        from interp.report import figures as draw
-
         if self.table["position"].nunique() > 1:
             grid = self.table.pivot(index="stage", columns="position", values="agrees").loc[list(self.stages)]
             return draw.heatmap(grid.to_numpy(), list(grid.columns), list(self.stages), "position", "after",

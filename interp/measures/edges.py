@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.patching import Compared, align, compared, leaning, pairs_from
-from interp.measures.results import Figure, Inputs, Tabular, reduced_pairs
+from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,
@@ -136,8 +136,6 @@ class Edges(Tabular):
 
     def plot(self) -> Figure:
         """Draw what every part (rows) passes on to every later part (columns)."""
-        from interp.report import figures as draw
-
         matrix = self.table.pivot(index="sender", columns="receiver", values="recovered")
         matrix = matrix.reindex(index=self.order[:-1], columns=self.order[1:])
         return draw.heatmap(matrix, list(matrix.columns), list(matrix.index), "reads", "writes", "recovered", 0.0,

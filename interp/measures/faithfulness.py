@@ -28,7 +28,7 @@ from interp.measures.edges import (
     written,
 )
 from interp.measures.patching import pairs_by_kind
-from interp.measures.results import Figure, Inputs, Result, batch_of
+from interp.measures.results import Figure, Inputs, Result, batch_of, draw
 from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -59,8 +59,6 @@ class CircuitTest(Result):
 
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
-        from interp.report import figures as draw
-
         bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]
         bars += [("all ablated", self.nothing.accuracy)]
         bars += [(f"circuit without {one.part}", one.accuracy_without) for one in self.minimality.itertuples()]

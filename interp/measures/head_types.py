@@ -32,7 +32,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, one_of
 from interp.measures.attention import attention_rows
-from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
+from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
 from interp.measures.variables import (
@@ -65,8 +65,6 @@ class HeadTypes(Tabular):
 
     def plot(self) -> Figure:
         """Draw the scores, one row per head."""
-        from interp.report import figures as draw
-
         heads = [f"head {layer}.{head}" for layer, head in zip(self["layer"], self["head"])]
         shares = self["entropy"].notna().any()
         return draw.heatmap(

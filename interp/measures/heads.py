@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.architecture.reduced import CountedRows, counted_at, heads_from_counts
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.components import readout_map
-from interp.measures.results import Figure, Inputs, Tabular, batch_of
+from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups
@@ -206,7 +206,6 @@ class HeadMetrics(Tabular):
 
     def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> Figure:
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
-        from interp.report import figures as draw
         from interp.report.figures_heads import METRICS
 
         if metric not in METRICS:

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.architecture.answers import correct, losses
 from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Place, Units, Values
-from interp.measures.results import Figure, Result
+from interp.measures.results import Figure, Result, draw
 from interp.measures.runs import NOTHING, Score, operations
 from interp.measures.scrubbing import NO_PAIRS, HypothesisAnswers, Scrubber, interchange
 from interp.measures.subject import Model, Subject
@@ -85,8 +85,6 @@ class HypothesisTest(Result):
 
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the scrubbed model, and with shuffled labels."""
-        from interp.report import figures as draw
-
         return draw.bars(self.to_frame(), "what", "accuracy", x_title="what is run", y_title="accuracy")
 
     def to_frame(self) -> pd.DataFrame:

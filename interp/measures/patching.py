@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError, UnsupportedError, one_of, short
 from interp.measures.ablation import aligned
-from interp.measures.results import Figure, Inputs, Tabular, as_batch, reduced_pairs
+from interp.measures.results import Figure, Inputs, Tabular, as_batch, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,
@@ -213,8 +213,6 @@ class Patched(Tabular):
 
     def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> Figure:
         """Draw the residual stream by layer and position, the parts, or the heads by position."""
-        from interp.report import figures as draw
-
         if what == "parts":
             return draw.bars(
                 self.parts, "site", "recovered", "kind", x_title="part that is patched", y_title="recovered"

@@ -29,8 +29,20 @@ from interp.views import view
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure
+
+    from interp.report import figures as draw
 else:
     Figure = Any  # plotly takes a second to load
+
+    class _Figures:
+        """interp.report.figures, imported when the first figure is drawn."""
+
+        def __getattr__(self, name: str) -> Any:
+            from interp.report import figures
+
+            return getattr(figures, name)
+
+    draw = _Figures()
 
 SHOWN = 8
 """Number of rows that a notebook or a terminal shows."""

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
 from interp.measures import separation_solver as data
-from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
+from interp.measures.separation_solver import TOLERANCE, solve_groups
 from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
 from interp.progress import LateBar
 
@@ -104,9 +104,9 @@ class SeparatorPath:
             )
         signs = data.signs_of(y, len(test), self.classes_)
         if subsets is None:
-            self._check_size(self.n_heads_)
+            data.enough_rows(len(self._rows), self.n_heads_ * self.d_head_)
         groups = requested(subsets, sample, seed, self.n_heads_, max_subsets, self._seconds_each)
-        self._check_size(max(map(len, groups)))
+        data.enough_rows(len(self._rows), max(map(len, groups)) * self.d_head_)
         with LateBar("separating groups of heads") as bar:
 
             def report(done: int, total: int) -> bool:
@@ -131,7 +131,7 @@ class SeparatorPath:
         """Return the optimal separator (w, b) of one group of heads; z w + b > 0 predicts the larger label."""
         self._check_fitted()
         (group,) = check_groups([heads], self.n_heads_)
-        self._check_size(len(group))
+        data.enough_rows(len(self._rows), len(group) * self.d_head_)
         self._solve([group], lambda done, total: False)
         solved = self._optima[_mask(group)].weights
         w = solved[:-1].reshape(-1, self.d_head_)
@@ -140,9 +140,6 @@ class SeparatorPath:
     def _check_fitted(self) -> None:
         if not hasattr(self, "_rows"):
             raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
-
-    def _check_size(self, size: int) -> None:
-        data.enough_rows(len(self._rows), size * self.d_head_)
 
     def _seconds_each(self) -> float:
         """Measure the seconds per subset on a small sample, whose solutions are kept."""
@@ -176,19 +173,16 @@ class SeparatorPath:
             self._rows,
             self._columns(groups),
             np.stack([self._start(group) for group in groups]),
-            data.ridge_of(self.bias, len(groups[0]) * self.d_head_),
+            np.append(np.ones(len(groups[0]) * self.d_head_), float(self.bias == "penalized")),
             self.C,
             self.tolerance,
         )
-        self._check_proven(groups, solutions)
-        found = zip(solutions.weights, solutions.objective.tolist(), solutions.gap.tolist())
-        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
-
-    def _check_proven(self, groups: list[Group], solutions: Solutions) -> None:
         worst = int(np.argmax(np.where(np.isnan(solutions.relative_gap), np.inf, solutions.relative_gap)))
         if not solutions.relative_gap[worst] <= self.tolerance:
             features = self._rows[:, self._columns([groups[worst]])[0, :-1]]
             raise data.unproven(f"heads {groups[worst]}", solutions.relative_gap[worst], self.tolerance, features)
+        found = zip(solutions.weights, solutions.objective.tolist(), solutions.gap.tolist())
+        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
 
     def _columns(self, groups: Sequence[Group]) -> ndarray:
         heads = np.asarray(groups)

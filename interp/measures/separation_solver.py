@@ -121,13 +121,6 @@ def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows
     return signs[:, None] * np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
-def ridge_of(bias: str, n_features: int) -> Float[ndarray, " columns"]:
-    """Return the weight of each square in the penalty: 1, or 0 for a free bias."""
-    ridge = np.ones(n_features + 1)
-    ridge[-1] = float(bias == "penalized")
-    return ridge
-
-
 def unproven(what: str, relative_gap: float, tolerance: float, x: ndarray) -> InterpError:
     sizes = np.abs(x).max(axis=0)
     return InterpError(

@@ -76,13 +76,8 @@ def survey(
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads_of(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
-    table.attrs |= {
-        "test": len(test),
-        "train": len(train),
-        "looked": len(looked),
-        "accuracy": whole.accuracy,
-        "chance": chance,
-    }
+    table.attrs |= {"test": len(test), "train": len(train), "looked": len(looked)}
+    table.attrs |= {"accuracy": whole.accuracy, "chance": chance}
     table.attrs |= {"by_position": by_position(test, train, "mean"), "no_s_acc": no_s_acc}
     return table
 
@@ -140,37 +135,32 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     subject = Subject.of(model)
     if (reason := no_neurons(subject)) is not None:
         raise UnsupportedError(reason)
-    stats = {layer: _statistics(subject, batch, layer) for layer in neuron_layers(subject)}
-    candidates = []
+    layers = []
     for layer, module in neuron_layers(subject).items():
-        _mean, spread, _ = stats[layer]
-        length = module.W_out.detach().double().cpu().norm(dim=1)
-        candidates += [(float(s * w), Neuron(layer, i)) for i, (s, w) in enumerate(zip(spread, length))]
-    candidates.sort(key=lambda pair: -pair[0])
-    chosen = [neuron for _, neuron in candidates[:n]]
-    whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], batch)
-    table = pd.DataFrame(
-        {
-            "neuron": [str(neuron).removeprefix("neuron ") for neuron in chosen],
-            "layer": pd.array([neuron.layer for neuron in chosen], dtype="Int64"),
-            "index": [neuron.index for neuron in chosen],
-            "accuracy": [score.accuracy for score in scores],
-            "loss": [score.loss for score in scores],
-            "change": [score.loss - whole.loss for score in scores],
-            "active": [float(stats[neuron.layer][2][neuron.index]) for neuron in chosen],
-            "mean": [float(stats[neuron.layer][0][neuron.index]) for neuron in chosen],
-            "spread": [float(stats[neuron.layer][1][neuron.index]) for neuron in chosen],
+        found = at_neurons(subject, batch, layer)
+        spread = found.std(0, correction=0)
+        columns = {
+            "layer": pd.array([layer] * found.shape[1], dtype="Int64"),
+            "index": range(found.shape[1]),
+            "active": (found > 0).double().mean(0),
+            "mean": found.mean(0),
+            "spread": spread,
+            "promise": spread * module.W_out.detach().double().cpu().norm(dim=1),
         }
-    )
+        layers.append(pd.DataFrame(columns))
+    every = pd.concat(layers, ignore_index=True).sort_values("promise", ascending=False, kind="stable")
+    table = every[:n].reset_index(drop=True)
+    chosen = [Neuron(None if pd.isna(layer) else layer, i) for layer, i in zip(table["layer"], table["index"])]
+    whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], batch)
+    table = table.assign(
+        neuron=[str(neuron).removeprefix("neuron ") for neuron in chosen],
+        accuracy=[score.accuracy for score in scores],
+        loss=[score.loss for score in scores],
+        change=[score.loss - whole.loss for score in scores],
+    )[["neuron", "layer", "index", "accuracy", "loss", "change", "active", "mean", "spread"]]
     table = table.sort_values(["accuracy", "loss"], ascending=[True, False], kind="stable").reset_index(drop=True)
-    table.attrs |= {"accuracy": whole.accuracy, "loss": whole.loss, "neurons": len(candidates), "inputs": len(batch)}
+    table.attrs |= {"accuracy": whole.accuracy, "loss": whole.loss, "neurons": len(every), "inputs": len(batch)}
     return table
-
-
-def _statistics(subject: Subject, batch: Batch, layer: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean, standard deviation and share above 0 of each neuron of a layer, over the reads."""
-    found = at_neurons(subject, batch, layer)
-    return found.mean(0), found.std(0, correction=0), (found > 0).double().mean(0)
 
 
 def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tensor, "reads neurons"]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.errors import InterpError, one_of
-from interp.measures.results import Figure, Inputs, Tabular, batch_of, reduced
+from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import (
     Edit,
     activations,
@@ -82,8 +82,6 @@ class VariableProbes(Tabular):
 
     def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> Figure:
         """Draw the accuracy of the probe, or of interchange, by site (rows: features and positions)."""
-        from interp.report import figures as draw
-
         if what not in ("probe", "along_probe", "interchange"):
             raise InterpError(one_of("plot of probes", what, ("probe", "along_probe", "interchange")))
         frame = self.table.dropna(subset=[what]) if len(self.table) else self.table
