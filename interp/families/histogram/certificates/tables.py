@@ -107,14 +107,10 @@ class Tables:
         out = np.empty(sequences.shape)
         for k in range(1, self.L + 1):
             here = counts == k
-            out[here] = self.margins_of(active[here], k)
+            leads = active[here] @ self.lead[k - 1].T + self.lead_bias[k - 1]
+            leads[:, self.classes[k - 1]] = np.inf
+            out[here] = leads.min(1)
         return out
-
-    def margins_of(self, active: Float[np.ndarray, "rows p"], count: int) -> Float[np.ndarray, " rows"]:
-        """Return these margins from the neurons' activations at positions whose right count is `count`."""
-        leads = active @ self.lead[count - 1].T + self.lead_bias[count - 1]
-        leads[:, self.classes[count - 1]] = np.inf
-        return np.asarray(leads.min(1))
 
 
 def tables_of(model: TaskModel) -> Tables:

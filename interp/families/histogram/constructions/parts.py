@@ -199,14 +199,15 @@ def finish(
 
     W_in has one column (all tokens read their count from it) or T columns (token t reads neuron t, which must be at
     most 0 for every other token). Thresholds are midpoints between the ranges of successive counts. The remaining
-    neurons up to p are zero. b_in is the bias of every neuron; claim follows "on all T^L
-    sequences". Raises InterpError if a foreign neuron fires or if the ranges of two counts overlap.
+    neurons up to p are zero. b_in is the bias of every neuron; claim follows "on all T^L sequences". Raises InterpError
+    if a foreign neuron fires or if the ranges of two counts overlap.
     """
     T, L = want.T, want.L
+    head = {name.rpartition(".")[2]: tensor[0] for name, tensor in tensors.items() if name.startswith("blocks.")}
     bias = torch.full(W_in.shape[1:], b_in, dtype=torch.float64)
     ranges = hidden_ranges(
         want.model, tensors["embed.W_E"], L, W_in, bias=bias,
-        W_Q=_head(tensors, "W_Q"), W_K=_head(tensors, "W_K"), W_mix=_head(tensors, "W_mix"),
+        W_Q=head.get("W_Q"), W_K=head.get("W_K"), W_mix=head.get("W_mix"),
     ).over_positions()  # fmt: skip
     numbers = dict(numbers or {})
     if W_in.shape[1] == 1:
@@ -234,17 +235,11 @@ def finish(
     neurons = W_in.shape[1]
     W_out = torch.zeros(p, len(readout.weight), dtype=torch.float64)
     W_out[:neurons] = readout.weight
-    weights = dict(tensors)
-    weights["unembed.W_in"] = pad_columns(W_in, p)
-    weights["unembed.b_in"] = torch.nn.functional.pad(bias, (0, p - neurons))
-    weights["unembed.W_out"] = W_out
-    weights["unembed.b_out"] = readout.bias
+    weights = {
+        **tensors, "unembed.W_in": pad_columns(W_in, p), "unembed.b_in": pad_columns(bias[None], p)[0],
+        "unembed.W_out": W_out, "unembed.b_out": readout.bias,
+    }  # fmt: skip
     # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
     margin = cut.gap / (2 * (L + 1))
     said = f"counts correctly on all {T}^{L} sequences{claim}"
     return ConstructedWeights(weights, directions, said, margin, want.variant, notes, {"gap": cut.gap, **numbers})
-
-
-def _head(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
-    stacked = tensors.get(f"blocks.0.attn.{name}")
-    return None if stacked is None else stacked[0]
