@@ -146,8 +146,7 @@ def train(
     import interp
     from interp.errors import InterpError
     from interp.files import no_empty_folder, write_atomically
-    from interp.training.results import save_run
-    from interp.training.state import FILE
+    from interp.training.results import FILE, save_run
     from interp.training.train import train_parameters
 
     described = interp.ModelSpec.from_toml(spec)

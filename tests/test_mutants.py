@@ -49,11 +49,11 @@ def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) 
 
 
 def test_compiled_functions_are_asked_of_who_uses_them() -> None:
-    used = mutants.users(mutants.ROOT, "interp/training/compiled/products.py")
+    used = mutants.users(mutants.ROOT, "interp/training/compiled/arrays.py")
     kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
     assert {kernel, engine} <= used  # the kernel imports it, and the engine names the kernel
     assert not mutants.users(mutants.ROOT, "interp/spec.py")
-    mutant = mutants.Mutant("interp/training/compiled/products.py", 12, 0, 1, "a", "b", 10)
+    mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
     trains, other, beside = (mutants.Test(name, 1.0, frozenset({f"{file}:3"})) for name, file in (
         ("trains", engine), ("other", "interp/spec.py"), ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
     assert mutants.chosen(mutant, [other, trains, beside], 60, used) == [beside, trains]

@@ -22,7 +22,7 @@ from interp.progress import LateBar
 from interp.report.figures_matrices import circuit
 from interp.spec import Layer, ModelSpec, TaskRef, Training
 from interp.tasks import make_task
-from interp.training.state import FILE
+from interp.training.results import FILE
 from interp.training.train import ENGINES, _say_once
 
 SPEC = ModelSpec(

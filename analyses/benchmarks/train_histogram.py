@@ -41,7 +41,7 @@ from interp.families.histogram.compiled.kernel import draw_sequence, scramble, s
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.spec import Training
-from interp.training.compiled.adam import adam_step
+from interp.training.compiled.arrays import adam_step
 from interp.training.compiled.shell import no_subnormals
 from interp.training.train import ENGINES
 

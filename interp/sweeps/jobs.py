@@ -126,7 +126,7 @@ def _trainer(job: Job) -> Callable[..., Any]:
 
 
 def _train(job: Job) -> list[Outcome]:
-    from interp.training.divergence import divergence
+    from interp.training.results import divergence
 
     train_parameters = _trainer(job)
     start, cpu_start = time.perf_counter(), time.process_time()

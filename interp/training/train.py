@@ -22,13 +22,12 @@ from interp.spec import Construction, Layer, ModelSpec, Training
 from interp.tasks import Task, make_task
 from interp.tasks.registry import load_families
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
-from interp.training.divergence import Diverged, divergence
 from interp.training.engines import reference as reference
 from interp.training.engines import stacked as stacked
 from interp.training.engines import vmap as vmap
 from interp.training.engines.base import ENGINES as ENGINES
 from interp.training.engines.base import Engine
-from interp.training.state import FILE, RunState, load_state, run_key, save_state, saved_engine
+from interp.training.results import FILE, Diverged, RunState, divergence, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel

@@ -8,8 +8,8 @@ import torch
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import make_task
-from interp.training.divergence import Diverged
 from interp.training.engines.stacked import StackedEngine
+from interp.training.results import Diverged
 from interp.training.train import choose_engine, train
 
 SIZES = {"batch_size": 16, "init": "torch", "learning_rate": 1e30, "epochs": 2}

@@ -17,8 +17,7 @@ from interp.architecture.reduced import CountedRows, count_space_refusal, counte
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import register_engine
-from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.base import Group, GroupedEngine, register_engine
 
 GROUP_ROWS = 8192
 

@@ -16,8 +16,7 @@ from interp.families.languages.forward import DistinctRows, distinct_rows, encod
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_batch, one_batch, validation_set
-from interp.training.engines.base import register_engine
-from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.base import Group, GroupedEngine, register_engine
 
 ROWS_AT_ONCE = 1 << 15
 """Approximate number of rows, over all models, per batch of held-out strings, so that they fit into the cache."""

@@ -19,8 +19,7 @@ from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
-from interp.training.engines.base import EpochResult, learning_rate, register_engine
-from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.base import EpochResult, Group, GroupedEngine, learning_rate, register_engine
 
 
 @register_engine

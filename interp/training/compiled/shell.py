@@ -25,8 +25,7 @@ from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.threads import cores
-from interp.training.compiled.cache import file_of, sources
-from interp.training.compiled.layout import Layout
+from interp.training.compiled.layout import Layout, file_of, sources
 from interp.training.engines.base import Engine, EpochResult, learning_rate
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}

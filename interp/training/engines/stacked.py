@@ -23,8 +23,7 @@ from interp.architecture.reduced import CountedRows, SlotRows, reduced_outputs, 
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_batch, validation_set
-from interp.training.engines.base import register_engine
-from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.base import Group, GroupedEngine, register_engine
 
 GROUP = {"cpu": 64, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""

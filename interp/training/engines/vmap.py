@@ -21,8 +21,7 @@ from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, one_batch, targets, training_set, validation_set
-from interp.training.engines.base import no_samples, register_engine
-from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.base import Group, GroupedEngine, no_samples, register_engine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""

@@ -12,9 +12,8 @@ import pytest
 from closeness import close
 from numba import njit
 
-from interp.training.compiled import elementary, products, shuffles, vectors
-from interp.training.compiled.cache import sources
-from interp.training.compiled.layout import aligned
+from interp.training.compiled import arrays, elementary, vectors
+from interp.training.compiled.layout import aligned, sources
 
 DTYPES = (np.float32, np.float64)
 
@@ -43,22 +42,22 @@ def compiled(code: str) -> tuple[Any, ...]:
     @njit(cache=True)
     def apply_store_totals(a: Any, out: Any) -> None:
         _ = code
-        shuffles.store_totals(out, 1, vectors.load_tile(a, 0, 4, 1, a.shape[1], 4), False)
+        elementary.store_totals(out, 1, vectors.load_tile(a, 0, 4, 1, a.shape[1], 4), False)
 
     @njit(cache=True)
     def apply_transpose(out: Any, a: Any, m: int, n: int) -> None:
         _ = code
-        products.transpose(out, a, m, n)
+        arrays.transpose(out, a, m, n)
 
     @njit(cache=True)
     def apply_multiply(out: Any, a: Any, b: Any, m: int, k: int, n: int, add: bool) -> None:
         _ = code
-        products.multiply(out, a, b, m, k, n, add)
+        arrays.multiply(out, a, b, m, k, n, add)
 
     @njit(cache=True)
     def apply_multiply_column(out: Any, column: int, a: Any, b: Any, row: int, m: int) -> None:
         _ = code
-        products.multiply_column(out, column, a, b, row, m)
+        arrays.multiply_column(out, column, a, b, row, m)
 
     return (
         apply_exp,

@@ -16,12 +16,19 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from interp.training.compiled.adam import adam_step
-from interp.training.compiled.cache import sources
-from interp.training.compiled.elementary import exp, log
-from interp.training.compiled.products import clear, copy, multiply, transpose
-from interp.training.compiled.rows import add_rows, add_sum_of_rows, normalize, normalize_gradient
-from interp.training.compiled.shuffles import store_totals
+from interp.training.compiled.arrays import (
+    adam_step,
+    add_rows,
+    add_sum_of_rows,
+    clear,
+    copy,
+    multiply,
+    normalize,
+    normalize_gradient,
+    transpose,
+)
+from interp.training.compiled.elementary import exp, log, store_totals
+from interp.training.compiled.layout import sources
 from interp.training.compiled.vectors import (
     fill,
     fma,

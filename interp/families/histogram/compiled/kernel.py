@@ -24,9 +24,8 @@ from interp.families.histogram.compiled.mixing import (
     linear_coefficients,
     linear_gradient,
 )
-from interp.training.compiled.adam import adam_step
-from interp.training.compiled.cache import sources
-from interp.training.compiled.products import clear, multiply, multiply_column, transpose
+from interp.training.compiled.arrays import adam_step, clear, multiply, multiply_column, transpose
+from interp.training.compiled.layout import sources
 from interp.training.compiled.vectors import get, inner, lanes_of, put
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

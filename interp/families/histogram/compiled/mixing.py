@@ -8,9 +8,8 @@ column, each padded to whole vectors, so that a vector holds several rows. Paddi
 
 from typing import Any
 
-from interp.training.compiled.elementary import exp, log
-from interp.training.compiled.products import clear, copy, multiply, transpose
-from interp.training.compiled.shuffles import store_totals
+from interp.training.compiled.arrays import clear, copy, multiply, transpose
+from interp.training.compiled.elementary import exp, log, store_totals
 from interp.training.compiled.vectors import (
     at_lane,
     fill,

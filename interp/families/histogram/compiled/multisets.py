@@ -19,7 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from interp.training.compiled.cache import sources
+from interp.training.compiled.layout import sources
 from interp.training.compiled.vectors import (
     Code,
     Vector,

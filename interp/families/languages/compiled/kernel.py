@@ -13,11 +13,18 @@ from typing import Any
 
 from numba import njit
 
-from interp.training.compiled.adam import adam_step
-from interp.training.compiled.cache import sources
+from interp.training.compiled.arrays import (
+    adam_step,
+    add_rows,
+    add_sum_of_rows,
+    clear,
+    multiply,
+    normalize,
+    normalize_gradient,
+    transpose,
+)
 from interp.training.compiled.elementary import exp
-from interp.training.compiled.products import clear, multiply, transpose
-from interp.training.compiled.rows import add_rows, add_sum_of_rows, normalize, normalize_gradient
+from interp.training.compiled.layout import sources
 from interp.training.compiled.vectors import fill, fma, inner, lanes_of, largest, load, store, total, where_positive
 
 # ---------------------------------------------------------------- parts of a layer

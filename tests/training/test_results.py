@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.training.state import FILE, RunState, load_state, run_key, save_state, saved_engine
+from interp.training.results import FILE, RunState, load_state, run_key, save_state, saved_engine
 
 
 def run(**tensors: float) -> RunState:
