@@ -42,7 +42,7 @@ _ROOMS = {
     "interp.measures.patching": "activation_patching",
     "interp.measures.variables": "probe",
     "interp.programs.compile": "compile",
-    "interp.readers.inspection": "check_conversion",
+    "interp.readers.models": "check_conversion",
     "interp.sections": "section",
     "interp.sections.live": "live",
     "interp.spec": "Layer ModelSpec Training",
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from interp.measures.patching import activation_patching as activation_patching
     from interp.measures.variables import probe as probe
     from interp.programs.compile import compile as compile
-    from interp.readers.inspection import check_conversion as check_conversion
+    from interp.readers.models import check_conversion as check_conversion
     from interp.report import Report as Report
     from interp.sections import section as section
     from interp.sections.live import live as live

@@ -210,7 +210,7 @@ def sweep(
 
     part = read_grid(grid, device).part(only or (), _integers("--seeds", seeds) if seeds else None)
     if dry_run:
-        from interp.sweeps.estimate import estimate
+        from interp.sweeps.sweep import estimate
 
         _print(pd.DataFrame([estimate(part, out, workers, device=device).readable()]), format)
         return
@@ -414,7 +414,7 @@ def inspect(
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """Print a file's format, reader, config and missing settings. Exit code 3: more than the task is missing."""
-    from interp.readers.inspection import inspect as look
+    from interp.readers.models import inspect as look
     from interp.zoo import settings_of
 
     found = look(path, settings_of(config))

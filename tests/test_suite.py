@@ -122,10 +122,9 @@ COVERED = {
     "tests/explanations/test_quantities.py": (
         "explanations/quantities_counts explanations/quantities_order explanations/quantities_steps"
     ),
-    "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
-    "tests/readers/test_saved_models.py": "readers/originals readers/plain_tensors readers/sources",
+    "tests/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
+    "tests/readers/test_saved_models.py": "readers/plain_tensors readers/sources",
     "tests/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
-    "tests/sweeps/test_sweep.py": "sweeps/progress",
     "tests/families/algorithmic/tasks/test_numbers.py": (
         "families/languages/tasks/brackets families/algorithmic/tasks/induction"
     ),

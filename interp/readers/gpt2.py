@@ -22,7 +22,7 @@ from interp.readers.base import (
     split_heads,
     unembedding,
 )
-from interp.readers.originals import hugging_face
+from interp.readers.sources import hugging_face
 
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
 SETTINGS = {

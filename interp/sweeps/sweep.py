@@ -1,25 +1,24 @@
-"""Run a sweep: train every run of a grid once, with several workers, into one durable table.
+"""Run a sweep: train every run of a grid once, with several workers, into one durable table of this process.
 
-The workers are processes of this machine, or those of a Dask cluster, which needs the optional extra `dask`. Dask
-itself repeats the jobs of a lost worker; its scheduler only receives jobs, and the table stays in this process.
+`estimate` predicts a sweep's time, memory and disk space by training a few of its jobs for a few epochs. Progress is a
+bar on a terminal or in a notebook, elsewhere a line every half minute, on standard error.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from interp.errors import InterpError, as_path, check_size, short
+from interp.errors import InterpError, as_path, check_size
 from interp.sweeps.grid import Grid, read_grid
-from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
-from interp.sweeps.pool import Died, LocalPool
-from interp.sweeps.progress import SweepProgress
-from interp.sweeps.table import Key, Row, RunTable, to_frame
+from interp.sweeps.jobs import Cost, Job, Outcome, failed, jobs_of, probe_job, run_job
+from interp.sweeps.pool import DaskPool, Died, LocalPool
+from interp.sweeps.table import FILE, Key, Row, RunTable, key_of, read_rows, to_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,106 +114,138 @@ def folder_of(grid: Grid, out: str | Path | None) -> Path:
     return as_path(out, "a folder") if out is not None else Path("out") / grid.name
 
 
-Result = TypeVar("Result")
+# ---------------------------------------------------------------- estimates
+
+N_PROBES = 12
 
 
-NEEDS_DASK = "sweeps on a Dask cluster need Dask: pip install 'dask[distributed]'"
+@dataclass(frozen=True)
+class Estimate:
+    """Numbers of cells, runs and remaining runs of a grid, and the resources for the remaining runs.
 
-
-@contextmanager
-def _without_shouting() -> Iterator[None]:
-    """Silence asyncio and Tornado, which would print tracebacks of unfinished tasks if the cluster is lost."""
-    loggers = [logging.getLogger(name) for name in ("asyncio", "tornado.application")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        gc.collect()
-        for logger, level in zip(loggers, before):
-            logger.setLevel(level)
-
-
-class DaskPool(Generic[Result]):
-    """Runs `work` on jobs on the cluster at `address`, such as tcp://host:8786, with the interface of LocalPool.
-
-    Raises InterpError if Dask is not installed, if nothing answers at the address within `timeout` seconds, if the
-    cluster has no workers or workers with another version of interp, or if it is lost.
+    seconds: wall time with `workers` free cores. memory: of all workers, in bytes. disk: bytes that will be written.
     """
 
-    def __init__(self, work: Callable[[Job], Result], address: str, timeout: float = 10.0) -> None:
-        self.work, self.address, self.timeout = work, address, timeout
+    cells: int
+    runs: int
+    left: int
+    workers: int
+    seconds: float
+    memory: int
+    disk: int
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
-        try:
-            from distributed import Client, as_completed
-        except ModuleNotFoundError:
-            raise InterpError(NEEDS_DASK) from None
-        with _without_shouting(), self._connect(Client) as client:
-            priorities = range(len(jobs), 0, -1)  # longest first
-            futures = {
-                client.submit(self.work, job, key=f"{job.spec_id}-{job.seeds[0]}", priority=priority, pure=False): job
-                for job, priority in zip(jobs, priorities)
-            }
-            for future in as_completed(list(futures), loop=client.loop):
-                job = futures.pop(future)
-                if future.status == "finished":
-                    yield job, future.result()
-                elif future.status == "error":
-                    error = future.exception()
-                    yield job, Died(f"{type(error).__name__}: {error}".splitlines()[0])
-                else:
-                    raise InterpError(f"the Dask cluster at {self.address} is gone; the sweep can be resumed")
-                future.release()  # otherwise the cluster would keep the result
-
-    def look(self) -> None:
-        """Raise InterpError if Dask is not installed or nothing answers at the address."""
-        try:
-            from distributed.comm import get_address_host_port
-        except ModuleNotFoundError:
-            raise InterpError(NEEDS_DASK) from None
-        try:
-            # Use a plain connection, because a client that fails to connect leaves threads behind.
-            socket.create_connection(get_address_host_port(self.address), self.timeout).close()
-        except (OSError, ValueError) as error:  # a time-out is an OSError
-            raise self._silent(error) from None
-
-    def _silent(self, error: Exception) -> InterpError:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return InterpError(
-            f"no Dask scheduler answers at {short(self.address)} within {self.timeout:g} s ({short(reason)}); "
-            "start one with: dask scheduler"
-        )
-
-    def _connect(self, client_class: Any) -> Any:
-        self.look()
-        try:
-            client = client_class(self.address, timeout=self.timeout, set_as_default=False)
-        except (OSError, ValueError) as error:  # a time-out is an OSError
-            raise self._silent(error) from None
-        try:
-            client.wait_for_workers(1, timeout=self.timeout)
-            versions = set(client.run(_version).values())
-            if versions != {_version()}:
-                raise InterpError(
-                    f"the workers of {self.address} have interp {', '.join(sorted(versions))}, here it is {_version()}"
-                )
-        except TimeoutError:
-            client.close()
-            raise InterpError(
-                f"the Dask cluster at {self.address} has no workers; start some with: dask worker {self.address}"
-            ) from None
-        except BaseException:
-            client.close()
-            raise
-        return client
+    def readable(self) -> dict[str, object]:
+        """Return the numbers in readable units, such as hours, minutes and megabytes."""
+        return {
+            "cells": self.cells, "runs": self.runs, "runs left": self.left, "workers": self.workers,
+            "time left": duration(self.seconds), "memory (MB)": round(self.memory / 1e6),
+            "disk (MB)": round(self.disk / 1e6, 1),
+        }  # fmt: skip
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+def estimate(
+    path: str | Path | Grid, out: str | Path | None = None, workers: int = 2, *, device: str = "cpu"
+) -> Estimate:
+    """Estimate the resources of `sweep` with the same arguments, by timing short and long jobs in one worker.
 
+    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and if a job cannot be trained.
+    """
+    check_size("workers", workers)
+    grid = path if isinstance(path, Grid) else read_grid(path, device)
+    if folder_of(grid, out).is_file():
+        raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
+    file = folder_of(grid, out) / FILE
+    rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
+    jobs = jobs_of(grid, rows, device)
+    left = sum(len(job.seeds) for job in jobs)
+    works, times, memory = [], [], 0
+    for job, probe in LocalPool(_probe, 1).run(_spread(jobs)):
+        if isinstance(probe, Died | str):
+            raise InterpError(f"{job.spec_id} cannot be trained: {probe.why if isinstance(probe, Died) else probe}")
+        works.append(job.work)
+        times.append(probe.seconds * job.epochs)
+        memory = max(memory, probe.memory)
+    seconds = _time_of([job.work for job in jobs], works, times) / workers if jobs else 0.0
+    return Estimate(len(grid.cells), grid.n_runs, left, workers, seconds, memory * workers, written_by(jobs))
+
+
+def _spread(jobs: Sequence[Job]) -> list[Job]:
+    """Select jobs from the longest to the shortest, evenly spaced in their order."""
+    n = min(N_PROBES, len(jobs))
+    return [jobs[round(i * (len(jobs) - 1) / max(1, n - 1))] for i in range(n)]
+
+
+def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[float]) -> float:
+    """Predict the time of all jobs as sums of a + b * work, where a, b >= 0 minimize the relative errors on probes."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    work, seconds = np.array(works), np.array(times)
+    (a, b), _ = nnls(np.stack([1 / seconds, work / seconds], 1), np.ones(len(seconds)))
+    return float((a + b * np.array(jobs)).sum())
+
+
+def _probe(job: Job) -> Cost | str:
     try:
-        return version("interp")
-    except PackageNotFoundError:
-        return "(none)"
+        return probe_job(job)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- progress
+
+LINE_EVERY_SECONDS = 30.0
+
+
+class SweepProgress:
+    """Runs done, rate, and time left. Time left is based on work, because the longest jobs come first."""
+
+    def __init__(self, jobs: list[Job], done_before: int, shown: bool = True) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.runs, self.work = sum(len(job.seeds) for job in jobs), sum(job.work for job in jobs)
+        self.done_before, self.shown = done_before, shown
+        self.done, self.failed, self.done_work = 0, 0, 0.0
+        self.start = self.last_line = time.monotonic()
+        console = Console(stderr=True)
+        self.bar = None
+        if shown and (console.is_terminal or console.is_jupyter):
+            self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=console)
+
+    def update(self, job: Job, failed: int) -> None:
+        """Record that a job has ended with this number of failed runs."""
+        self.done, self.failed = self.done + len(job.seeds), self.failed + failed
+        self.done_work += job.work
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done_work, description=self.line())
+        elif self.shown and (time.monotonic() - self.last_line > LINE_EVERY_SECONDS or self.done == self.runs):
+            self.last_line = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        elapsed = time.monotonic() - self.start
+        text = f"{self.done_before + self.done} of {self.done_before + self.runs} runs"
+        if self.done:
+            left = elapsed * (self.work - self.done_work) / self.done_work
+            text += f", {60 * self.done / elapsed:.1f} a minute, {duration(left)} left"
+        return text + (f", {self.failed} failed" if self.failed else "")
+
+    def __enter__(self) -> SweepProgress:
+        if self.bar is not None:
+            self.bar.start()
+            self.bar.add_task(self.line(), total=self.work)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, such as 12 s, 3 min or 4.5 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

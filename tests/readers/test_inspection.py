@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.readers.inspection import inspect
+from interp.readers.models import inspect
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -18,7 +18,7 @@ import interp
 from interp.errors import InterpError
 from interp.measures.accuracy import not_generated
 from interp.measures.subject import Subject
-from interp.readers.inspection import inspect
+from interp.readers.models import inspect
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -16,8 +16,7 @@ from sweep_work import a_job, fail_at_a, name_and_process, small_grid
 import interp
 from interp.errors import InterpError
 from interp.sweeps.grid import make_grid
-from interp.sweeps.pool import Died
-from interp.sweeps.sweep import DaskPool
+from interp.sweeps.pool import DaskPool, Died
 from interp.sweeps.table import FILE
 
 distributed = pytest.importorskip("distributed")

@@ -22,10 +22,9 @@ from interp import cli
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.sweeps import jobs, table
-from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
 from interp.sweeps.jobs import Job, failed, jobs_of
-from interp.sweeps.sweep import _of_grid
+from interp.sweeps.sweep import _of_grid, estimate
 from interp.sweeps.table import FILE, RunTable, read_runs
 from interp.tasks import registry
 from interp.tasks.registry import import_file

@@ -1,6 +1,7 @@
-"""Hugging Face folders of the Llama family: llama, mistral, qwen2 and qwen3.
+"""Hugging Face folders of models with rotary positions: the Llama family, and GPT-NeoX, such as Pythia.
 
-RMSNorm, rotary positions, gated MLPs, grouped keys and values, and (qwen3) norms of queries and keys.
+Llama, mistral, qwen2 and qwen3 have RMSNorm, gated MLPs, grouped keys and values, and (qwen3) norms of queries and
+keys. GPT-NeoX rotates a part of each head, and its blocks may be parallel.
 """
 
 from collections.abc import Mapping
@@ -17,11 +18,12 @@ from interp.readers.base import (
     Reader,
     Source,
     activation,
+    head_size,
     join_heads,
     split_heads,
     unembedding,
 )
-from interp.readers.originals import hugging_face
+from interp.readers.sources import hugging_face
 
 KINDS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen 2", "qwen3": "Qwen 3"}
 LONGEST = 1024
@@ -29,15 +31,14 @@ LONGEST = 1024
 SETTINGS = {"n_ctx": f"the longest input in tokens, if {LONGEST} is too short"}
 
 
-def _recognizes(source: Source) -> bool:
+def _recognizes_llama(source: Source) -> bool:
     return str(source.config.get("model_type")) in KINDS
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read_llama(source: Source, given: Mapping[str, Any]) -> Conversion:
     config, kind = Config(source.where, source.config), source.config["model_type"]
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    longest = config.size("max_position_embeddings", default=LONGEST)
-    n_ctx = Config("config", given).size("n_ctx", default=min(longest, LONGEST))
+    longest, n_ctx = _lengths(config, given)
     fields = {
         "n_layers": config.size("num_hidden_layers"),
         "d_model": d,
@@ -52,7 +53,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
         "normalization_type": "RMS",
         "gated_mlp": True,
         "positional_embedding_type": "rotary",
-        "rotary_base": rotary_base(config),
+        "rotary_base": _rotary_base(config),
         "use_qk_norm": kind == "qwen3",
     }
     _check_windows(config, kind, n_ctx)
@@ -62,7 +63,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
             "the size must be even, and the number of heads a multiple of the number of key heads"
         )
     fields["rotary_dim"] = fields["d_head"]
-    tensors = _tensors(source, fields, config.flag("tie_word_embeddings", False))
+    tensors = _llama_tensors(source, fields, config.flag("tie_word_embeddings", False))
     fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
     notes = () if n_ctx == longest else (
         f"Inputs are limited to {n_ctx} tokens (the model allows {longest:,}); config={{'n_ctx': ...}} changes it.",
@@ -71,7 +72,13 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
                    original=hugging_face(source))  # fmt: skip
 
 
-def rotary_base(config: Config) -> float:
+def _lengths(config: Config, given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the longest input that the model allows, and n_ctx."""
+    longest = config.size("max_position_embeddings", default=LONGEST)
+    return longest, Config("config", given).size("n_ctx", default=min(longest, LONGEST))
+
+
+def _rotary_base(config: Config) -> float:
     """Return the base of rotary positions, by its old or new name. Raises CheckpointError for scaled positions."""
     saved: Any = config.fields.get("rope_parameters") or config.fields.get("rope_scaling") or {}
     if not isinstance(saved, Mapping):
@@ -96,7 +103,7 @@ def _check_windows(config: Config, kind: str, n_ctx: int) -> None:
         raise CheckpointError(f"{config.where}: layer_types = sliding_attention needs sliding_window")
 
 
-def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:
+def _llama_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:
     d, size, inner = fields["d_model"], fields["d_head"], fields["d_mlp"]
     heads, keys = fields["n_heads"], fields["n_key_value_heads"]
     prefix = "model." if source.any_name("model.embed_tokens.weight") else ""
@@ -139,4 +146,77 @@ def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str,
     return found
 
 
-READERS = (Reader("Hugging Face Llama, Mistral or Qwen", _recognizes, _read, SETTINGS),)
+def _recognizes_neox(source: Source) -> bool:
+    return source.config.get("model_type") == "gpt_neox"
+
+
+def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
+    config = Config(source.where, source.config)
+    d, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    size = head_size(source.where, d, heads)
+    saved = config.fields.get("rope_parameters")
+    inner = Config(source.where, saved if isinstance(saved, Mapping) else {})
+    share = inner.number("partial_rotary_factor", default=config.number("rotary_pct", default=0.25))
+    fields: dict[str, Any] = {
+        "n_layers": config.size("num_hidden_layers"),
+        "d_model": d,
+        "n_heads": heads,
+        "d_head": size,
+        "d_mlp": config.size("intermediate_size"),
+        "d_vocab": config.size("vocab_size"),
+        "n_ctx": _lengths(config, given)[1],
+        "act_fn": activation(source.where, config.word("hidden_act", default="gelu")),
+        "eps": config.number("layer_norm_eps", default=1e-5),
+        "normalization_type": "LN",
+        "positional_embedding_type": "rotary",
+        "rotary_dim": int(size * share),
+        "rotary_base": _rotary_base(config),
+        "parallel_attn_mlp": config.flag("use_parallel_residual", True),
+    }
+    if fields["rotary_dim"] % 2 or not fields["rotary_dim"]:
+        raise CheckpointError(
+            f"{source.where}: rotary_pct = {share:g} rotates {fields['rotary_dim']} of {size} dimensions; the number "
+            "must be even and at least 2"
+        )
+    tensors = _neox_tensors(source, fields, config.flag("tie_word_embeddings", False))
+    fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
+    return Conversion("Hugging Face GPT-NeoX", fields, tensors, vocabulary=source.vocabulary,
+                   original=hugging_face(source))  # fmt: skip
+
+
+def _neox_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:
+    d, heads, size, inner = (fields[name] for name in ("d_model", "n_heads", "d_head", "d_mlp"))
+    prefix = "gpt_neox." if source.any_name("gpt_neox.embed_in.weight") else ""
+    weights = NamedTensors(source, prefix)
+    embedding = weights.take("embed_in.weight", fields["d_vocab"], d)
+    found = {"embed.W_E": embedding}
+    for index in range(fields["n_layers"]):
+        theirs, ours = f"layers.{index}.", f"blocks.{index}."
+        for old, new in (("input_layernorm", "ln1"), ("post_attention_layernorm", "ln2")):
+            found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
+            found[f"{ours}{new}.b"] = weights.take(f"{theirs}{old}.bias", d)
+        part = f"{theirs}attention.query_key_value"
+        # One matrix for queries, keys and values, in the order (head, Q/K/V, d_head).
+        matrix = weights.take(f"{part}.weight", 3 * heads * size, d).reshape(heads, 3, size, d)
+        bias = weights.maybe(f"{part}.bias", 3 * heads * size).reshape(heads, 3, size)
+        for i, name in enumerate("QKV"):
+            found[f"{ours}attn.W_{name}"] = matrix[:, i].transpose(1, 2)
+            found[f"{ours}attn.b_{name}"] = bias[:, i]
+        found[f"{ours}attn.W_O"] = join_heads(weights.take(f"{theirs}attention.dense.weight", d, heads * size), heads)
+        found[f"{ours}attn.b_O"] = weights.maybe(f"{theirs}attention.dense.bias", d)
+        found[f"{ours}mlp.W_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.weight", inner, d).T
+        found[f"{ours}mlp.b_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.bias", inner)
+        found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.weight", d, inner).T
+        found[f"{ours}mlp.b_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.bias", d)
+    found["ln_final.w"] = weights.take("final_layer_norm.weight", d)
+    found["ln_final.b"] = weights.take("final_layer_norm.bias", d)
+    head = "lm_head" if "lm_head.weight" in weights.left else "embed_out"
+    found |= unembedding(weights, embedding, head, tied)
+    weights.finish("attention.bias", "masked_bias", "rotary_emb.inv_freq")
+    return found
+
+
+READERS = (
+    Reader("Hugging Face Llama, Mistral or Qwen", _recognizes_llama, _read_llama, SETTINGS),
+    Reader("Hugging Face GPT-NeoX", _recognizes_neox, _read_neox, SETTINGS),
+)
