@@ -259,9 +259,7 @@ class Replacements:
             return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
         donors = self.subject.trimmed(self.reference[self.donors[here]])
         _, seen = activations(self.subject, donors, self.names)
-        index = aligned(self.subject, piece, donors).to(self.subject.model.cfg.device)
-        rows = torch.arange(len(piece), device=index.device)[:, None]
-        return {name: seen[name][rows, index] for name in self.names}
+        return {**align(self.subject, seen, piece, donors)}
 
 
 def _like(where: Bool[Tensor, "rows length"], value: Tensor) -> Tensor:
@@ -334,6 +332,13 @@ def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows 
         here, there = (subject.answer_positions(batch.tokens).cpu() for batch in (piece, donors))
         index = index + (there - here)[:, None]
     return index.clamp(min=0).minimum(donors.lengths.cpu()[:, None] - 1)
+
+
+def align(subject: Subject, seen: dict[str, Tensor], piece: Batch, donors: Batch) -> dict[str, Tensor]:
+    """Return the donors' activations at the positions of a piece (see `aligned`)."""
+    index = aligned(subject, piece, donors).to(subject.model.cfg.device)
+    rows = torch.arange(len(piece), device=index.device)[:, None]
+    return {name: value[rows, index] for name, value in seen.items()}
 
 
 def check_mode(mode: str) -> None:

@@ -37,14 +37,12 @@ def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tenso
     block, head = subject.model.blocks[part.layer], part.head or 0
     found = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
     norm = getattr(block, "ln1", None)
-    if norm is None or isinstance(norm, torch.nn.Identity) or post_norm(subject.model):
-        return found[0], found[1], found[2], found[3]
-    gain = getattr(norm, "w", None)
-    folded = []
-    for weight in found[:3]:
-        weight = weight if gain is None else gain.detach().double().cpu()[:, None] * weight
-        folded.append(weight if "RMS" in type(norm).__name__ else weight - weight.mean(0))
-    return folded[0], folded[1], folded[2], found[3]
+    if norm is not None and not isinstance(norm, torch.nn.Identity) and not post_norm(subject.model):
+        gain = getattr(norm, "w", None)
+        for i, weight in enumerate(found[:3]):
+            weight = weight if gain is None else gain.detach().double().cpu()[:, None] * weight
+            found[i] = weight if "RMS" in type(norm).__name__ else weight - weight.mean(0)
+    return found[0], found[1], found[2], found[3]
 
 
 def no_table(subject: Subject, which: str) -> str | None:

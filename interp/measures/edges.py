@@ -19,7 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.patching import Compared, align, compared, leaning, pairs_from
+from interp.measures.ablation import align
+from interp.measures.patching import Compared, compared, leaning, pairs_from
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
@@ -174,7 +175,7 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
             return float(leaning(subject, out.double().cpu(), where).sum())
 
         out, seen = activations(subject, piece.clean, names)
-        seen = align(subject, seen, piece)
+        seen = align(subject, seen, piece.corrupted, piece.clean)
         base, unpatched = activations(subject, piece.corrupted, names)
         clean_sum += lean(out[where.rows, where.clean_at])
         corrupted_sum += lean(base[where.rows, where.at])

@@ -7,7 +7,7 @@ contributions of a group and the readout's bias b_t. The skip connection and the
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -112,10 +112,8 @@ def check_layer(subject: Subject, layer: int) -> int:
 
 def two_logits(found: HeadOutputs) -> HeadOutputs:
     """Replace one output s by the logits (0, s), which give the same decision, s > 0."""
-    pad = torch.nn.functional.pad
-    return HeadOutputs(
-        found.z, pad(found.contributions, (1, 0)), pad(found.bias, (1, 0)), pad(found.skip, (1, 0)), found.labels
-    )
+    padded = {name: torch.nn.functional.pad(getattr(found, name), (1, 0)) for name in ("contributions", "bias", "skip")}
+    return replace(found, **padded)
 
 
 _LARGEST = 2**30  # most bytes of one table of contributions

@@ -178,18 +178,15 @@ class Place:
             place = cls(place)
         if not isinstance(place, Place):
             raise InterpError(f"{of_type(place)} is not a place; write it as {FORMS}")
-        place._check(subject)
+        if not isinstance(place.what, int):
+            part_named(subject, str(place.what))
+        elif not 0 <= place.what <= subject.model.cfg.n_layers:
+            raise InterpError(one_of("residual stream", place.what, range(subject.model.cfg.n_layers + 1)))
+        if isinstance(place.position, str) and place.position not in ("read", "each"):
+            raise InterpError(f"position {place.position!r} must be a number, 'read' or 'each'")
         if place.basis is None:
             return place
         return replace(place, basis=_orthonormal(place.basis, place.width(subject), str(place)))
-
-    def _check(self, subject: Subject) -> None:
-        if not isinstance(self.what, int):
-            part_named(subject, str(self.what))
-        elif not 0 <= self.what <= subject.model.cfg.n_layers:
-            raise InterpError(one_of("residual stream", self.what, range(subject.model.cfg.n_layers + 1)))
-        if isinstance(self.position, str) and self.position not in ("read", "each"):
-            raise InterpError(f"position {self.position!r} must be a number, 'read' or 'each'")
 
     @property
     def each(self) -> bool:

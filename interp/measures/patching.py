@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.errors import InterpError, UnsupportedError, one_of, short
-from interp.measures.ablation import aligned
+from interp.measures.ablation import align, aligned
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
@@ -88,13 +88,6 @@ def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compa
         return (logits * (mine - theirs)).sum(-1)
     s = logits[:, 0] if rule.kind == "sigmoid" else (rule.tolerance or 0.0) - logits[:, 0].abs()
     return torch.where(where.clean == 1, s, -s)
-
-
-def align(subject: Subject, clean: dict[str, Tensor], pairs: Pairs) -> dict[str, Tensor]:
-    """Align clean activations with the positions of the corrupted inputs."""
-    index = aligned(subject, pairs.corrupted, pairs.clean).to(subject.model.cfg.device)
-    rows = torch.arange(len(pairs), device=index.device)[:, None]
-    return {name: value[rows, index] for name, value in clean.items()}
 
 
 def pairs_from(
@@ -269,7 +262,7 @@ def activation_patching(
     found = [(torch.zeros(1 + runs, 0, dtype=torch.float64), torch.zeros(runs, 0, dtype=torch.bool))]
     for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
         out, seen = activations(subject, piece.clean, names)
-        values = align(subject, seen, piece)
+        values = align(subject, seen, piece.corrupted, piece.clean)
         clean_leans = leaning(subject, out[where.rows, where.clean_at].double().cpu(), where)
         base, unpatched = activations(subject, piece.corrupted, names)
         known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right

@@ -251,6 +251,118 @@ class Neuron:
         return f"neuron readout.{self.index}" if self.layer is None else f"neuron {self.layer}.{self.index}"
 
 
+def heads_of(subject: Subject) -> list[Part]:
+    """Return all heads; head h of layer l has index l * n_heads + h."""
+    return [
+        Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
+    ]
+
+
+def head_named(subject: Subject, head: Any) -> Part:
+    """Return the head with a given number (l * n_heads + h) or name ("1.0", "head 1.0" or "L1H0"), or the given Part.
+
+    Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
+    """
+    known = heads_of(subject)
+    if isinstance(head, Part) and head in known:
+        return head
+    if isinstance(head, Integral) and not isinstance(head, bool) and 0 <= int(head) < len(known):
+        return known[int(head)]
+    for part in known:
+        if isinstance(head, str) and head in (str(part), f"{part.layer}.{part.head}", f"L{part.layer}H{part.head}"):
+            return part
+    if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
+        part = Part(*head)
+        raise InterpError(f"{head} is a group of two heads; head {part.layer}.{part.head} is '{part}' or its number, "
+                          f"{known.index(part)}")  # fmt: skip
+    raise InterpError(one_of("head", head, known))
+
+
+def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
+    """Replace names of heads in groups by their numbers in `heads`; a name alone is a group of one head.
+
+    select_groups checks everything else.
+    """
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        return groups
+
+    def number(head: Any) -> Any:
+        if not isinstance(head, str | Part):
+            return head
+        if (part := head_named(subject, head)) not in heads:
+            raise InterpError(one_of("head of this layer", part, heads))
+        return heads.index(part)
+
+    groups = [(group,) if isinstance(group, str | Part) else group for group in groups]
+    return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
+
+
+def part_named(subject: Subject, name: Any) -> Part | Neuron:
+    """Return the head, MLP or neuron with a name: "head 0.3", "0.3" or "L0H3" (or its number), "MLP 1", "neuron 1.7".
+
+    Raises InterpError for a part that the model does not have.
+    """
+    if isinstance(name, str) and (match := re.fullmatch(r"neuron (\d+|readout)\.(\d+)", name)):
+        layer, index = None if match[1] == "readout" else int(match[1]), int(match[2])
+        known = neuron_layers(subject)
+        if layer not in known:
+            layers = ["readout" if one is None else one for one in known]
+            raise InterpError(one_of("layer of neurons", match[1], layers or ["none"]))
+        if index >= (width := int(known[layer].W_out.shape[0])):
+            raise InterpError(f"{name} does not exist: its layer has neurons 0 to {width - 1}")
+        return Neuron(layer, index)
+    for part in mlps_of(subject):
+        if name in (part, str(part)):
+            return part
+    if isinstance(name, str) and not re.fullmatch(r"(head )?\d+\.\d+|L\d+H\d+", name):
+        if name.startswith("MLP") and not mlps_of(subject):
+            raise InterpError(f"there is no {name}: this model has no MLPs")
+        raise InterpError(
+            one_of("part", name, [*parts_of(subject), *(["neuron 0.0"] if neuron_layers(subject) else [])])
+        )
+    return head_named(subject, name)
+
+
+def neuron_layers(subject: Subject) -> dict[int | None, Any]:
+    """Return the modules with neurons by layer; the key None is for a readout with neurons."""
+    hooks = subject.model.hook_dict
+    found: dict[int | None, Any] = {
+        i: block.mlp
+        for i, block in enumerate(subject.model.blocks)
+        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
+    }
+    if "unembed.hook_post" in hooks:
+        found[None] = subject.model.unembed
+    return found
+
+
+def parts_of(subject: Subject) -> list[Part]:
+    """Return all heads and MLPs in the order of computation."""
+    parts = [*heads_of(subject), *mlps_of(subject)]
+    return sorted(parts, key=lambda part: (part.layer, part.head is None, part.head or 0))
+
+
+def stream_hook(subject: Subject, layer: int) -> str:
+    """Return the hook point of the residual stream before a layer; with layer = n_layers, after the last one."""
+    last = subject.model.cfg.n_layers
+    return f"blocks.{last - 1}.hook_resid_post" if layer == last else f"blocks.{layer}.hook_resid_pre"
+
+
+def stream_name(layer: int, n_layers: int) -> str:
+    """Return the words for the residual stream at `stream_hook`."""
+    return f"after layer {layer - 1}" if layer == n_layers else f"before layer {layer}"
+
+
+def mlps_of(subject: Subject) -> list[Part]:
+    """Return all MLPs."""
+    return [Part(layer) for layer, block in enumerate(subject.model.blocks) if has_mlp(block)]
+
+
+def has_mlp(block: Any) -> bool:
+    """Test whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
+    return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
+
+
 # ---------------------------------------------------------------- edits
 
 
@@ -309,126 +421,3 @@ def hooks_of(edits: Iterable[Edit]) -> list[Hook]:
         return put
 
     return [(name, make(edits)) for name, edits in by_hook.items()]
-
-
-# ---------------------------------------------------------------- parts of a model
-
-
-def heads_of(subject: Subject) -> list[Part]:
-    """Return all heads; head h of layer l has index l * n_heads + h."""
-    return [
-        Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
-    ]
-
-
-def head_named(subject: Subject, head: Any) -> Part:
-    """Return the head with a given number (l * n_heads + h) or name ("1.0", "head 1.0" or "L1H0"), or the given Part.
-
-    Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
-    """
-    known = heads_of(subject)
-    if isinstance(head, Part) and head in known:
-        return head
-    if isinstance(head, Integral) and not isinstance(head, bool) and 0 <= int(head) < len(known):
-        return known[int(head)]
-    for part in known:
-        if isinstance(head, str) and head in (str(part), f"{part.layer}.{part.head}", f"L{part.layer}H{part.head}"):
-            return part
-    if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
-        part = Part(*head)
-        raise InterpError(f"{head} is a group of two heads; head {part.layer}.{part.head} is '{part}' or its number, "
-                          f"{known.index(part)}")  # fmt: skip
-    raise InterpError(one_of("head", head, known))
-
-
-def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
-    """Replace names of heads in groups by their numbers in `heads`; a name alone is a group of one head.
-
-    select_groups checks everything else.
-    """
-    if isinstance(groups, str) or not isinstance(groups, Iterable):
-        return groups
-
-    def number(head: Any) -> Any:
-        if not isinstance(head, str | Part):
-            return head
-        if (part := head_named(subject, head)) not in heads:
-            raise InterpError(one_of("head of this layer", part, heads))
-        return heads.index(part)
-
-    groups = [(group,) if isinstance(group, str | Part) else group for group in groups]
-    return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
-
-
-def part_named(subject: Subject, name: Any) -> Part | Neuron:
-    """Return the head, MLP or neuron with a name: "head 0.3", "0.3" or "L0H3" (or its number), "MLP 1", "neuron 1.7".
-
-    Raises InterpError for a part that the model does not have.
-    """
-    if isinstance(name, str) and (match := re.fullmatch(r"neuron (\d+|readout)\.(\d+)", name)):
-        neuron = Neuron(None if match[1] == "readout" else int(match[1]), int(match[2]))
-        check_neuron(subject, neuron)
-        return neuron
-    for part in mlps_of(subject):
-        if name in (part, str(part)):
-            return part
-    if isinstance(name, str) and not re.fullmatch(r"(head )?\d+\.\d+|L\d+H\d+", name):
-        if name.startswith("MLP") and not mlps_of(subject):
-            raise InterpError(f"there is no {name}: this model has no MLPs")
-        raise InterpError(
-            one_of("part", name, [*parts_of(subject), *(["neuron 0.0"] if neuron_layers(subject) else [])])
-        )
-    return head_named(subject, name)
-
-
-def neuron_layers(subject: Subject) -> dict[int | None, Any]:
-    """Return the modules with neurons by layer; the key None is for a readout with neurons."""
-    hooks = subject.model.hook_dict
-    found: dict[int | None, Any] = {
-        i: block.mlp
-        for i, block in enumerate(subject.model.blocks)
-        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
-    }
-    if "unembed.hook_post" in hooks:
-        found[None] = subject.model.unembed
-    return found
-
-
-def check_neuron(subject: Subject, neuron: Neuron) -> None:
-    """Raise InterpError for a neuron that the model does not have."""
-    known = neuron_layers(subject)
-    if neuron.layer not in known:
-        layers = ["readout" if layer is None else layer for layer in known]
-        raise InterpError(
-            one_of("layer of neurons", "readout" if neuron.layer is None else neuron.layer, layers or ["none"])
-        )
-    width = int(known[neuron.layer].W_out.shape[0])
-    if not 0 <= neuron.index < width:
-        raise InterpError(f"{neuron} does not exist: its layer has neurons 0 to {width - 1}")
-
-
-def parts_of(subject: Subject) -> list[Part]:
-    """Return all heads and MLPs in the order of computation."""
-    parts = [*heads_of(subject), *mlps_of(subject)]
-    return sorted(parts, key=lambda part: (part.layer, part.head is None, part.head or 0))
-
-
-def stream_hook(subject: Subject, layer: int) -> str:
-    """Return the hook point of the residual stream before a layer; with layer = n_layers, after the last one."""
-    last = subject.model.cfg.n_layers
-    return f"blocks.{last - 1}.hook_resid_post" if layer == last else f"blocks.{layer}.hook_resid_pre"
-
-
-def stream_name(layer: int, n_layers: int) -> str:
-    """Return the words for the residual stream at `stream_hook`."""
-    return f"after layer {layer - 1}" if layer == n_layers else f"before layer {layer}"
-
-
-def mlps_of(subject: Subject) -> list[Part]:
-    """Return all MLPs."""
-    return [Part(layer) for layer, block in enumerate(subject.model.blocks) if has_mlp(block)]
-
-
-def has_mlp(block: Any) -> bool:
-    """Test whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
-    return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
