@@ -180,36 +180,29 @@ class Arithmetic:
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
         """Return LayerNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
-        d = x.value.shape[-1]
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
-        error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
-        # A root mean square changes by at most the root mean square of the changes of its terms.
-        scale = (center.square().mean(-1, keepdim=True) + eps).sqrt()
-        moved = error.square().mean(-1, keepdim=True).sqrt() + (4 * d * self.smallest) ** 0.5
-        moved = moved + self.gamma(d + 6) * (scale + moved)
-        relative = torch.where(moved < scale, moved / scale, torch.inf)
-        spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
-        own = 4 * self.u * (center.abs() / scale + spread) + 2 * self.smallest
-        normal = Tracked(center / scale, (spread + own).nan_to_num(nan=torch.inf))
-        value = normal.value * weight.double() + bias.double()
-        size = normal.size * weight.double().abs() + bias.double().abs()
-        error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest * (4 + normal.size)
-        return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
+        error = error + self.gamma(x.value.shape[-1] + 3) * (x.size + x.size.mean(-1, keepdim=True))
+        return self._scaled(x, Tracked(center, error), weight, bias, eps, 2)
 
     def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
         """Return RMSNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
+        return self._scaled(x, x, weight, torch.zeros_like(weight), eps, 1)
+
+    def _scaled(self, x: Tracked, center: Tracked, weight: Tensor, bias: Tensor, eps: float, under: int) -> Tracked:
+        """Divide x, centered, by its root mean square; apply weight and bias. under: subnormal losses per number."""
         d = x.value.shape[-1]
-        scale = (x.value.square().mean(-1, keepdim=True) + eps).sqrt()
+        scale = (center.value.square().mean(-1, keepdim=True) + eps).sqrt()
         # A root mean square changes by at most the root mean square of the changes of its terms.
-        moved = x.error.square().mean(-1, keepdim=True).sqrt() + (d * self.smallest) ** 0.5
+        moved = center.error.square().mean(-1, keepdim=True).sqrt() + under * (d * self.smallest) ** 0.5
         moved = moved + self.gamma(d + 6) * (scale + moved)
         relative = torch.where(moved < scale, moved / scale, torch.inf)
-        spread = (x.error + x.value.abs() * relative) / scale / (1 - relative).clamp(min=0)
-        own = 4 * self.u * (x.value.abs() / scale + spread) + self.smallest
-        normal = Tracked(x.value / scale, (spread + own).nan_to_num(nan=torch.inf))
-        value, size = normal.value * weight.double(), normal.size * weight.double().abs()
-        error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest
+        spread = (center.error + center.value.abs() * relative) / scale / (1 - relative).clamp(min=0)
+        own = 4 * self.u * (center.value.abs() / scale + spread) + under * self.smallest
+        normal = Tracked(center.value / scale, (spread + own).nan_to_num(nan=torch.inf))
+        value = normal.value * weight.double() + bias.double()
+        size = normal.size * weight.double().abs() + bias.double().abs()
+        error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest * (4 + normal.size)
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def relu(self, x: Tracked) -> Tracked:

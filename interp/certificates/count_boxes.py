@@ -22,7 +22,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
 from interp.certificates.probes import Probes, margins
-from interp.certificates.rounding import logit_error
+from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task
 from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of
@@ -234,9 +234,7 @@ class RoundingBounds:
         if query not in self.known:
             marks = self.shape.marks.nonzero()[:, 0].tolist()
             seen = torch.tensor(sorted({*marks, *self.shape.counted, query}))
-            dtype = self.model.embed.W_E.dtype
-            need, slack = (logit_error(self.model, query, seen, self.n, kind) for kind in (dtype, torch.float64))
-            self.known[query] = (need + slack, slack)
+            self.known[query] = margin_errors(self.model, query, seen, self.n)
         return self.known[query]
 
 

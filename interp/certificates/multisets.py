@@ -21,7 +21,7 @@ from interp.architecture.reduced import CountedRows, TokenTables, count_space_re
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
 from interp.certificates.probes import Probes
-from interp.certificates.rounding import logit_error
+from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
 from interp.tasks import Batch, Task
 from interp.tasks.domain import Drawn, every_input
@@ -188,10 +188,7 @@ def _bounds(
     every = torch.arange(model.task.d_vocab)
     for query in rows.query.unique().tolist():
         if (query, length) not in known:
-            own, here = (
-                logit_error(model, query, every, length, kind) for kind in (model.embed.W_E.dtype, torch.float64)
-            )
-            known[query, length] = (own + here, here)
+            known[query, length] = margin_errors(model, query, every, length)
     need, slack = zip(*known.values())
     return max(need), max(slack)
 

@@ -188,6 +188,8 @@ def _conclude(
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
                   f"besides the answers of task {task.name}",)  # fmt: skip
+    columns = ["inputs", "wrong at least", "wrong at most"]
+    inputs = pd.DataFrame([(n_inputs, least, most)], columns=columns, dtype=object)
     found = Certificate(
         model=model.spec.id,
         status=status,
@@ -202,7 +204,7 @@ def _conclude(
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,
         notes=notes,
-        tables={"answers": _answers_frame(proofs), "inputs": _inputs_frame(n_inputs, least, most)},
+        tables={"answers": _answers_frame(proofs), "inputs": inputs},
     )
     return noted(found)
 
@@ -232,10 +234,6 @@ def _answers_frame(proofs: Sequence[Proof]) -> pd.DataFrame:
     ]
     columns = ["length", "position", "inputs", "right", "wrong", "margin", "sets"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("inputs", "right", "wrong"), object))
-
-
-def _inputs_frame(n_inputs: int, least: int, most: int) -> pd.DataFrame:
-    return pd.DataFrame([(n_inputs, least, most)], columns=["inputs", "wrong at least", "wrong at most"], dtype=object)
 
 
 def _nearest_error(proofs: Sequence[Proof]) -> str | None:

@@ -93,8 +93,7 @@ def _compare_margins(model: TaskModel, probes: Probes, rows: slice) -> int:
     compared = probes.right[rows].any(-1) & bound.isfinite() & low.isfinite()
     bad = compared & ~((margin >= low - slip) & (margin <= high + slip))
     if bad.any():
-        row = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
-        place = (row, int(bad[row].int().argmax())) if bad.ndim > 1 else (row,)
+        row, *_ = place = tuple(bad.nonzero()[0].tolist())
         raise Mismatch(
             f"{model.spec.id}: no certificate, because proof and model disagree at {row_text(model.task, batch, row)}: "
             f"the margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, "
@@ -122,7 +121,7 @@ def _compare_answers(model: TaskModel, probes: Probes) -> int:
     false = single & (probes.high < -probes.bound)
     bad = (sure & ~correct) | (false & correct)
     if bad.any():
-        row = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
+        row = int(bad.nonzero()[0, 0])
         says = "right" if (sure[row] & ~correct[row]).any() else "wrong"
         raise Mismatch(
             f"{model.spec.id}: no certificate, because the proof says that the answer at "
@@ -240,5 +239,4 @@ def first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
         return 0
     finite = wanted.isfinite()
     apart = (found.isfinite() != finite) | (finite & ~((found - wanted).abs() <= near))
-    rows = apart.flatten(1).any(1) if apart.ndim > 1 else apart
-    return int(rows.int().argmax()) if bool(rows.any()) else None
+    return int(apart.nonzero()[0, 0]) if bool(apart.any()) else None

@@ -162,6 +162,12 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
     return difference_error(model, exact(dict(model.named_parameters())["embed.W_E"]), query, keys, n, dtype)
 
 
+def margin_errors(model: TaskModel, query: int, keys: Tensor, n: int) -> tuple[float, float]:
+    """Bound the rounding of a margin: in the model's own format plus float64, and in float64 only; see logit_error."""
+    own, here = (logit_error(model, query, keys, n, kind) for kind in (model.embed.W_E.dtype, torch.float64))
+    return own + here, here
+
+
 @torch.no_grad()
 def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: int, dtype: torch.dtype) -> float:
     """Bound the same error for rows x of the residual stream, such as tokens at positions.
