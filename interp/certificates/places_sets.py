@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
-from interp.certificates.places_model import Norm, OneLayer, PositionTables
+from interp.certificates.places_model import OneLayer, PositionTables
 from interp.certificates.places_ranges import Cells, HeadTerms, Routes
 from interp.errors import gigabytes
 
@@ -160,17 +160,15 @@ def behind_attention(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
 
     def normed(which: int, x: Forms) -> Forms:
         norm = net.norms[which]
-        return x if norm is None else _normed(numbers, norm, x)
+        if norm is None:
+            return x
+        return numbers.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
 
     x = normed(0, x) if net.post else x
     if net.neurons is not None:
         x = numbers.add(x, _neurons(net, numbers, x if net.post else normed(1, x)))
         x = normed(1, x) if net.post else x
     return normed(2, x)
-
-
-def _normed(numbers: FormArithmetic, norm: Norm, x: Forms) -> Forms:
-    return numbers.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
 
 
 def _neurons(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
@@ -181,13 +179,10 @@ def _neurons(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
     else:
         opened = numbers.activation(numbers.linear(x, part.gate.numpy()), part.activation)
         hidden = numbers.product(opened, numbers.linear(x, part.into.numpy()))
-        hidden = numbers.add(hidden, _constant(part.b_in.numpy(), hidden))
+        zero = np.zeros_like(hidden.center)
+        shift = Forms(zero + part.b_in.numpy()[:, None], np.zeros_like(hidden.slopes), zero, zero)
+        hidden = numbers.add(hidden, shift)
     return numbers.linear(hidden, part.out.numpy(), part.b_out.numpy())
-
-
-def _constant(value: Float[Array, "n"], like: Forms) -> Forms:
-    zero = np.zeros_like(like.center)
-    return Forms(zero + value[:, None], np.zeros_like(like.slopes), zero, zero)
 
 
 def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int) -> Bounds:

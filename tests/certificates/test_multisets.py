@@ -104,7 +104,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
     right = out.gather(1, batch.labels[:, None])[:, 0]
     least = float((right - out.scatter(1, batch.labels[:, None], -torch.inf).amax(1)).min())
     for error, status in ((least / 8, "certified"), (least, "undecided")):
-        monkeypatch.setattr(multisets, "logit_error", lambda *_, error=error: error)
+        monkeypatch.setattr(multisets, "margin_errors", lambda *_, error=error: (2 * error, error))
         found = certify_multisets(model)
         assert found.status == status
         assert found.worst_margin == pytest.approx(least - error, abs=1e-6)
