@@ -16,28 +16,21 @@ from interp.errors import CheckpointError, InterpError, first_few
 from interp.readers.base import Conversion, NamedTensors, Reader, Source
 
 Turn = Callable[[Tensor, int], Tensor]
+
+
+def _turn(matrix: Tensor, heads: int) -> Tensor:
+    return matrix.transpose(-1, -2)
+
+
+def _by_head(matrix: Tensor, heads: int) -> Tensor:
+    return matrix.T.reshape(heads, -1, matrix.shape[0])
+
+
+_FROM_LEFT = dict.fromkeys(("W_E", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"), _turn)
 LAYOUTS: dict[str, Mapping[str, Turn]] = {
     "TransformerLens state dict": {},
-    "plain tensors, multiplied from the left": {
-        "W_E": lambda t, heads: t.T,
-        "W_Q": lambda t, heads: t.transpose(1, 2),
-        "W_K": lambda t, heads: t.transpose(1, 2),
-        "W_V": lambda t, heads: t.transpose(1, 2),
-        "W_O": lambda t, heads: t.T.reshape(heads, -1, t.shape[0]),
-        "W_in": lambda t, heads: t.T,
-        "W_out": lambda t, heads: t.T,
-    },
-    "EasyTransformer state dict": {
-        "W_E": lambda t, heads: t.T,
-        "W_pos": lambda t, heads: t.T,
-        "W_Q": lambda t, heads: t.transpose(1, 2),
-        "W_K": lambda t, heads: t.transpose(1, 2),
-        "W_V": lambda t, heads: t.transpose(1, 2),
-        "W_O": lambda t, heads: t.transpose(1, 2),
-        "W_in": lambda t, heads: t.T,
-        "W_out": lambda t, heads: t.T,
-        "W_U": lambda t, heads: t.T,
-    },
+    "plain tensors, multiplied from the left": {**_FROM_LEFT, "W_O": _by_head},
+    "EasyTransformer state dict": {**_FROM_LEFT, "W_pos": _turn, "W_U": _turn},
 }
 SHAPES = {
     "W_E": ("vocab", "d"), "W_pos": ("ctx", "d"), "W_Q": ("heads", "d", "head"), "W_K": ("heads", "d", "head"),
@@ -71,7 +64,7 @@ def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[st
     for name, tensor in tensors.items():
         kind = name.rsplit(".", 1)[-1]
         if kind in turns:
-            flat = kind == "W_O" and turns is LAYOUTS["plain tensors, multiplied from the left"]
+            flat = turns[kind] is _by_head
             if tensor.ndim != (2 if flat else len(SHAPES[kind])) or (flat and tensor.shape[1] % len(heads)):
                 return None
             tensor = turns[kind](tensor, len(heads))

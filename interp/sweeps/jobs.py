@@ -79,19 +79,10 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
         work = float(max(1, recipe.epochs) * (recipe.samples_per_epoch or 1) * size)
         for start in range(0, len(left), together):
             seeds = tuple(left[start : start + together])
-            jobs.append(
-                Job(
-                    cell.spec.to_dict(),
-                    spec_id,
-                    seeds,
-                    recipe.epochs,
-                    dict(cell.axes),
-                    grid.engine,
-                    device,
-                    work * len(seeds),
-                    "" if file is None else str(file),
-                )
-            )
+            jobs.append(Job(
+                cell.spec.to_dict(), spec_id, seeds, recipe.epochs, dict(cell.axes), grid.engine, device,
+                work=work * len(seeds), task_file="" if file is None else str(file),
+            ))  # fmt: skip
     return sorted(jobs, key=lambda job: -job.work)
 
 
@@ -143,8 +134,8 @@ def _train(job: Job) -> list[Outcome]:
             outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))
             continue
         row = _row(
-            job, seed, accuracy=_last(accuracy), best_accuracy=max(accuracy, default=None), loss=_last(loss),
-            epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
+            job, seed, accuracy=next(reversed(accuracy), None), best_accuracy=max(accuracy, default=None),
+            loss=next(reversed(loss), None), epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
             cpu_seconds=round(cpu_seconds, 3),
         )  # fmt: skip
         outcomes.append(Outcome(row, loss, accuracy))
@@ -160,21 +151,17 @@ def _engine_of(job: Job, spec: ModelSpec) -> str:
     return choose_engine(spec, make_task(spec.task), as_device(job.device), job.engine).name
 
 
-def _last(values: list[float]) -> float | None:
-    """Return the last value, or None if no epoch was trained."""
-    return values[-1] if values else None
-
-
 def _row(job: Job, seed: int, **results: Any) -> Row:
     empty = dict.fromkeys(("accuracy", "best_accuracy", "loss", "epochs", "engine", "seconds", "cpu_seconds"))
     return {
         "spec_id": job.spec_id, "seed": seed, "axes": job.axes, **empty, "device": job.device, "error": "", "curve": "",
         "host": platform.node(), "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": _versions(), "spec": job.spec, **results,
+        "versions": versions(), "spec": job.spec, **results,
     }  # fmt: skip
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the installed libraries that a result may depend on."""
     found = {}
     for library in LIBRARIES:
         try:

@@ -21,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
 from interp.errors import InterpError, short
-from interp.sweeps.jobs import Job
+from interp.sweeps.jobs import Job, versions
 
 DEATHS_ALLOWED = 1
 """Number of times a job is repeated after its worker died; another process may have used up the memory."""
@@ -54,8 +54,6 @@ class LocalPool(Generic[Result]):
     """
 
     def __init__(self, work: Callable[[Job], Result], workers: int) -> None:
-        if workers < 1:
-            raise InterpError(f"workers = {workers}; give at least 1")
         self.work, self.n = work, workers
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
@@ -115,12 +113,10 @@ class LocalPool(Generic[Result]):
         worker.process.join()
         worker.pipe.close()
         code = worker.process.exitcode or 0
-        if code < 0:
-            name = signal.Signals(-code).name
-            why = f"its worker was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        else:
-            why = f"its worker ended with code {code}"
-        return why
+        if code >= 0:
+            return f"its worker ended with code {code}"
+        name = signal.Signals(-code).name
+        return f"its worker was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
 
 def _serve(pipe: Connection, work: Callable[[Job], Any]) -> None:
@@ -142,8 +138,6 @@ def _end_with_parent() -> None:
 
 
 # ---------------------------------------------------------------- a cluster
-
-NEEDS_DASK = "sweeps on a Dask cluster need Dask: pip install 'dask[distributed]'"
 
 
 @contextmanager
@@ -172,10 +166,9 @@ class DaskPool(Generic[Result]):
         self.work, self.address, self.timeout = work, address, timeout
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
-        try:
-            from distributed import Client, as_completed
-        except ModuleNotFoundError:
-            raise InterpError(NEEDS_DASK) from None
+        self.look()
+        from distributed import Client, as_completed
+
         with _without_shouting(), self._connect(Client) as client:
             priorities = range(len(jobs), 0, -1)  # longest first
             futures = {
@@ -198,7 +191,7 @@ class DaskPool(Generic[Result]):
         try:
             from distributed.comm import get_address_host_port
         except ModuleNotFoundError:
-            raise InterpError(NEEDS_DASK) from None
+            raise InterpError("sweeps on a Dask cluster need Dask: pip install 'dask[distributed]'") from None
         try:
             # Use a plain connection, because a client that fails to connect leaves threads behind.
             socket.create_connection(get_address_host_port(self.address), self.timeout).close()
@@ -213,17 +206,16 @@ class DaskPool(Generic[Result]):
         )
 
     def _connect(self, client_class: Any) -> Any:
-        self.look()
         try:
             client = client_class(self.address, timeout=self.timeout, set_as_default=False)
         except (OSError, ValueError) as error:  # a time-out is an OSError
             raise self._silent(error) from None
         try:
             client.wait_for_workers(1, timeout=self.timeout)
-            versions = set(client.run(_version).values())
-            if versions != {_version()}:
+            found = set(client.run(_version).values())
+            if found != {_version()}:
                 raise InterpError(
-                    f"the workers of {self.address} have interp {', '.join(sorted(versions))}, here it is {_version()}"
+                    f"the workers of {self.address} have interp {', '.join(sorted(found))}, here it is {_version()}"
                 )
         except TimeoutError:
             client.close()
@@ -237,9 +229,4 @@ class DaskPool(Generic[Result]):
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("interp")
-    except PackageNotFoundError:
-        return "(none)"
+    return versions().get("interp", "(none)")

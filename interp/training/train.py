@@ -199,7 +199,7 @@ def train_parameters(
         runner = chosen(spec, task, seeds, where, kind)
         key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
         try:
-            runner.prepare(_quiet if progress is False else _say)
+            runner.prepare((lambda text: None) if progress is False else _say)
         except KeyboardInterrupt:
             raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
         report = stack.enter_context(_shown(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})"))
@@ -208,10 +208,6 @@ def train_parameters(
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _quiet(text: str) -> None:
-    pass
 
 
 @cache
