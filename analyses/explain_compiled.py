@@ -31,7 +31,7 @@ from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report
 from interp.report.script import Arguments, run
-from interp.tasks.pairs import KINDS
+from interp.tasks.batch import KINDS
 
 DECOYS = 4
 COMPARED = 1000

@@ -131,7 +131,6 @@ COVERED = {
     "tests/families/languages/tasks/test_language.py": (
         "families/languages/tasks/palindrome families/languages/tasks/regular"
     ),
-    "tests/tasks/test_questions.py": "tasks/generation",
     "tests/families/histogram/compiled/test_kernel.py": "families/histogram/compiled/mixing",
     "tests/training/test_engines.py": "families/count01/training",
 }

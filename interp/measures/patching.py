@@ -36,8 +36,7 @@ from interp.measures.runs import (
 )
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task
-from interp.tasks.batch import Pairs
-from interp.tasks.pairs import KINDS, minimal_pairs
+from interp.tasks.batch import KINDS, Pairs, minimal_pairs
 from interp.tasks.sets import unpack_sets
 from interp.tasks.validation import check_batch
 from interp.words import counted

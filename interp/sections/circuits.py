@@ -28,8 +28,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
-from interp.tasks.batch import Pairs
-from interp.tasks.pairs import KINDS
+from interp.tasks.batch import KINDS, Pairs
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""

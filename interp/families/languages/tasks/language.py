@@ -21,8 +21,7 @@ from interp.errors import InterpError, check_size, short
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
-from interp.tasks.batch import Batch, Pairs, digits_of
-from interp.tasks.pairs import minimal_pairs
+from interp.tasks.batch import Batch, Pairs, digits_of, minimal_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, as a rule (see interp.tasks.rules)."""
