@@ -31,7 +31,7 @@ from interp.certificates.budgets import Budget, SampledShare, Stratum
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import difference_error, projected
 from interp.errors import UnsupportedError
-from interp.tasks.products import ProductOfSets, check_products, declared, read_at
+from interp.tasks.structure import ProductOfSets, check_products, declared_products, read_at
 from interp.threads import one_thread
 
 TAKES = {
@@ -64,7 +64,7 @@ def refusal(model: TaskModel) -> str | None:
     if model.spec.layers[0].n_heads != 1:
         return f"it has {model.spec.layers[0].n_heads} heads; certificates by products need one"
     try:
-        products = declared(model.task)
+        products = declared_products(model.task)
         read_at(model.task, products, model.spec.readout_at)
     except UnsupportedError as error:
         return str(error)
@@ -254,7 +254,7 @@ def certify_products(
     """
     task = model.task
     budget = Budget(seconds, SUMS_A_SECOND, SECONDS if seconds is None else seconds)
-    products = declared(task)
+    products = declared_products(task)
     trust = check_products(task, products)
     at, length = read_at(task, products, model.spec.readout_at), len(products[0].places)
     tables = token_tables(model, at, products[0].places[at][0], length)

@@ -63,7 +63,7 @@ class Task(ABC):
 
     label_counts: the right answer as a function of counts; see tasks.counted and tasks.occurrences. Without it,
     `counted` is compared with the labels, on all inputs or on a sample, and certificates report on how many.
-    products: all inputs as products of token sets with one answer each; see tasks.products.
+    products: all inputs as products of token sets with one answer each; see tasks.structure.
     automata: a finite automaton that computes the labels position by position; see tasks.automata.
 
     Example:

@@ -22,7 +22,7 @@ from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Task
-from interp.tasks.products import ProductOfSets
+from interp.tasks.structure import ProductOfSets
 from tests.tasks.test_validation import Three
 
 

@@ -23,7 +23,7 @@ from interp.families.algorithmic import MaxOfK
 from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch
-from interp.tasks.products import ProductOfSets, check_products, declared
+from interp.tasks.structure import ProductOfSets, check_products, declared_products
 
 NAME = "every product of token sets"
 
@@ -215,7 +215,7 @@ def test_bounds_hold_whatever_rounding_did() -> None:
     tables = token_tables(model, 3, 4, 4)
     for size in (1e-9, 1e-3, 1.0):
         blurred = replace(tables, output_error=tables.output_error + size, score_error=tables.score_error + size)
-        for part in declared(model.task):
+        for part in declared_products(model.task):
             sharp, blunt = Shares.of(tables, part), Shares.of(blurred, part)
             with np.errstate(all="ignore"):
                 assert (blunt.least()[0] <= sharp.least()[0] - size).all()
@@ -314,7 +314,7 @@ def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -
     task = Wrong(K=3, v=3)
     task.way = way
     with pytest.raises(UnsupportedError, match=sentence):
-        check_products(task, declared(task))
+        check_products(task, declared_products(task))
 
 
 def test_labels_of_too_many_inputs_are_a_stated_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,4 +339,4 @@ def test_products_without_some_samples_are_refused() -> None:
                     yield ProductOfSets(places, each.right)
 
     with pytest.raises(InterpError, match=r"samples .* but does not list it among its inputs"):
-        check_products(Some(), declared(Some()))
+        check_products(Some(), declared_products(Some()))

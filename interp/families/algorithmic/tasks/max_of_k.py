@@ -20,8 +20,8 @@ from interp.families.algorithmic.tasks.numbers import EqualsTask
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.batch import Batch
-from interp.tasks.products import ProductOfSets
 from interp.tasks.registry import register_task
+from interp.tasks.structure import ProductOfSets
 
 
 class Maximum(EqualsTask):

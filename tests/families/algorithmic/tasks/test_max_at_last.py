@@ -9,7 +9,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxAtLast
-from interp.tasks.products import check_products, declared
+from interp.tasks.structure import check_products, declared_products
 
 
 def test_every_input_has_its_maximum() -> None:
@@ -27,8 +27,8 @@ def test_the_answer_is_read_at_the_last_number() -> None:
 
 def test_products_are_the_inputs() -> None:
     task = MaxAtLast(K=3, v=4)
-    assert check_products(task, declared(task)) == ()
-    assert sum(part.n_inputs for part in declared(task)) == 64
+    assert check_products(task, declared_products(task)) == ()
+    assert sum(part.n_inputs for part in declared_products(task)) == 64
 
 
 def test_samples_are_uniform_and_seeded() -> None:
