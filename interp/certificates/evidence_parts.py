@@ -233,8 +233,9 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     stack = [root]
     while stack:
         zone = stack.pop()
-        cut, bound = _cut_at_tie(zone), 0.0
-        if cut is None:
+        cut: list[int] | None = [3, 0]  # between the two answers, if both occur in the zone
+        bound = 0.0
+        if not zone.low[3] <= 0 < zone.high[3]:
             rival, bound = _decide(quotients, shape, zone)
             cut = None if bound > least else _halve(quotients, shape, zone)
         if len(parts) >= MOST_PARTS:
@@ -257,11 +258,6 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
         return checked.drift(checked.words[shape.query], rows, b + d + g + len(marks))
 
     return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said, rounding)
-
-
-def _cut_at_tie(zone: TightZone) -> list[int] | None:
-    """Return the cut between the two answers, if both occur in the zone."""
-    return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
 
 
 def _decide(quotients: Quotients, shape: CountedShape, zone: TightZone) -> tuple[int | None, float]:

@@ -29,7 +29,6 @@ from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
-from interp.tasks import Task
 from interp.tasks.automata import Paths, declared
 from interp.tasks.structure import compare, lacks
 from interp.threads import one_thread
@@ -188,6 +187,7 @@ def _conclude(
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
                   f"besides the answers of task {task.name}",)  # fmt: skip
+    given = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)  # those that are not the default
     columns = ["inputs", "wrong at least", "wrong at most"]
     inputs = pd.DataFrame([(n_inputs, least, most)], columns=columns, dtype=object)
     found = Certificate(
@@ -199,7 +199,7 @@ def _conclude(
         worst_margin=nearest.margin,
         counterexample=false,
         method="every path of an automaton, by places and states, float64",
-        domain=f"every input of task {_titled(task)}",
+        domain=f"every input of task {task.name}{f' with {given}' if given else ''}",
         rounding=nearest.error,
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,
@@ -244,9 +244,3 @@ def _nearest_error(proofs: Sequence[Proof]) -> str | None:
         if words := first_error(proof, torch.tensor(near, dtype=torch.long).view(-1, proof.paths.length)):
             return words
     return None
-
-
-def _titled(task: Task) -> str:
-    """Return a task's name, with its non-default parameters."""
-    given = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)
-    return f"{task.name} with {given}" if given else task.name

@@ -29,9 +29,9 @@ GRID = 25
 """Number of values of m, evenly spaced from the smallest to the largest coordinate."""
 Array = np.ndarray
 STEPS = 3_000_000
-"""Largest number of steps; they take a few seconds."""
+"""Largest number of steps in which a union is counted; they take a few seconds."""
 MOST_BYTES = 500_000_000
-"""Largest memory for the (state, mask) pairs of one place."""
+"""Largest memory for the (state, mask) pairs of one place, in a union."""
 ENTRY = 250
 """Bytes per pair, in addition to one bit per set."""
 
