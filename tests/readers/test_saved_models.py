@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -60,8 +63,34 @@ def test_inspect_asks_for_what_a_file_leaves_open(name: str, words: str) -> None
     assert re.search(words, dict(found.rows)["missing"])
 
 
+def test_inspect_lists_the_config_and_words_in_order_of_ids(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDER / "gpt2", tmp_path / "gpt2")
+    (folder / "vocab.json").write_text('{"a": 1, "b": 0, "=": 4}')
+    said = dict(inspect(folder).rows)
+    assert said["n_heads"] == str(json.loads((folder / "config.json").read_text())["n_head"])
+    assert said["vocabulary"] == "'b': 0, 'a': 1, '=': 4"
+
+
+def test_inspect_lists_settings_and_tensors_of_a_bare_state_dict() -> None:
+    state = {"h.0.attn.c_attn": (24, 8), "wte": (5, 8), "wpe": (6, 8)}
+    found = inspect({f"{name}.weight": torch.zeros(shape) for name, shape in state.items()})
+    said = dict(found.rows)
+    assert not found.ready
+    assert "number of heads" in said["missing"]
+    assert said["setting n_heads"]
+    assert said["wte.weight"] == "(5, 8) float32"
+
+
+@pytest.mark.slow
+def test_the_command_prints_what_inspect_finds() -> None:
+    call = [sys.executable, "-c", "from interp.cli import main; main()", "inspect", str(FOLDER / "gpt2")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Hugging Face GPT-2" in done.stdout
+
+
 def test_a_module_that_no_reader_knows_is_told_what_to_do() -> None:
-    with pytest.raises(InterpError, match=r"use interp\.check_conversion"):
+    with pytest.raises(InterpError, match=r"no reader knows; known formats: .*nanoGPT.* use interp\.check_conversion"):
         inspect(SHAPES["adder"].path("adder"))
 
 

@@ -1,4 +1,7 @@
-"""Engines against the reference: same loss, same gradients, same models; snapshots; resuming after an interruption."""
+"""Engines against the reference: same loss, same gradients, same models; snapshots; resuming after an interruption.
+
+The optimizer of those in torch is compared with torch's own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 import interp
 from interp.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
@@ -15,7 +19,7 @@ from interp.families.count01 import Count01
 from interp.families.count01.compiled.engine import FusedCountSpaceEngine
 from interp.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
-from interp.training.engines.base import derived_seed, learning_rate
+from interp.training.engines.base import StackedAdam, derived_seed, learning_rate
 from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 
@@ -212,3 +216,34 @@ def test_what_cannot_be_trained_is_said() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InterpError, match="torch finds no CUDA device"):
             train(small_spec(), device="cuda")
+
+
+def loss_of(leaves: dict[str, Tensor]) -> Tensor:
+    """ "c" takes no part in it: a leaf without a gradient."""
+    return (leaves["a"] @ leaves["b"].mT).sin().sum()
+
+
+@pytest.mark.parametrize(("optimizer", "decay"), [("adam", 0.0), ("adam", 0.1), ("adamw", 0.1)])
+def test_steps_are_those_of_torch_bit_for_bit(optimizer: str, decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mine = {name: torch.randn(3, 5, generator=generator).requires_grad_() for name in "abc"}
+    its = {name: leaf.detach().clone().requires_grad_() for name, leaf in mine.items()}
+    recipe = Training(optimizer=optimizer, betas=(0.9, 0.98), eps=1e-9, weight_decay=decay, learning_rate=0.1)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    reference = kinds[optimizer](its.values(), betas=recipe.betas, eps=recipe.eps, weight_decay=decay, fused=True)
+    adam, resumed = StackedAdam(mine, recipe), None
+    for step in range(6):
+        reference.param_groups[0]["lr"] = 0.01 * (step + 1)
+        reference.zero_grad()
+        loss_of(its).backward()
+        reference.step()
+        adam.step(loss_of(mine), 0.01 * (step + 1))
+        if resumed is not None:
+            resumed.step(loss_of(resumed.leaves), 0.01 * (step + 1))
+        if step == 2:
+            resumed = StackedAdam({name: torch.zeros(3, 5, requires_grad=True) for name in "abc"}, recipe)
+            resumed.load_state(adam.state())
+    assert resumed is not None
+    for name, leaf in its.items():
+        assert torch.equal(mine[name], leaf), name
+        assert torch.equal(resumed.leaves[name], leaf), name
