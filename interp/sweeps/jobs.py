@@ -128,7 +128,7 @@ def _train(job: Job) -> list[Outcome]:
     cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
     outcomes = []
     for index, seed in enumerate(job.seeds):
-        mine = [entry for entry in run.history if entry["seed"] == seed and entry["epoch"] > 0]
+        mine = [entry for entry in run.of(engine, index) if entry["epoch"] > 0]
         loss, accuracy = ([entry[name] for entry in mine] for name in ("loss", "accuracy"))
         if (error := divergence(engine, run, index)) is not None:
             outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))

@@ -34,12 +34,24 @@ FILE = "training-state.safetensors"
 
 @dataclass
 class RunState:
-    """Completed epochs, the engine's tensors, snapshots by epoch (stacked parameters), and history rows."""
+    """Completed epochs, the engine's tensors, snapshots by epoch (stacked parameters), and history rows.
+
+    The history has one row per model and epoch, from epoch 0 on, in the order of the engine's seeds.
+    """
 
     epoch: int = 0
     engine: dict[str, Tensor] = field(default_factory=dict)
     snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, engine: Engine, index: int) -> list[dict[str, Any]]:
+        """Return one model's rows of the history: seed, epoch, loss and accuracy."""
+        return self.history[index :: len(engine.seeds)]
+
+    def summary(self, engine: Engine, index: int) -> dict[str, Any]:
+        """Return what a model's checkpoint says of its training."""
+        last = self.of(engine, index)[-1]
+        return {"epochs": last["epoch"], "loss": last["loss"], "accuracy": last["accuracy"], "engine": engine.name}
 
 
 def save_state(folder: Path, key: dict[str, Any], run: RunState) -> None:
@@ -112,8 +124,8 @@ class Diverged(InterpError):
 
 def divergence(engine: Engine, run: RunState, index: int) -> str | None:
     """Return a message if a model's last loss or its weights are not finite, otherwise None."""
-    seed, weights = engine.seeds[index], engine.parameters().values()
-    losses = [(row["epoch"], row["loss"]) for row in run.history if row["seed"] == seed and row["epoch"] > 0]
+    weights = engine.parameters().values()
+    losses = [(row["epoch"], row["loss"]) for row in run.of(engine, index) if row["epoch"] > 0]
     finite = all(bool(tensor[index].isfinite().all()) for tensor in weights)
     if finite and (not losses or isfinite(losses[-1][1])):
         return None
@@ -144,21 +156,18 @@ def save_run(engine: Engine, run: RunState, folder: Path) -> tuple[list[dict[str
     """
     import pandas as pd
 
-    epochs, rows, lost = pd.DataFrame(run.history), [], {}
+    rows, lost = [], {}
     for index, seed in enumerate(engine.seeds):
         if (reason := divergence(engine, run, index)) is not None:
             lost[seed] = reason
             continue
-        own, path = epochs[epochs["seed"] == seed], folder / f"seed-{seed}.safetensors"
-        last = own.iloc[-1]
-        facts = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
-        summary: dict[str, Any] = {**facts, "engine": engine.name}
-        every = {path: (engine.parameters(), summary | {"curve": compact(own)})}
+        path, summary = folder / f"seed-{seed}.safetensors", run.summary(engine, index)
+        every = {path: (engine.parameters(), summary | {"curve": compact(pd.DataFrame(run.of(engine, index)))})}
         every |= {folder / f"seed-{seed}" / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
                   for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
-        for file, (stacked, said) in every.items():
+        for file, (stacked, facts) in every.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             mine = {parameter: tensor[index] for parameter, tensor in stacked.items()}
-            save_checkpoint(file, engine.spec, mine, seed, said, engine.task)
+            save_checkpoint(file, engine.spec, mine, seed, facts, engine.task)
         rows.append({"seed": seed, **summary, "checkpoint": str(path)})
     return rows, lost

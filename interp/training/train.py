@@ -316,13 +316,9 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
         return TaskModel(engine.spec, engine.task, mine, seed=seed, device=engine.device, dtype=engine.dtype)
 
     seed = engine.seeds[index]
-    history = pd.DataFrame(run.history)
-    history = history[history["seed"] == seed].reset_index(drop=True)
     model = built(engine.parameters())
-    model.history = history
-    last = model.history.iloc[-1]
-    facts = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
-    model.summary = {key: value for key, value in facts.items() if value == value} | {"engine": engine.name}
+    model.history = pd.DataFrame(run.of(engine, index))
+    model.summary = {key: value for key, value in run.summary(engine, index).items() if value == value}  # without NaN
     model.snapshots = {epoch: built(parameters) for epoch, parameters in sorted(run.snapshots.items())}
     return model
 
