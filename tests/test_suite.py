@@ -94,7 +94,6 @@ COVERED = {
     "tests/test_cli.py": "__main__",
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
-    "tests/architecture/test_task_model.py": "architecture/blocks",
     "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": (
         "certificates/check/__main__ certificates/check/counts "

@@ -14,7 +14,7 @@ from numpy_forward import forward
 from torch import Tensor
 
 from interp._lens import forward as hooked
-from interp.architecture import attention
+from interp.architecture import blocks
 from interp.architecture.parameters import parameter_shapes
 from interp.architecture.task_model import TaskModel
 from interp.families.count01 import Count01
@@ -61,7 +61,7 @@ def explicitly(really: bool = True) -> Iterator[None]:
     if not really:
         yield
         return
-    with mock.patch.object(attention.TaskAttention, "_can_fuse", return_value=False):
+    with mock.patch.object(blocks.TaskAttention, "_can_fuse", return_value=False):
         yield
 
 
