@@ -29,7 +29,7 @@ from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
-from interp.certificates.probes import hooks_on
+from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout
 from interp.measures.subject import Subject
@@ -224,23 +224,6 @@ class Whole:
             f"{question}: the generated answer is {_written(subject, made.tokens[0])}, right is "
             f"{_written(subject, found.wanted[0])}"
         )
-
-
-def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
-    """Return the reason why teacher forcing does not imply right generation, or None.
-
-    In a bidirectional model, the read positions see the answers in the row.
-    """
-    task = subject.task
-    if subject.model.cfg.attention_dir == "causal":
-        return None
-    found = layout(subject, batch)
-    several = found.wanted.shape[1] if not isinstance(found, str) else task.generates.length if task.generates else 1
-    return (
-        f"the model is bidirectional, and rows of task {task.name} hold the answers that it is to generate"
-        if several > 1
-        else None
-    )
 
 
 def _written(subject: Subject, answer: Tensor) -> str:

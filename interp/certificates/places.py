@@ -23,10 +23,10 @@ from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Progress, Status, anything, noted, register_method
 from interp.certificates.budgets import Budget, SampledShare
-from interp.certificates.enumeration import sees_its_answers
 from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
+from interp.certificates.probes import sees_its_answers
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks.automata import Paths, declared

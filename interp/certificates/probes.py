@@ -22,6 +22,8 @@ from torch.nn.modules import module as torch_modules
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import InterpError, UnsupportedError, short
+from interp.measures.accuracy import layout
+from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
 from interp.tasks.registry import remade
 
@@ -154,6 +156,23 @@ def frozen(model: TaskModel) -> TaskModel:
         raise UnsupportedError(f"{name}: {error}") from None
     fresh.length_limit = model.length_limit
     return fresh
+
+
+def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
+    """Return the reason why teacher forcing does not imply right generation, or None.
+
+    In a bidirectional model, the read positions see the answers in the row.
+    """
+    task = subject.task
+    if subject.model.cfg.attention_dir == "causal":
+        return None
+    found = layout(subject, batch)
+    several = found.wanted.shape[1] if not isinstance(found, str) else task.generates.length if task.generates else 1
+    return (
+        f"the model is bidirectional, and rows of task {task.name} hold the answers that it is to generate"
+        if several > 1
+        else None
+    )
 
 
 def hooks_on(model: nn.Module) -> str | None:

@@ -110,12 +110,8 @@ class ProgramTask(Task):
             good &= tokens.gather(1, ends[:, None])[:, 0] == self.ends[1][0]
         after = torch.arange(tokens.shape[1], device=tokens.device) >= n[:, None]
         good &= ~(after & (tokens != (-1 if self.pad_id is None else self.pad_id))).any(1)
-        if not bool(good.all()):
-            row = int((~good).int().argmax())
-            raise InterpError(
-                f"row {row}, {self.format(tokens[row])!r}, is not an input of task {self.name}: it must be "
-                f"{self.sizes[0]} to {self.sizes[-1]} content tokens within its marks, and then padding"
-            )
+        form = f"{self.sizes[0]} to {self.sizes[-1]} content tokens within its marks, and then padding"
+        self.check_rows(good, tokens, form)
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n rows; both splits have the same distribution."""

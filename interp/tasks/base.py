@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_size, most, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_size, most, one_of, quoted, short
 from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions, minimal_pairs
 from interp.tasks.sets import set_word
@@ -356,6 +356,13 @@ class Task(ABC):
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (by default, nothing is refused)
         """Raise InterpError for rows that are not inputs of this task; by default, accept all rows of tokens."""
+
+    def check_rows(self, good: Bool[Tensor, "rows"], tokens: Int[Tensor, "rows length"], form: str) -> None:
+        """Raise InterpError for the first row that is not good. form: what a row must be, for the message."""
+        if not good.all():
+            row = int((~good).int().argmax())
+            shown = short(self.format([token for token in tokens[row].tolist() if 0 <= token < self.d_vocab]))
+            raise InterpError(f"row {row}, {shown!r}, is not an input of task {self.name}: it must be {form}")
 
     def generator(self, split: str, seed: int) -> torch.Generator:
         """Return the random generator for a split and seed."""

@@ -202,7 +202,7 @@ class Addition(NumberTask):
         places = self.digit_places[2]
         shown = places >= 0
         good &= (tokens[:, places[shown]] == self.sums(first, second)[:, shown]).all(1)
-        self.refuse(good, tokens, form)
+        self.check_rows(good, tokens, form)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]

@@ -105,7 +105,7 @@ class Induction(NumberTask):
                 f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give [BOS] and more tokens"
             )
         good = (tokens[:, 0] == self.v) & ((tokens[:, 1:] >= 0) & (tokens[:, 1:] < self.v)).all(1)
-        self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")
+        self.check_rows(good, tokens, f"[BOS] and numbers below {self.v}")
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]

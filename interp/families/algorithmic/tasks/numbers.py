@@ -37,13 +37,6 @@ class NumberTask(Task):
         self.check_input(torch.tensor([ids]))
         return ids
 
-    def refuse(self, good: Tensor, tokens: Int[Tensor, "rows length"], form: str) -> None:
-        """Raise InterpError for the first row that is not good; the message gives the expected form."""
-        if not good.all():
-            row = int((~good).int().argmax())
-            shown = self.format([t for t in tokens[row].tolist() if 0 <= t < self.d_vocab][:20])
-            raise InterpError(f"row {row}, {shown!r}, is not an input of task {self.name}: it must be {form}")
-
 
 class EqualsTask(NumberTask):
     """Rows of `terms` numbers below `base`, then '=' if `equals`. The answer, also such a number, is read last."""
@@ -82,7 +75,7 @@ class EqualsTask(NumberTask):
         if tokens.shape[1] != self.terms + self.equals:
             raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give {form}")
         numbers, rest = tokens[:, : self.terms], tokens[:, self.terms :]
-        self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (rest == self.base).all(1), tokens, form)
+        self.check_rows(((numbers >= 0) & (numbers < self.base)).all(1) & (rest == self.base).all(1), tokens, form)
 
     @property
     def n_inputs(self) -> int:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, check_size, short
+from interp.errors import InterpError, check_size
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
@@ -190,13 +190,8 @@ class Language(Task):
         right = torch.where(inside, is_symbol, tokens == wanted)
         # The last condition refuses a row that fills the whole width and so has no [EOS].
         good = right.all(1) & (lengths >= 1) & (lengths + self.n_marks <= tokens.shape[1])
-        if not good.all():
-            row = int((~good).int().argmax())
-            text, end = short(self.format(tokens[row])), ", [EOS]" if self.ends else ""
-            raise InterpError(
-                f"row {row}, {text!r}, is not an input of task {self.name}: it must be [CLS], at least one "
-                f"symbol{end}, then only [PAD]"
-            )
+        end = ", [EOS]" if self.ends else ""
+        self.check_rows(good, tokens, f"[CLS], at least one symbol{end}, then only [PAD]")
 
     def parse(self, text: str) -> list[int]:
         """Return the token ids of a string, such as "0110", or of a row, such as "[CLS]0110", with any [EOS].
