@@ -19,9 +19,9 @@ import interp
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
+from interp.resources import cores
 from interp.spec import read_toml
 from interp.sweeps.grid import Cell, Grid, make_grid
-from interp.threads import cores
 
 HERE = Path(__file__).parent
 GRID, PUBLISHED = HERE / "sweeps" / "histogram_T32.toml", HERE / "published"

@@ -25,10 +25,10 @@ from interp.files import refuse_special
 from interp.measures.subject import Subject, check_finite, check_runs
 from interp.populations import InputsAsked
 from interp.report import Report
+from interp.resources import threads_for
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
 from interp.tasks import Task
-from interp.threads import threads_for
 
 Source = str | Path | HookedTransformer | Subject
 

@@ -386,7 +386,7 @@ def certify(
     from interp.certificates import plan
     from interp.certificates.certify import options_table, parse_options
     from interp.certificates.evidence import check_path
-    from interp.threads import threads_for
+    from interp.resources import threads_for
 
     subject, _ = open_subject(source, **given, dtype=dtype or None)
     planned = plan(subject)

@@ -33,11 +33,11 @@ from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout
 from interp.measures.subject import Subject
+from interp.resources import one_thread
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.domain import every_input, n_inputs
 from interp.tasks.registry import name_taken
 from interp.tasks.validation import check_batch
-from interp.threads import one_thread
 
 EVERY_INPUT = "every input, as run"
 CLOSE = 8.0

@@ -21,17 +21,16 @@ import torch
 
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Progress, Status, anything, noted, register_method
-from interp.certificates.budgets import Budget, SampledShare
+from interp.certificates.base import Certificate, Progress, SampledShare, Status, anything, noted, register_method
 from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
 from interp.certificates.probes import sees_its_answers
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
+from interp.resources import Budget, one_thread
 from interp.tasks.automata import Paths, declared
 from interp.tasks.structure import compare, lacks
-from interp.threads import one_thread
 
 FEWEST = 1 << 20
 """Tasks with fewer inputs are certified by running each input instead."""
@@ -81,7 +80,7 @@ def certify_places(
 ) -> Certificate:
     """Certify a one-layer model on every input of a task that declares an automaton.
 
-    seconds: limit of the search (see budgets.py for the default, SECONDS). If it is reached, the accuracy is an
+    seconds: limit of the search (see resources.py for the default, SECONDS). If it is reached, the accuracy is an
     interval, narrowed by random inputs, of which about as many are run as a second allows.
     The certificate's tables: "answers" (one row per position: inputs, right, wrong, margin, a lower bound over all
     inputs or -inf, and sets, the number of sets processed) and "inputs" (number of inputs, and lower and upper bounds

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.architecture.answers import Decision, correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.budgets import Stratum
+from interp.certificates.base import Stratum
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, token_tables
 from interp.certificates.places_ranges import Cells, Routes, TokenPattern

@@ -26,13 +26,12 @@ from torch import Tensor
 from interp.architecture.answers import correct, margins, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
-from interp.certificates.base import Certificate, Progress, Status, anything, register_method
-from interp.certificates.budgets import Budget, SampledShare, Stratum
+from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import difference_error, projected
 from interp.errors import UnsupportedError
+from interp.resources import Budget, one_thread
 from interp.tasks.structure import ProductOfSets, check_products, declared_products, read_at
-from interp.threads import one_thread
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction", "readout_at"),
@@ -247,7 +246,7 @@ def certify_products(
     """Certify every input of a task whose inputs are products of token sets, with one answer each.
 
     Bounds are computed in float64, including rounding. The model is certified in its own number format if the smallest
-    margin exceeds the possible effect of rounding there. seconds: limit for counting errors (see budgets.py for the
+    margin exceeds the possible effect of rounding there. seconds: limit for counting errors (see resources.py for the
     default, SECONDS); if inputs remain undecided, the accuracy is an interval, narrowed by random inputs. The
     certificate's table "answers" has one row per answer: inputs, right, wrong, and margin, a lower bound over these
     inputs. Raises InterpError for a negative limit, and UnsupportedError if the products are not the task's inputs.

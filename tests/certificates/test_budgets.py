@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import budgets
-from interp.certificates.budgets import Budget, SampledShare, Stratum
+from interp import resources
+from interp.certificates.base import SampledShare, Stratum
 from interp.errors import InterpError
+from interp.resources import Budget
 
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, float("nan")])
@@ -19,7 +20,7 @@ def test_negative_seconds_are_refused(seconds: float) -> None:
 
 def test_a_search_ends_by_steps_or_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(budgets.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
     steps, late = Budget(2.0, 10.0), Budget(2.0, 10.0)
     assert steps.steps == 20
     assert not steps.is_over()
@@ -37,7 +38,7 @@ def test_a_search_ends_by_steps_or_by_the_clock(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_seconds_of_the_user_no_clock_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**9, 10**6))
-    monkeypatch.setattr(budgets.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(resources.time, "monotonic", lambda: float(next(clock)))
     free = Budget(None, 10.0, 2.0)
     assert (free.steps, free.is_over(), free.is_over()) == (20, False, False)
     free.steps = 0.0

@@ -132,7 +132,7 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
 
 
 def test_the_clock_ends_a_search_by_places(monkeypatch) -> None:
-    monkeypatch.setattr("interp.certificates.budgets.CAP", -1.0)
+    monkeypatch.setattr("interp.resources.CAP", -1.0)
     found = certify_places(adder(), seconds=10)  # without seconds only steps count
     assert found.status != "certified"
     assert any("it took" in note for note in found.notes)

@@ -16,11 +16,11 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check, method_for, products
 from interp.certificates.base import registered_methods
-from interp.certificates.budgets import Budget
 from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.algorithmic.tasks.numbers import EqualsTask
+from interp.resources import Budget
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch
 from interp.tasks.structure import ProductOfSets, check_products, declared_products

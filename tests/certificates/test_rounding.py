@@ -11,8 +11,8 @@ from interp.certificates import rounding
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
 from interp.constructions import construct
 from interp.errors import InterpError
+from interp.resources import one_thread
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
-from interp.threads import one_thread
 
 
 def random_model(seed: int, dtype: torch.dtype) -> TaskModel:

@@ -15,9 +15,9 @@ from interp.architecture.answers import answered
 from interp.families.memorization.forward import context_logits, context_refusal
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.kl import entropy
+from interp.resources import one_thread
 from interp.spec import ModelSpec
 from interp.tasks import Task
-from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
 from interp.training.engines.base import EpochResult, Group, GroupedEngine, learning_rate, register_engine
 

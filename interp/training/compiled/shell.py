@@ -22,9 +22,9 @@ from torch import Tensor
 
 from interp.architecture.parameters import initialize
 from interp.errors import InterpError
+from interp.resources import cores
 from interp.spec import ModelSpec
 from interp.tasks import Task
-from interp.threads import cores
 from interp.training.compiled.layout import Layout, file_of, sources
 from interp.training.engines.base import Engine, EpochResult, learning_rate
 

@@ -20,7 +20,6 @@ from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, Status, register_method
-from interp.certificates.budgets import Budget, check_seconds
 from interp.certificates.probes import Probes
 from interp.errors import InterpError, check_size, most
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
@@ -30,6 +29,7 @@ from interp.families.histogram.certificates.tables import TAKES, Tables, refusal
 from interp.families.histogram.occurrences import declared
 from interp.families.histogram.theory.ranges import TokenMixing
 from interp.populations import CONFIDENCE, clopper_pearson
+from interp.resources import Budget, check_seconds
 from interp.tasks.structure import compare
 
 SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof itself
@@ -121,8 +121,8 @@ def certify_histogram(
 ) -> Certificate:
     """Certify every position's count on all T^L sequences, in exact arithmetic and in the model's own format.
 
-    seconds: limit, in seconds of one core; see budgets.py for the default. Splitting takes at most SPLITTING of them if
-    multisets can be counted afterwards, otherwise all (default ALONE). Counting takes the others (default COUNTING);
+    seconds: limit, in seconds of one core; see resources.py for the default. Splitting takes at most SPLITTING of them
+    if multisets can be counted afterwards, otherwise all (default ALONE). Counting takes the others (default COUNTING);
     the rest stays undecided. samples, seed: random sequences that estimate the share of right answers among the
     undecided ones; 0 reports only the proved interval.
     accuracy is the share of right positions over all sequences. The certificate's tables: "classes" (one row per own

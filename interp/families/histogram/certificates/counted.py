@@ -15,16 +15,15 @@ from math import comb
 
 import numpy as np
 
-from interp.certificates.budgets import Budget
 from interp.errors import gigabytes
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around
-from interp.threads import cores
+from interp.resources import Budget, cores
 
 EXACT_COUNT = 2.0**53
 BOUNDS_A_SECOND = 2e6
-"""Bounds per second of a walk, for budgets."""
+"""Bounds per second of a walk, for resources."""
 SHARES = (1 / 16, 1.0, 1.0)
 """Largest shares of the budget, per round. In each round all walks that are left get equal numbers of bounds, so that
 what is counted depends neither on the number of threads nor on the clock."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.budgets import Budget
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, stated
@@ -32,6 +31,7 @@ from interp.families.histogram.certificates.spaces import (
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import WalkCounts
 from interp.families.histogram.occurrences import declared
+from interp.resources import Budget
 
 CHUNK = 256
 """Number of nodes bounded together; with fewer, call overhead dominates in small models."""

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Progress, anything, register_method
-from interp.certificates.budgets import Stratum
+from interp.certificates.base import Certificate, Progress, Stratum, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import (
@@ -34,8 +33,8 @@ from interp.families.languages.certificates.strings import (
     verdict,
 )
 from interp.families.languages.tasks.language import decided
+from interp.resources import one_thread
 from interp.tasks.structure import LISTED_STRINGS
-from interp.threads import one_thread
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "positions", "max_length", "readout_bias"),

@@ -22,8 +22,7 @@ import torch
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, fields, register_method
-from interp.certificates.budgets import Stratum
+from interp.certificates.base import Certificate, Stratum, fields, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
 from interp.constructions import construct
@@ -31,9 +30,9 @@ from interp.errors import check_size
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
 from interp.families.languages.certificates.strings import string_probes, verdict
 from interp.families.languages.tasks.palindrome import Palindrome
+from interp.resources import one_thread
 from interp.spec import Construction
 from interp.tasks.structure import STRINGS
-from interp.threads import one_thread
 
 MOST = 128
 """Default longest length; `longest` can ask for more."""

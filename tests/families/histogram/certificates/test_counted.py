@@ -10,9 +10,8 @@ import pytest
 import torch
 
 import interp
+from interp import resources
 from interp.architecture.task_model import TaskModel
-from interp.certificates import budgets
-from interp.certificates.budgets import Budget
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates import counted as histogram_counted
@@ -24,6 +23,7 @@ from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.resources import Budget
 
 KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
 
@@ -89,7 +89,7 @@ def test_what_the_budget_cuts_off_stays_undecided_on_any_threads(monkeypatch: py
     monkeypatch.setattr(histogram_walk, "WORK", 10.0)
     monkeypatch.setattr(histogram_counted, "HOPELESS", np.inf)
     clock = iter(range(0, 10**9, 1000))
-    monkeypatch.setattr(budgets.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(resources.time, "monotonic", lambda: float(next(clock)))
     told: list[int] = []
     found = []
     for threads in (1, 2, 5):
@@ -120,7 +120,7 @@ def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPat
         return plain(self, *arguments, **named)
 
     monkeypatch.setattr(Walk, "count", slow_at_first)
-    monkeypatch.setattr(budgets.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(resources.time, "monotonic", lambda: clock[0])
     tables, parts, need, slack = start(random_model("dot"))
     note = count_rest(tables, parts, need, slack, budget(5, clock=5), threads=1)
     assert clock[0] == 100.0

@@ -14,12 +14,12 @@ from closeness import close
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates.budgets import Budget
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.search import Search
 from interp.families.histogram.certificates.spaces import affine_below, interval_below, space_of
 from interp.families.histogram.certificates.tables import Tables, refusal, tables_of
 from interp.families.histogram.constructions.models import histogram_spec
+from interp.resources import Budget
 from interp.spec import Training
 
 T, L = 4, 4

@@ -7,8 +7,8 @@ import torch
 from threadpoolctl import threadpool_info
 
 import interp
+from interp.resources import SMALL, cores, threads_for
 from interp.sections.base import _SECTIONS
-from interp.threads import SMALL, cores, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -21,10 +21,10 @@ def _two() -> Iterator[None]:
 
 def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS and Windows do not say which: there all of the machine's."""
-    monkeypatch.setattr("interp.threads.os.sched_getaffinity", lambda pid: {0, 5}, raising=False)
+    monkeypatch.setattr("interp.resources.os.sched_getaffinity", lambda pid: {0, 5}, raising=False)
     assert cores() == 2
-    monkeypatch.delattr("interp.threads.os.sched_getaffinity")
-    monkeypatch.setattr("interp.threads.os.cpu_count", lambda: 7)
+    monkeypatch.delattr("interp.resources.os.sched_getaffinity")
+    monkeypatch.setattr("interp.resources.os.cpu_count", lambda: 7)
     assert cores() == 7
 
 
