@@ -30,8 +30,7 @@ from interp.families.memorization.theory.kl_bounds import (
 )
 from interp.families.memorization.theory.lookup import lookup_construction
 from interp.families.memorization.theory.spectrum import singular_values
-from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

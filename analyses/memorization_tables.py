@@ -17,8 +17,7 @@ from interp.families.memorization.theory.kl_bounds import bounds_table
 from interp.families.memorization.theory.newton import newton_refinement
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.spectrum import singular_values
-from interp.families.memorization.theory.table import ConditionalTable
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
 from interp.report import Report
 from interp.report.script import Arguments, run
 

@@ -26,8 +26,7 @@ from interp.families.memorization.theory.closed_forms import least_squares
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.stationarity import position_priors, proposition1_applies
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table
+from interp.families.memorization.theory.table import as_table, dirichlet_table
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -21,8 +21,7 @@ from interp.families.memorization.theory.lookup import lookup_construction
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.spectrum import singular_values, zero_divergence_rank
 from interp.families.memorization.theory.stationarity import position_priors
-from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
 
 INSTANCES = 100
 

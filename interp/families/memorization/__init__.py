@@ -7,8 +7,7 @@ __getattr__, __dir__ = exports(
     {
         "tasks.conditional": "TableTask",
         "tasks.tables": "Bigram KGram LookupTask LowRank GivenTable bigram kgram lookup low_rank table",
-        "theory.table": "ConditionalTable as_table",
-        "theory.table_generators": "dirichlet_table lookup_table low_rank_table",
+        "theory.table": "ConditionalTable as_table dirichlet_table lookup_table low_rank_table",
         "theory.kl": "entropy kl_divergence accuracy memorized",
         "theory.spectrum": "singular_values zero_divergence_rank subspace_angles",
         "theory.closed_forms": "least_squares weighted_least_squares",

@@ -14,8 +14,13 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_size, most
 from interp.families.memorization.tasks.conditional import TableTask
-from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import (
+    ConditionalTable,
+    as_table,
+    dirichlet_table,
+    lookup_table,
+    low_rank_table,
+)
 from interp.spec import Scalar
 from interp.tasks.registry import register_task
 

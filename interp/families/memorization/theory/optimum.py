@@ -10,8 +10,7 @@ import numpy as np
 
 from interp.errors import InterpError
 from interp.families.memorization.theory.closed_forms import RankDMap, rank_d_map
-from interp.families.memorization.theory.joint_lbfgs import descend, gradient_norm
-from interp.families.memorization.theory.joint_newton import balance, polish
+from interp.families.memorization.theory.joint import balance, descend, gradient_norm, polish
 from interp.families.memorization.theory.newton import newton_refinement
 from interp.families.memorization.theory.spectrum import centered_log_table
 from interp.families.memorization.theory.table import ConditionalTable, as_table

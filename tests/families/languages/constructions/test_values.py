@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.constructions import construct
-from interp.families.languages.constructions.palindrome_binary import largest_length, smallest_value
+from interp.families.languages.constructions.palindrome import largest_length, smallest_binary
 from interp.families.languages.constructions.parity import smallest_value as smallest_parity
 from interp.tasks import Batch
 
@@ -89,7 +89,7 @@ def test_binary_has_its_value_on_every_string(length: int) -> None:
     assert [s == 0 for s in exact] == batch.labels.tolist()
     nonzero = [abs(s) for s in exact if s]
     if nonzero:
-        assert float(min(nonzero)) == pytest.approx(smallest_value(length), rel=1e-12)
+        assert float(min(nonzero)) == pytest.approx(smallest_binary(length), rel=1e-12)
     slack = component(made, batch.tokens, "slack")
     torch.testing.assert_close(slack, 1 / (2 ** (length + 2) - 1) - wanted.abs(), atol=1e-15, rtol=0)
 

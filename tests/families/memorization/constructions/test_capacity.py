@@ -14,7 +14,7 @@ from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.capacity import _invertible, capacity_weights
-from interp.families.memorization.theory.table_generators import dirichlet_table
+from interp.families.memorization.theory.table import dirichlet_table
 
 
 @pytest.mark.parametrize(

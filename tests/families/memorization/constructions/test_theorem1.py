@@ -11,8 +11,7 @@ from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, likeliest, theorem1_weights
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from closeness import close
 from interp.errors import InterpError
 from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares, wls_embeddings
 from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table, low_rank_table
 
 
 def variance(p, values):

@@ -6,7 +6,7 @@ from interp.errors import InterpError
 from interp.families.memorization.theory.closed_forms import least_squares
 from interp.families.memorization.theory.decomposition import head_contributions, learned_directions
 from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.table_generators import dirichlet_table, low_rank_table
+from interp.families.memorization.theory.table import dirichlet_table, low_rank_table
 
 
 def test_head_contributions_add_up():

@@ -12,8 +12,7 @@ from interp.families.memorization.theory.lookup import (
     random_sign_unembedding,
     simplex_unembedding,
 )
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import lookup_table
+from interp.families.memorization.theory.table import as_table, lookup_table
 
 
 def noisy(rng, m=None):

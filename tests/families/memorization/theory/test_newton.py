@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.newton import newton_refinement
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import dirichlet_table, lookup_table
 
 
 def row_loss(w, W_U, p):

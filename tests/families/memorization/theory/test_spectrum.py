@@ -5,8 +5,7 @@ from closeness import close
 from interp.errors import InterpError
 from interp.families.memorization.theory import spectrum
 from interp.families.memorization.theory.closed_forms import least_squares
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table, low_rank_table
 
 
 def test_erratum_11_rank_for_zero_divergence():

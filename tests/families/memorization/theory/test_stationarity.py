@@ -13,8 +13,7 @@ from interp.families.memorization.theory.stationarity import (
     proposition1_applies,
     stationary_prior,
 )
-from interp.families.memorization.theory.table import as_table
-from interp.families.memorization.theory.table_generators import dirichlet_table
+from interp.families.memorization.theory.table import as_table, dirichlet_table
 
 
 def sequence_divergence(table, logits, length):

@@ -4,8 +4,9 @@ import torch
 from closeness import close
 
 from interp.errors import InterpError
-from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.families.memorization.theory.table_generators import (
+from interp.families.memorization.theory.table import (
+    ConditionalTable,
+    as_table,
     dirichlet_table,
     lookup_table,
     low_rank_table,

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from interp.families.memorization.theory.closed_forms import least_squares
-from interp.families.memorization.theory.joint_lbfgs import descend, gradient_norm
-from interp.families.memorization.theory.joint_newton import balance
+from interp.families.memorization.theory.joint import balance, descend, gradient_norm
 from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.table_generators import dirichlet_table, low_rank_table
+from interp.families.memorization.theory.table import dirichlet_table, low_rank_table
 
 
 def test_gradient_norm_by_differences():
