@@ -17,7 +17,6 @@ from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_opt
 from shared.lookup_bounds import match_bound, theorem3_bound, theorem3_least_width, theorem3_unit_bound
 
 from interp.errors import InterpError
-from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
 from interp.families.memorization.theory.kl import kl_rows
 from interp.families.memorization.theory.kl_bounds import (
     LEMMA_1_NORMS,
@@ -29,6 +28,7 @@ from interp.families.memorization.theory.kl_bounds import (
     theorem2_wls,
 )
 from interp.families.memorization.theory.lookup import lookup_construction
+from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
 from interp.report import Report

@@ -31,7 +31,7 @@ from interp.families.memorization import TableTask, lookup
 from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.forward import context_logits
-from interp.families.memorization.theory.capacity import accuracy_lower_bound, memorized_associations
+from interp.families.memorization.theory.attention_heads import accuracy_lower_bound, memorized_associations
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -12,10 +12,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
 from interp.families.memorization.theory.kl_bounds import bounds_table
-from interp.families.memorization.theory.newton import newton_refinement
 from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
 from interp.report import Report

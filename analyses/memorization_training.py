@@ -18,10 +18,10 @@ import torch
 from interp.families.memorization import TableTask, kgram
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.forward import context_logits
-from interp.families.memorization.theory.capacity import attention_parameters, mlp_width
-from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.attention_heads import attention_parameters, mlp_width
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

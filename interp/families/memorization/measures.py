@@ -14,13 +14,11 @@ from jaxtyping import Float
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.families.memorization.tasks.conditional import TableTask
-from interp.families.memorization.theory.attention_heads import attention_rank
-from interp.families.memorization.theory.capacity import memorized_associations
-from interp.families.memorization.theory.closed_forms import RankDMap
-from interp.families.memorization.theory.decomposition import head_contributions, learned_directions
+from interp.families.memorization.theory.attention_heads import attention_rank, memorized_associations
 from interp.families.memorization.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
 from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.spectrum import subspace_angles
+from interp.families.memorization.theory.rank_d import RankDMap
+from interp.families.memorization.theory.spectrum import head_contributions, learned_directions, subspace_angles
 from interp.measures.heads import HeadOutputs, head_outputs
 from interp.measures.runs import at_reads
 from interp.measures.subject import Model, Subject
@@ -198,7 +196,7 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
 def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
     """Measure the model's loss without each head, the head's performance alone, and the size of its logits.
 
-    Columns as in `theory.decomposition`. Raises UnsupportedError if the logits are not a sum over heads.
+    Columns as in `theory.spectrum`. Raises UnsupportedError if the logits are not a sum over heads.
     """
     subject = Subject.of(model)
     outputs = context_outputs(subject) if outputs is None else outputs
@@ -227,7 +225,7 @@ def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> Attent
 
 
 def spectrum(model: Model) -> pd.DataFrame:
-    """Find the directions of the log table that the unembedding has learned (`theory.decomposition`)."""
+    """Find the directions of the log table that the unembedding has learned (`theory.spectrum`)."""
     subject = Subject.of(model)
     return learned_directions(table_of(subject), unembedding(subject))
 

@@ -21,7 +21,7 @@ from interp.families.memorization.measures import (
     unembedding,
 )
 from interp.families.memorization.theory.attention_heads import heads_needed
-from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
+from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.measures.heads import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw

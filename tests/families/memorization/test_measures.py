@@ -20,8 +20,8 @@ from interp.families.memorization.measures import (
     optimum_gap,
     spectrum,
 )
-from interp.families.memorization.theory.closed_forms import least_squares
 from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.rank_d import least_squares
 from interp.measures.subject import Subject
 from interp.spec import Training
 

@@ -12,7 +12,7 @@ from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_const
 from interp.errors import UnsupportedError
 from interp.families.memorization import bigram, kgram, lookup
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.theory.closed_forms import least_squares
+from interp.families.memorization.theory.rank_d import least_squares
 from interp.spec import Training
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
-from interp.families.memorization.theory.capacity import memorized_associations
+from interp.families.memorization.theory.attention_heads import memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
 from interp.families.memorization.theory.table import as_table
 

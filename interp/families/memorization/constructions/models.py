@@ -14,7 +14,7 @@ from interp.families.memorization.constructions.corollary2 import corollary2_wei
 from interp.families.memorization.constructions.theorem1 import theorem1_weights
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.tasks.tables import table_task
-from interp.families.memorization.theory.closed_forms import checked_unembedding
+from interp.families.memorization.theory.kl import checked_unembedding
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
 from interp.tasks.base import tensors_sha256
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.theory.attention_heads import attention_matrix, heads_needed
-from interp.families.memorization.theory.closed_forms import checked_unembedding
-from interp.families.memorization.theory.kl import kl_divergence
+from interp.families.memorization.theory.kl import checked_unembedding, kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.table import ConditionalTable, as_table
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.families.memorization.theory.kl import entropy, log_softmax
-from interp.families.memorization.theory.newton import chunks, row_hessians
+from interp.families.memorization.theory.rank_d import chunks, row_hessians
 from interp.families.memorization.theory.table import ConditionalTable
 
 FLAT = 1e-12

@@ -55,6 +55,16 @@ def checked_logits(table: ConditionalTable, logits: Any) -> Float[np.ndarray, "c
     return array
 
 
+def checked_unembedding(W_U: Any, n_outputs: int) -> Float[np.ndarray, "d outputs"]:
+    """Return W_U as a float64 array (d, outputs). Raises InterpError for another shape or infinite or NaN entries."""
+    array = np.asarray(W_U, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != n_outputs or array.shape[0] < 1:
+        raise InterpError(f"W_U has shape {array.shape}; (d, outputs) = (d, {n_outputs}) is needed")
+    if not np.isfinite(array).all():
+        raise InterpError("W_U has entries that are not finite")
+    return array
+
+
 def centered_residual(
     conditional: Float[np.ndarray, "contexts outputs"], logits: Float[np.ndarray, "contexts outputs"]
 ) -> Float[np.ndarray, "contexts outputs"]:

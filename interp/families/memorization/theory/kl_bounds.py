@@ -13,8 +13,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InterpError, one_of
-from interp.families.memorization.theory.closed_forms import least_squares, weighted_least_squares
 from interp.families.memorization.theory.kl import centered_residual, kl_divergence
+from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import as_table
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.errors import InterpError, one_of
-from interp.families.memorization.theory.closed_forms import RankDMap, checked_unembedding, rank_d_map
-from interp.families.memorization.theory.kl import entropy_rows, log_softmax
+from interp.families.memorization.theory.kl import checked_unembedding, entropy_rows, log_softmax
+from interp.families.memorization.theory.rank_d import RankDMap, rank_d_map
 from interp.families.memorization.theory.table import as_table
 
 SCALES = ("optimal", "match", "entropy")

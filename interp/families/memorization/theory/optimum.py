@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.errors import InterpError
-from interp.families.memorization.theory.closed_forms import RankDMap, rank_d_map
 from interp.families.memorization.theory.joint import balance, descend, gradient_norm, polish
-from interp.families.memorization.theory.newton import newton_refinement
+from interp.families.memorization.theory.rank_d import RankDMap, newton_refinement, rank_d_map
 from interp.families.memorization.theory.spectrum import centered_log_table
 from interp.families.memorization.theory.table import ConditionalTable, as_table
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from interp.families.memorization.theory.closed_forms import least_squares
 from interp.families.memorization.theory.joint import balance, descend, gradient_norm
 from interp.families.memorization.theory.kl import kl_divergence
+from interp.families.memorization.theory.rank_d import least_squares
 from interp.families.memorization.theory.table import dirichlet_table, low_rank_table
 
 
