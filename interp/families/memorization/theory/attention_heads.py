@@ -64,11 +64,6 @@ def attention_matrix(
     return (weights @ x).reshape(len(contexts), -1)
 
 
-def _sizes(n_tokens: int, order: int, d: int) -> None:
-    if min(n_tokens, order, d) < 1:
-        raise InterpError(f"{n_tokens} tokens, order {order}, d = {d}: each must be at least 1")
-
-
 def memorized_associations(n_heads: int, d_head: int, d: int) -> int:
     """H d_h + d: associations that one layer of H heads of width d_h in a residual stream of width d can hold exactly.
 
@@ -109,3 +104,8 @@ def _positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise InterpError(f"{name} is {size}; at least 1 is needed")
+
+
+def _sizes(n_tokens: int, order: int, d: int) -> None:
+    if min(n_tokens, order, d) < 1:
+        raise InterpError(f"{n_tokens} tokens, order {order}, d = {d}: each must be at least 1")

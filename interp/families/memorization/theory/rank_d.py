@@ -99,11 +99,8 @@ def wls_embeddings(
     W_U: Float[np.ndarray, "d outputs"],
 ) -> Float[np.ndarray, "contexts d"]:
     """Solve argmin_w Var_{o ~ pi_i}[W_U^T w - target_i] for every row i, in chunks of rows: O(N M d^2) time."""
-    (n, m), d = conditional.shape, len(W_U)
-    W_E = np.empty((n, d))
-    chunk = max(1, CHUNK_BYTES // (8 * m * d))
-    for start in range(0, n, chunk):
-        rows = slice(start, start + chunk)
+    W_E = np.empty((len(conditional), len(W_U)))
+    for rows in chunks(len(conditional), W_U):
         p = conditional[rows]
         root = np.sqrt(p)
         # A weighted design matrix, not its Gram matrix: squaring would lose the directions of small probability.
@@ -200,7 +197,7 @@ def _minimize(
 
 
 def chunks(n: int, W_U: np.ndarray) -> Iterator[slice]:
-    """Split n rows so that the temporary arrays of their Hessians stay small."""
+    """Split n rows so that temporary arrays of the size of W_U per row stay small."""
     size = max(1, CHUNK_BYTES // (8 * W_U.size))
     return (slice(start, start + size) for start in range(0, n, size))
 

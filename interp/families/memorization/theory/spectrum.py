@@ -3,15 +3,19 @@
 A model's logits are compared with it: what each head adds, and which directions the unembedding can express.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from interp.errors import InterpError, one_of
 from interp.families.memorization.theory.kl import accuracy, checked_logits, checked_unembedding, kl_divergence
 from interp.families.memorization.theory.table import ConditionalTable, as_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CENTERINGS = ("uniform", "marginal", "pi")
 
@@ -80,21 +84,6 @@ def subspace_angles(
     return np.degrees(np.arctan2(np.sort(sines), cosines))
 
 
-def _weights(table: ConditionalTable, centering: str) -> np.ndarray:
-    if centering == "uniform":
-        return np.full(table.n_outputs, 1.0 / table.n_outputs)
-    if centering == "marginal":
-        return table.prior @ table.conditional
-    if centering == "pi":
-        return table.conditional
-    raise InterpError(one_of("centering", centering, CENTERINGS))
-
-
-def _orthonormal_rows(block: np.ndarray) -> np.ndarray:
-    _, values, rows = np.linalg.svd(block, full_matrices=False)
-    return rows[values > 1e-12 * max(values[0], 1e-300)]
-
-
 def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) -> pd.DataFrame:
     """Measure how much each head of an additive model matters, over the whole table.
 
@@ -102,6 +91,8 @@ def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) 
     Columns: head; kl_without and accuracy_without (all but this head); kl_increase over the whole model, nats;
     kl_alone (rest and this head only); rms (of its logits, centered over outputs, prior-weighted).
     """
+    import pandas as pd
+
     checked = as_table(table, prior)
     base = checked_logits(checked, rest)
     parts = np.asarray(heads.detach().cpu() if hasattr(heads, "detach") else heads, dtype=np.float64)
@@ -127,27 +118,36 @@ def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float 
     energy (its share of their squared sum), expressed (the squared length of that singular vector inside the row space
     of W_U, 0 to 1) and angle (the j-th principal angle between W_U and the d leading directions, degrees; NaN beyond).
     """
+    import pandas as pd
+
     checked = as_table(table, prior)
     learned = checked_unembedding(W_U, checked.n_outputs)
     centered = np.sqrt(checked.prior)[:, None] * centered_log_table(checked, floor=floor)
     _, values, directions = np.linalg.svd(centered, full_matrices=False)
     directions, values = directions[values > 1e-12 * values[0]], values[values > 1e-12 * values[0]]
     angles = subspace_angles(learned, directions[: len(learned)])
+    inside = _orthonormal_rows(learned - learned.mean(axis=1, keepdims=True))
     return pd.DataFrame(
         {
             "direction": np.arange(1, len(values) + 1),
             "singular_value": values,
             "energy": values**2 / (values**2).sum(),
-            "expressed": _inside(learned, directions),
+            "expressed": ((directions @ inside.T) ** 2).sum(axis=1),
             "angle": np.pad(angles, (0, len(values) - len(angles)), constant_values=np.nan),
         }
     )
 
 
-def _inside(
-    learned: Float[np.ndarray, "d outputs"], directions: Float[np.ndarray, "n outputs"]
-) -> Float[np.ndarray, " n"]:
-    """Squared length of each unit vector's projection on the centered row space of `learned`."""
-    _, values, basis = np.linalg.svd(learned - learned.mean(axis=1, keepdims=True), full_matrices=False)
-    basis = basis[values > 1e-12 * max(values[0], 1e-300)]
-    return ((directions @ basis.T) ** 2).sum(axis=1)
+def _weights(table: ConditionalTable, centering: str) -> np.ndarray:
+    if centering == "uniform":
+        return np.full(table.n_outputs, 1.0 / table.n_outputs)
+    if centering == "marginal":
+        return table.prior @ table.conditional
+    if centering == "pi":
+        return table.conditional
+    raise InterpError(one_of("centering", centering, CENTERINGS))
+
+
+def _orthonormal_rows(block: np.ndarray) -> np.ndarray:
+    _, values, rows = np.linalg.svd(block, full_matrices=False)
+    return rows[values > 1e-12 * max(values[0], 1e-300)]
