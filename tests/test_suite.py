@@ -114,7 +114,7 @@ COVERED = {
     "tests/families/histogram/constructions/test_models.py": "families/histogram/constructions/relation",
     "tests/families/languages/constructions/test_values.py": (
         "families/languages/constructions/first families/languages/constructions/one "
-        "families/languages/constructions/palindrome families/languages/constructions/parts"
+        "families/languages/constructions/parts"
     ),
     "tests/families/languages/test_measures.py": "families/languages/theory/values",
     "tests/explanations/test_quantities.py": (
