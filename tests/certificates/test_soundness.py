@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import count_boxes
+from interp.certificates import count_boxes, rounding
 from interp.certificates.count_boxes import RoundingBounds, sweep
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
@@ -83,7 +83,7 @@ def test_a_token_that_is_not_there_may_take_the_whole_scale() -> None:
             model.embed.W_E[7] = score
             model.blocks[0].attn.W_Q.fill_(1.0)
             model.blocks[0].attn.W_K.fill_(1.0)
-        bounds.append(count_boxes.logit_error(model, EQUALS, torch.arange(4), 10, torch.float32))
+        bounds.append(rounding.logit_error(model, EQUALS, torch.arange(4), 10, torch.float32))
     assert bounds[1] > bounds[0]
 
 

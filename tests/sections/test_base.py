@@ -88,7 +88,7 @@ def test_nothing_at_the_top_is_keyed_by_a_family_or_a_task() -> None:
     kinds |= {"Language", "TableTask"}
     rooms = ("sections", "report", "measures", "architecture", "sweeps")
     files = [*top.glob("*.py"), *(file for room in rooms for file in (top / room).rglob("*.py"))]
-    assert len(files) > 100
+    assert len(files) > 80
     for file in files:
         assert not keyed(file.read_text(), kinds), file
         for node in ast.walk(ast.parse(file.read_text())):
