@@ -28,7 +28,7 @@ def _state_words(_: object, letters: tuple[str, ...], arrows: Arrows) -> str:
     "state",
     words=_state_words,
     code=lambda _, letters, arrows: f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})",
-    candidates=lambda setting: [],  # transitions are learned: see explanations.machines
+    candidates=lambda setting: [],  # transitions are learned: see explanations.engine
 )
 def state(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
     """The state of an automaton that reads the string from state 0; None after a token outside its alphabet."""
