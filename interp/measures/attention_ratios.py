@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct
 from interp.architecture.reduced import CountedRows, TokenTables, heads_from_counts
-from interp.errors import InterpError
+from interp.errors import InterpError, quoted
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category, check_layer, counted_from, decompose
@@ -326,4 +326,10 @@ def reweight_attention(
 
 
 def _as_list(value: float | Iterable[float]) -> list[float]:
-    return [float(ratio) for ratio in (value if isinstance(value, Iterable) else [value])]
+    try:
+        values = [float(ratio) for ratio in (value if isinstance(value, Iterable) else [value])]
+    except (TypeError, ValueError):
+        raise InterpError(f"ratios of attention: {quoted(value)} is not a number above 0 or inf, nor several") from None
+    if not values:
+        raise InterpError("a sweep of attention ratios is empty; give at least one ratio")
+    return values

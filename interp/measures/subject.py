@@ -452,6 +452,8 @@ def _check_nothing_else(
     own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
     """Raise InterpError for arguments that contradict a model with its own task."""
+    if not isinstance(task, str | Task | None):
+        raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     name = task if isinstance(task, str) or task is None else task.name
     if name not in (None, own.name):
         raise InterpError(f"{who} is a model of task {own.name}, not {name}")

@@ -150,7 +150,9 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
         layers.append(pd.DataFrame(columns))
     every = pd.concat(layers, ignore_index=True).sort_values("promise", ascending=False, kind="stable")
     table = every[:n].reset_index(drop=True)
-    chosen = [Neuron(None if pd.isna(layer) else layer, i) for layer, i in zip(table["layer"], table["index"])]
+    chosen = [
+        Neuron(None if pd.isna(layer) else int(layer), int(i)) for layer, i in zip(table["layer"], table["index"])
+    ]
     whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], batch)
     table = table.assign(
         neuron=[str(neuron).removeprefix("neuron ") for neuron in chosen],
