@@ -153,6 +153,7 @@ def _load_own(
     """Load a checkpoint by path or name, or build an exact model by name."""
     _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    # To know the names of constructions takes importing all of them, which a trained model does not need.
     trained = is_file(Path(name_or_path)) or is_file(shipped_root() / name_or_path / "seed-0.safetensors")
     if isinstance(name_or_path, str) and not trained and name_or_path in registered_constructions():
         model = build(name_or_path, device=device, dtype=dtype)

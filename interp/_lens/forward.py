@@ -44,12 +44,12 @@ class AttentionForward:
         position_bias: Tensor | None = None,
     ) -> Float[Tensor, "rows length d_model"]:
         past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
-        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
+        q, k, v = self.calculate_qkv_matrices(*self._entering((query_input, key_input, value_input), past))
         if past_kv_cache_entry is not None:
             k, v = past_kv_cache_entry.append(k, v)
         n_keys = k.size(1)
         if self.rotary_dim:
-            at = _places(n_keys, attention_mask, q)
+            at = self._places(n_keys, attention_mask).to(q.device)
             q, k = self.hook_rot_q(self._rotated(q, at[..., past:])), self.hook_rot_k(self._rotated(k, at))
         q = self._scaled(q, n_keys, attention_mask)
         keep = self._keep(torch.arange(past, n_keys, device=q.device)[:, None], n_keys, attention_mask)
@@ -58,6 +58,14 @@ class AttentionForward:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
         # TransformerLens builds a (rows, length, heads, d_head, d_model) tensor here; this contraction does not.
         return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+
+    def _entering(self, inputs: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
+        """Return what queries, keys and values are computed from. past: the number of cached positions."""
+        return inputs
+
+    def _places(self, n_keys: int, attention_mask: Tensor | None) -> Int[Tensor, "*rows keys"]:
+        """Return the position of each token. In rows that start with padding, the first token has position 0."""
+        return torch.arange(n_keys) if attention_mask is None else (attention_mask.cumsum(1) - 1).clamp(min=0)
 
     def _scaled(self, q: Tensor, n_keys: int, attention_mask: Tensor | None) -> Tensor:
         """Multiply queries by a factor that depends on the length of their rows."""
@@ -134,10 +142,3 @@ class AttentionForward:
         pattern = scores.softmax(-1)
         # A padding query may have no visible key. Its softmax would be 0/0, and it is never read.
         return pattern if keep is None else torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
-
-
-def _places(keys: int, attention_mask: Tensor | None, like: Tensor) -> Int[Tensor, "*rows keys"]:
-    """Return the position of each token. In rows that start with padding, the first token has position 0."""
-    if attention_mask is None:
-        return torch.arange(keys, device=like.device)
-    return (attention_mask.cumsum(1) - 1).clamp(min=0)

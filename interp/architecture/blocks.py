@@ -86,24 +86,15 @@ class DescribedAttention(AttentionForward, Base):
         delattr(self, name)
         self.register_buffer(name, value.detach().clone(), persistent=False)
 
-    def forward(
-        self,
-        query_input: Tensor,
-        key_input: Tensor,
-        value_input: Tensor,
-        past_kv_cache_entry: Any = None,
-        additive_attention_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None,
-    ) -> Float[Tensor, "rows length d_model"]:
-        if hasattr(self, "W_pos"):
-            past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
-            here = self.hook_pos(self.W_pos[past : past + query_input.shape[1]])
-            here = here[:, None] if query_input.ndim == 4 else here  # split inputs have a head axis
-            query_input, key_input, value_input = query_input + here, key_input + here, value_input + here
-        return super().forward(
-            query_input, key_input, value_input, past_kv_cache_entry, additive_attention_mask, attention_mask
-        )
+    def _entering(self, inputs: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
+        if not hasattr(self, "W_pos"):
+            return inputs
+        here = self.hook_pos(self.W_pos[past : past + inputs[0].shape[1]])
+        here = here[:, None] if inputs[0].ndim == 4 else here  # split inputs have a head axis
+        return tuple(one + here for one in inputs)
+
+    def _places(self, n_keys: int, attention_mask: Tensor | None) -> Int[Tensor, "keys"]:
+        return torch.arange(n_keys)  # tasks pad on the right
 
     def _scaled(self, q: Tensor, n_keys: int, attention_mask: Tensor | None) -> Tensor:
         return q * self._log_length(attention_mask, n_keys, q)

@@ -27,7 +27,7 @@ from interp.errors import InterpError
 from interp.populations import CONFIDENCE, clopper_pearson
 from interp.spec import ModelSpec
 from interp.tasks import Task
-from interp.tasks.structure import lacks
+from interp.tasks.structure import Member, lacks
 from interp.views import view
 
 Progress = Callable[[int, int], None]
@@ -215,7 +215,7 @@ class Method:
     """
 
     name: str
-    declares: tuple[str, ...] | Callable[[Task], str | None]
+    declares: tuple[Member, ...] | Callable[[Task], str | None]
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
     takes: Takes | None
@@ -238,7 +238,7 @@ _METHODS: dict[str, Method] = {}
 
 def register_method(
     name: str,
-    declares: tuple[str, ...] | Callable[[Task], str | None],
+    declares: tuple[Member, ...] | Callable[[Task], str | None],
     refusal: Callable[[TaskModel], str | None],
     takes: Takes | None,
     order: int = 0,

@@ -43,7 +43,7 @@ from interp.report.items import Block
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.tasks.registry import load_families
-from interp.tasks.structure import lacks
+from interp.tasks.structure import Member, lacks
 
 Value = TypeVar("Value")
 SHORT = {"seconds": 4.0, "most": 1 << 20}
@@ -209,9 +209,9 @@ CHEAP = 5.0
 class Section:
     """One part of a report; see the module's docstring. block: the block of the page that it belongs to.
 
-    make(study, report, **options) writes it. It applies to tasks with all members of `task` for which needs(study), the
-    reason why it does not apply, is None. cost(study):
-    estimated seconds; if they exceed CHEAP, the section is made on request only.
+    make(study, report, **options) writes it. It applies if the task has all members in `task` (see structure.lacks) and
+    needs(study), the reason why it does not apply, is None. cost(study): estimated seconds; if they exceed CHEAP, the
+    section is made on request only.
     """
 
     name: str
@@ -219,7 +219,7 @@ class Section:
     order: int
     make: Callable[..., None]
     needs: Callable[[Study], str | None]
-    task: tuple[str, ...] = ()
+    task: tuple[Member, ...] = ()
     cost: Callable[[Study], float] | None = None
     block: Block = "what"
 
@@ -250,7 +250,7 @@ def section(
     *,
     title: str,
     order: int = 950,
-    task: tuple[str, ...] = (),
+    task: tuple[Member, ...] = (),
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
     block: Block = "what",

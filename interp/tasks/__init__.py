@@ -7,9 +7,9 @@ from interp.tasks.base import Task as Task
 from interp.tasks.batch import IGNORED as IGNORED
 from interp.tasks.batch import Batch as Batch
 from interp.tasks.batch import Pairs as Pairs
-from interp.tasks.kinds import Generates as Generates
-from interp.tasks.kinds import NextSymbols as NextSymbols
-from interp.tasks.kinds import Questions as Questions
+from interp.tasks.questions import Generates as Generates
+from interp.tasks.questions import NextSymbols as NextSymbols
+from interp.tasks.questions import Questions as Questions
 from interp.tasks.registry import load_families as _load_families
 from interp.tasks.registry import load_installed as _load_installed
 from interp.tasks.registry import make_task as make_task

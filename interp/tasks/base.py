@@ -21,7 +21,7 @@ from interp.tasks.sets import set_word
 from interp.tasks.validation import checked_batch, checked_sample
 
 if TYPE_CHECKING:
-    from interp.tasks.kinds import Generates
+    from interp.tasks.questions import Generates
 
     derived = property
 else:
@@ -55,7 +55,7 @@ class Task(ABC):
     count_ranges: with three counted tokens and a contrast, the range of each count per split (see tasks.counted), e.g.
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
     decision: "set" if an answer is a set of outputs: those with a logit above 0; see tasks.sets.
-    generates: how an answer is generated token by token; see tasks.kinds.
+    generates: how an answer is generated token by token; see tasks.questions.
     rule: the right answer as a formula, with which the live panel can check any input; see interp.tasks.rules.
     cyclic: ordered groups of tokens for addition modulo the group's length, e.g. {"a": tuple("0123456")}.
 

@@ -26,6 +26,8 @@ from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_positions
 from interp.tasks.domain import Drawn
 
+Member = str | tuple[str, object]
+"""The name of a member of a task, or the name and the value that it must have."""
 COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")
 """Tasks whose answer at each position is the count of its token; see tasks.Histogram."""
 STRINGS = ("alphabet", "n_marks", "strings", "symbols", "of_symbols", "encode")
@@ -36,20 +38,23 @@ CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "al
 """Tasks that are a table of next-token probabilities for each context; see tasks.TableTask."""
 
 
-def lacks(task: Task, names: tuple[str, ...]) -> str | None:
+def lacks(task: Task, members: tuple[Member, ...]) -> str | None:
     """Return a sentence about the members that a task lacks, or None if it has all of them.
 
-    Of members that every task has, those count that it sets or overrides.
+    A member that every task has counts if the task sets or overrides it. A pair is a member with a value, such as
+    ("readout", "all").
     """
-    missing = [name for name in names if not hasattr(task, name) or _is_default(task, name)]
+    missing = [one if isinstance(one, str) else f"{one[0]} = {one[1]!r}" for one in members if not _declares(task, one)]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None
 
 
-def _is_default(task: Task, name: str) -> bool:
-    if not hasattr(Task, name):
-        return False
-    default = getattr(Task, name)
-    return getattr(type(task), name) is default if callable(default) else bool(getattr(task, name) == default)
+def _declares(task: Task, member: Member) -> bool:
+    if not isinstance(member, str):
+        return bool(getattr(task, member[0], None) == member[1])
+    if not hasattr(Task, member):
+        return hasattr(task, member)
+    default = getattr(Task, member)
+    return getattr(type(task), member) is not default if callable(default) else getattr(task, member) != default
 
 
 class Structure(ABC):

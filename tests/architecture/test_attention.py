@@ -208,6 +208,18 @@ def test_the_pattern_at_one_position_equals_the_whole_pattern(name: str) -> None
         close(found, pattern[torch.arange(len(tokens)), :, at], atol=1e-12)
 
 
+def test_a_hidden_token_does_not_move_the_positions_after_it() -> None:
+    spec = BOTH.replace(positions="rotary", positions_enter="attention", rotary_dim=2)
+    model, tokens = TaskModel(spec, tensors=weights(spec)), ragged()[0].clamp(max=PAD - 1)
+    seen = torch.ones_like(tokens)
+    seen[:, 3] = 0
+    with torch.no_grad(), explicitly():
+        _, cache = model.run_with_cache(tokens, attention_mask=seen)
+    q, k, pattern = (cache[f"blocks.0.attn.hook_{part}"] for part in ("q", "k", "pattern"))
+    at = torch.full((len(tokens),), 5)
+    close(model.blocks[0].attn.pattern_at(q, k, at, seen.bool()), pattern[:, :, 5], atol=1e-12)
+
+
 @pytest.mark.parametrize("edited", ["hook_q", "hook_k"])
 def test_scores_come_from_queries_and_keys_by_hook(edited: str) -> None:
     model, tokens = make("bidirectional"), ragged()[0].clamp(max=PAD - 1)

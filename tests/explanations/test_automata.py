@@ -15,7 +15,7 @@ from interp.explanations.automata import Learned, LearnedAutomaton, learn_automa
 from interp.explanations.strings import Strings
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
-from interp.tasks.kinds import NextSymbols
+from interp.tasks.questions import NextSymbols
 
 
 @pytest.mark.parametrize(("name", "states"), [("parity", 2), ("first", 3), ("one", 3), ("first-learned", 3)])

@@ -13,6 +13,7 @@ from interp.families.histogram import Histogram
 from interp.families.languages import Dyck1, First, One, Palindrome, Parity
 from interp.families.memorization import Bigram, LookupTask
 from interp.tasks import Batch, Task
+from interp.tasks.structure import lacks
 
 TASKS: list[Task] = [
     Count01(),
@@ -26,6 +27,13 @@ TASKS: list[Task] = [
     LookupTask(N=3, M=4, k=2),
     Bigram(N=5, M=4),
 ]
+
+
+def test_what_every_task_has_is_declared_by_those_that_set_it() -> None:
+    assert lacks(Count01(), ("counted", "count_ranges", "label_counts")) is None
+    assert lacks(Parity(length=4), ("counted", "multisets")) == "task parity declares no counted, multisets"
+    assert lacks(Histogram(T=5, L=3), (("readout", "all"), "counted")) is None
+    assert lacks(Count01(), ("counted", ("readout", "all"))) == "task count01 declares no readout = 'all'"
 
 
 @pytest.mark.parametrize("task", TASKS, ids=repr)

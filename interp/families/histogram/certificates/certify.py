@@ -111,7 +111,7 @@ def sampled_share(
     return clopper_pearson(right, n, CONFIDENCE)
 
 
-@register_method("occurrences of every token", ("counted",), refusal, TAKES)
+@register_method("occurrences of every token", ("counted", ("readout", "all")), refusal, TAKES)
 def certify_histogram(
     model: TaskModel,
     seconds: float | int | None = None,
