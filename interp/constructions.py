@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from interp.architecture.limits import LengthLimit
-from interp.errors import InterpError, cut, most, one_of, quoted
+from interp.errors import InterpError, check_one_of, cut, most, quoted
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.tasks.registry import load_families
@@ -116,12 +116,9 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
 
     Raises InterpError for an unknown name, variant or size, and for sizes at which the proof does not apply.
     """
-    if name not in _ENTRIES:
-        raise InterpError(one_of("construction", name, _ENTRIES))
-    entry = _ENTRIES[name]
+    entry = _ENTRIES[check_one_of("construction", name, _ENTRIES)]
     for size in sizes:
-        if size not in entry.sizes:
-            raise InterpError(one_of(f"size of {name}", size, entry.sizes))
+        check_one_of(f"size of {name}", size, entry.sizes)
     if missing := [
         size for size, value in entry.sizes.items() if value is inspect.Parameter.empty and size not in sizes
     ]:
@@ -131,7 +128,7 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
     if variant and variant not in entry.variants:
         if not entry.variants:
             raise InterpError(f"{name} has no variants, so variant = {variant!r} does not apply")
-        raise InterpError(one_of(f"variant of {name}", variant, entry.variants))
+        check_one_of(f"variant of {name}", variant, entry.variants)
     for size, value in sizes.items():
         if (problem := _type_problem(entry, size, value)) is not None:
             raise InterpError(f"{name}: {problem}")

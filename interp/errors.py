@@ -4,10 +4,12 @@ Also the limits that every request has: a budget of memory, and the allowed valu
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
+
+Choice = TypeVar("Choice")
 
 
 class InterpError(ValueError):
@@ -119,10 +121,17 @@ def as_list(value: object, what: str, example: str) -> list[Any]:
 
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     """Write the message for an unknown name, with the known names and the closest matches."""
-    known = [str(choice) for choice in choices]
+    known = [str(choice) for choice in choices] or ["none"]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
     return f"unknown {kind} {short(value)!r}; known: {first_few(known, 9 if len(known) == 9 else 8)}{hint}"
+
+
+def check_one_of(kind: str, value: Choice, choices: Collection[object]) -> Choice:
+    """Return value. Raises InterpError, with the known names, unless it is one of the choices."""
+    if value not in choices:
+        raise InterpError(one_of(kind, value, choices))
+    return value
 
 
 DEFAULT_GB = 4.0

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.spec import PLAIN_POSITIONS
 
 Formula = Callable[[Tensor, Tensor, int], Tensor]
@@ -47,11 +47,8 @@ def registered_positions() -> tuple[str, ...]:
 
 def position_formula(name: str) -> Formula:
     """Return a formula by name, including "sinusoidal". Raises InterpError for an unknown name."""
-    if name == "sinusoidal":
-        return sinusoidal
-    if name not in _FORMULAS:
-        raise InterpError(one_of("position formula", name, ("sinusoidal", *_FORMULAS)))
-    return _FORMULAS[name]
+    check_one_of("position formula", name, ("sinusoidal", *_FORMULAS))
+    return sinusoidal if name == "sinusoidal" else _FORMULAS[name]
 
 
 def sinusoidal(i: Tensor, n: Tensor, d_model: int) -> Tensor:

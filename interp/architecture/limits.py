@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,7 @@ class LengthLimit:
     beyond: str = "refuse"
 
     def __post_init__(self) -> None:
-        if self.beyond not in ("refuse", "warn"):
-            raise InterpError(one_of("value of beyond", self.beyond, ("refuse", "warn")))
+        check_one_of("value of beyond", self.beyond, ("refuse", "warn"))
 
     def in_dtype(self, dtype: torch.dtype) -> int:
         """Return the longest length in a dtype."""

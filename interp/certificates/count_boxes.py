@@ -23,7 +23,7 @@ from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, one_of
 from interp.tasks import Task
 from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of
 
@@ -253,8 +253,7 @@ def certify_box(
     for an unknown box or question, and for a task whose labels contradict its declarations.
     """
     task, shape = model.task, shape_of(model.task)
-    if question not in QUESTIONS:
-        raise InterpError(one_of("question", question, QUESTIONS))
+    check_one_of("question", question, QUESTIONS)
     whole = as_box(task, box)
     trust = check_box(task, shape, whole)
     found = sweep(model, whole, question, progress)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import check_one_of
 from interp.explanations import quantities_counts, quantities_order, quantities_steps
 from interp.explanations.kinds import KINDS, NOTHING
 from interp.explanations.setting import Setting, View
@@ -33,8 +33,7 @@ class Quantity:
     arguments: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InterpError(one_of("kind of quantity", self.kind, KINDS))
+        check_one_of("kind of quantity", self.kind, KINDS)
 
     @property
     def words(self) -> str:

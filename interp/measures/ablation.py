@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.architecture.answers import Decision, correct, losses
-from interp.errors import InterpError, as_list, one_of
+from interp.errors import as_list, check_one_of
 from interp.measures.heads import head_outputs
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import (
@@ -58,8 +58,7 @@ class Ablation(Tabular):
 
     def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> Figure:
         """Draw a bar per group."""
-        if quantity not in ("accuracy", "loss"):
-            raise InterpError(one_of("plot of ablation", quantity, ("accuracy", "loss")))
+        check_one_of("plot of ablation", quantity, ("accuracy", "loss"))
         parts = self["parts" if "parts" in self.table else "heads"]
         named = self.table.assign(ablated=[", ".join(group) or "nothing" for group in parts])
         return draw.bars(named, "ablated", quantity, x_title="ablated", y_title=quantity)
@@ -343,5 +342,4 @@ def align(subject: Subject, seen: dict[str, Tensor], piece: Batch, donors: Batch
 
 def check_mode(mode: str) -> None:
     """Raise InterpError for an unknown mode."""
-    if mode not in get_args(Mode):
-        raise InterpError(one_of("mode of ablation", mode, get_args(Mode)))
+    check_one_of("mode of ablation", mode, get_args(Mode))

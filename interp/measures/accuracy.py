@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.answers import find_positions, losses
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, everything, wilson
 from interp.tasks import IGNORED, Batch, Generates, Task
@@ -177,7 +177,9 @@ def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
         starts, stop = read.int().argmax(1), None
     else:
         starts = declared_starts(task, batch.tokens) - 1
-        stop = None if declared.stop is None else _output(task, declared.stop)
+        stop = None
+        if declared.stop is not None:
+            stop = task.answer_words.index(check_one_of(f"answer of task {name}", declared.stop, task.answer_words))
     longest = read.shape[1] if declared is None else declared.length
     at = starts[:, None] + torch.arange(min(longest, read.shape[1]))
     inside = at < read.shape[1]
@@ -226,12 +228,6 @@ def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tenso
     if isinstance(start, str):
         return find_positions(task, tokens, start) + 1
     return torch.full((len(tokens),), start)
-
-
-def _output(task: Task, word: str) -> int:
-    if word not in task.answer_words:
-        raise InterpError(one_of(f"answer of task {task.name}", word, task.answer_words))
-    return task.answer_words.index(word)
 
 
 @dataclass(frozen=True)

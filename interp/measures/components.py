@@ -23,7 +23,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
     Part,
@@ -325,8 +325,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         [['embedding', 0.0], ['layer 0', 1.0]]
     """
     subject = Subject.of(model)
-    if at not in ("read", "all"):
-        raise InterpError(one_of("at", at, ("read", "all")))
+    check_one_of("at", at, ("read", "all"))
     batch = batch_of(subject, inputs) if at == "read" or inputs is None else as_batch(subject, inputs, labeled=False)
     if at == "all" and bool((batch.lengths != batch.lengths[0]).any()):
         raise InterpError("at='all' needs inputs of one length")

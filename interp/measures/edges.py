@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.ablation import align
 from interp.measures.patching import Compared, compared, leaning, pairs_from
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
@@ -86,9 +86,7 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[E
     for pair in wanted:
         ends = []
         for end in pair:
-            if str(end) not in by_name:
-                raise InterpError(one_of("part", end, by_name))
-            ends.append(by_name[str(end)])
+            ends.append(by_name[check_one_of("part", str(end), by_name)])
         edge = Edge(*ends)
         if edge not in known:
             raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}, which does not read its output")

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, as_list, one_of
+from interp.errors import InterpError, as_list, check_one_of
 from interp.measures.ablation import Replacements, check_mode, scores_without
 from interp.measures.edges import (
     EMBEDDING,
@@ -132,8 +132,7 @@ def evaluate_circuit(
     if mlps is not None:
         known = {part.layer: part for part in mlps_of(subject)}
         for layer in (wanted := list(mlps)):
-            if layer not in known:
-                raise InterpError(one_of("layer with an MLP", layer, known))
+            check_one_of("layer with an MLP", layer, known)
         kept += [known[layer] for layer in wanted]
         everything = everything + mlps_of(subject)
     return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
@@ -89,8 +89,7 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
     """
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=200)
-    if at not in ("all", "read"):
-        raise InterpError(one_of("at", at, ("all", "read")))
+    check_one_of("at", at, ("all", "read"))
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     sums: dict[str, Tensor] = {}
     number, d_vocab = 0, subject.task.d_vocab

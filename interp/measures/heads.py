@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.reduced import CountedRows, counted_at, heads_from_counts
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
@@ -206,8 +206,7 @@ class HeadMetrics(Tabular):
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
         from interp.report.figures_heads import METRICS
 
-        if metric not in METRICS:
-            raise InterpError(one_of("metric", metric, METRICS))
+        check_one_of("metric", metric, METRICS)
         if self["size"].max() > 2:
             return draw.metrics_by_size(self.table)
         if self["size"].max() == 2:

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, first_few, of_type, one_of, quoted
+from interp.errors import InterpError, check_one_of, first_few, of_type, one_of, quoted
 from interp.measures.runs import Edit, Neuron, Part, part_named, reads_of, stream_hook
 from interp.measures.subject import Subject
 from interp.tasks import Batch
@@ -102,22 +102,18 @@ class Hypothesis:
             raise InterpError(f"two variables are named {next(n for n in names if names.count(n) > 1)!r}")
         for one in variables:
             for name in one.of:
-                if name not in known:
-                    raise InterpError(one_of(f"variable that {one.name} is computed from", name, known))
+                check_one_of(f"variable that {one.name} is computed from", name, known)
         used = {name for one in variables for name in one.of}
         wanted = (self.of,) if isinstance(self.of, str) else tuple(self.of)
         for name in wanted:
-            if name not in known:
-                raise InterpError(one_of("variable that the answer is computed from", name, known))
+            check_one_of("variable that the answer is computed from", name, known)
         object.__setattr__(self, "variables", variables)
         object.__setattr__(self, "of", wanted or tuple(one.name for one in variables if one.name not in used))
         object.__setattr__(self, "order", _ordered(known))
 
     def __getitem__(self, name: str) -> Variable:
-        for one in self.variables:
-            if one.name == name:
-                return one
-        raise InterpError(one_of("variable", name, [one.name for one in self.variables]))
+        known = {one.name: one for one in self.variables}
+        return known[check_one_of("variable", name, known)]
 
     def __str__(self) -> str:
         lines = []

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct
-from interp.errors import InterpError, UnsupportedError, one_of, short
+from interp.errors import InterpError, UnsupportedError, check_one_of, short
 from interp.measures.ablation import align, aligned
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, draw, reduced_pairs
 from interp.measures.runs import (
@@ -205,12 +205,11 @@ class Patched(Tabular):
 
     def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> Figure:
         """Draw the residual stream by layer and position, the parts, or the heads by position."""
+        check_one_of("plot of patching", what, ("stream", "parts", "heads"))
         if what == "parts":
             return draw.bars(
                 self.parts, "site", "recovered", "kind", x_title="part that is patched", y_title="recovered"
             )
-        if what not in ("stream", "heads"):
-            raise InterpError(one_of("plot of patching", what, ("stream", "parts", "heads")))
         table = self.stream if what == "stream" else self.at_positions
         if table.empty:
             raise InterpError("heads were not patched at single positions: pass by_position=True")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.architecture.answers import correct, losses
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of, one_of
 from interp.measures.results import reduced
 from interp.measures.subject import Subject, budget, norm_follows_attention
 from interp.tasks import Batch
@@ -289,9 +289,7 @@ def numbered(subject: Subject, groups: Any, heads: Sequence[Part]) -> Any:
     def number(head: Any) -> Any:
         if not isinstance(head, str | Part):
             return head
-        if (part := head_named(subject, head)) not in heads:
-            raise InterpError(one_of("head of this layer", part, heads))
-        return heads.index(part)
+        return heads.index(check_one_of("head of this layer", head_named(subject, head), heads))
 
     groups = [(group,) if isinstance(group, str | Part) else group for group in groups]
     return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
@@ -307,7 +305,7 @@ def part_named(subject: Subject, name: Any) -> Part | Neuron:
         known = neuron_layers(subject)
         if layer not in known:
             layers = ["readout" if one is None else one for one in known]
-            raise InterpError(one_of("layer of neurons", match[1], layers or ["none"]))
+            raise InterpError(one_of("layer of neurons", match[1], layers))
         if index >= (width := int(known[layer].W_out.shape[0])):
             raise InterpError(f"{name} does not exist: its layer has neurons 0 to {width - 1}")
         return Neuron(layer, index)

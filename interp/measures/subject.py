@@ -26,7 +26,7 @@ from interp.architecture.answers import (
 )
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
-from interp.errors import ON_META, InterpError, UnsupportedError, of_type, one_of, quoted
+from interp.errors import ON_META, InterpError, UnsupportedError, check_one_of, of_type, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.validation import check_batch, check_made, check_padding, check_tokens
 from interp.words import counted
@@ -515,8 +515,7 @@ def _check_names(
     """Raise InterpError unless all needed tokens or answers, and no unknown ones, have each a number of their own."""
     known, called = (task.vocabulary, "tokens") if kind == "token" else (task.answer_words, "outputs")
     for name in given:
-        if name not in known:
-            raise InterpError(one_of(f"{kind} of task {task.name}", name, known))
+        check_one_of(f"{kind} of task {task.name}", name, known)
     if missing := [name for name in needed if name not in given]:
         raise InterpError(f"{called} lacks {', '.join(missing)} of task {task.name}")
     _check_ids(kind, f"{number}s", given, limit)

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import (
     Edit,
@@ -82,8 +82,7 @@ class VariableProbes(Tabular):
 
     def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> Figure:
         """Draw the accuracy of the probe, or of interchange, by site (rows: features and positions)."""
-        if what not in ("probe", "along_probe", "interchange"):
-            raise InterpError(one_of("plot of probes", what, ("probe", "along_probe", "interchange")))
+        check_one_of("plot of probes", what, ("probe", "along_probe", "interchange"))
         frame = self.table.dropna(subset=[what]) if len(self.table) else self.table
         if frame.empty:
             raise InterpError(
@@ -190,16 +189,14 @@ def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] |
     declared = tuple(subject.task.features(batch[slice(0, 2)]))
     names = [feature] if isinstance(feature, str) else feature
     for name in names or ():
-        if name not in declared:
-            raise InterpError(one_of(f"feature of task {subject.task.name}", name, declared or ["none"]))
+        check_one_of(f"feature of task {subject.task.name}", name, declared)
     return {name: feature_at_reads(subject, batch, name) for name in (declared if names is None else names)}
 
 
 def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
     """Return a named feature of the task at every read: the value for its row, or for its position."""
     known = subject.task.features(batch)
-    if name not in known:
-        raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
+    check_one_of(f"feature of task {subject.task.name}", name, known)
     return value_at_reads(subject, batch, f"feature {name} of task {subject.task.name}", known[name])
 
 

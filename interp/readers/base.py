@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckpointError, InterpError, first_few, one_of, short
+from interp.errors import CheckpointError, check_one_of, first_few, one_of, short
 from interp.spec import Layer
 
 
@@ -82,8 +82,7 @@ class Reader:
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Raise InterpError for an unsupported setting."""
         for name in given:
-            if name not in self.settings:
-                raise InterpError(one_of(f"setting of a {self.name} file", name, self.settings))
+            check_one_of(f"setting of a {self.name} file", name, self.settings)
 
 
 class NamedTensors:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 
 Format = str | Callable[[Any], str]
 """How a column is written: a format specification such as ".3f", or a function from a value to text."""
@@ -23,8 +23,7 @@ def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> l
     """
     formats = formats or {}
     for name in formats:
-        if name not in frame.columns:
-            raise InterpError(one_of("column in formats", name, frame.columns))
+        check_one_of("column in formats", name, frame.columns)
     columns = []
     for position, name in enumerate(frame.columns):
         values = frame.iloc[:, position].tolist()

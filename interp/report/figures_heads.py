@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.report import theme
 from interp.report.drawing import color_axis, color_limits, compact, head_name, log_axis, piles
 from interp.report.figures_matrices import heatmap
@@ -38,8 +38,7 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[object] | No
     Raises:
         InterpError: the metric is unknown, a column is missing, or there are neither single heads nor pairs.
     """
-    if metric not in METRICS:
-        raise InterpError(one_of("metric", metric, METRICS))
+    check_one_of("metric", metric, METRICS)
     theme.check_frame(frame, ["heads", "size", metric], "heads_heatmap")
     small = frame[frame["size"].isin([1, 2])]
     heads = sorted({head for group in small["heads"] for head in group})
@@ -152,8 +151,7 @@ def intervention_curve(frame: pd.DataFrame, x: str = "w01", tokens: Sequence[str
     Raises:
         InterpError: `x` is neither "w01" nor "w02", or a column is missing.
     """
-    if x not in RATIOS:
-        raise InterpError(one_of("attention ratio", x, RATIOS))
+    check_one_of("attention ratio", x, RATIOS)
     theme.check_frame(frame, ["head", "ratio", "s_acc"], "intervention_curve")
     by_ratio = frame.groupby("ratio")["s_acc"]
     mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from interp.errors import InterpError, UnsupportedError, as_path, of_type, one_of, short
+from interp.errors import InterpError, UnsupportedError, as_path, check_one_of, of_type, one_of, short
 from interp.files import write_atomically
 from interp.report.cells import Format, cells, for_a_page
 from interp.report.items import (
@@ -59,7 +59,7 @@ class Named(dict[str, Any]):
         self.kind = kind
 
     def __missing__(self, name: str) -> Any:
-        raise InterpError(one_of(self.kind, name, list(self) or ["none"]))
+        raise InterpError(one_of(self.kind, name, self))
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,8 +168,7 @@ class Report:
 
         pictures: keys of figures that illustrate it; the first one in the report is shown next to it.
         """
-        if about not in ABOUT:
-            raise InterpError(one_of("subject of a sentence", about, ABOUT))
+        check_one_of("subject of a sentence", about, ABOUT)
         if sentence:
             self._said.append(Said(sentence, about, tuple(pictures)))
 
@@ -193,8 +192,7 @@ class Report:
             >>> list(report.section("patching").figures)
             ['patching_stream', 'patching_heads']
         """
-        if name not in self.made:
-            raise InterpError(one_of("section of this report", name, self.made or ["none"]))
+        check_one_of("section of this report", name, self.made)
         items = self.items[slice(*self.made[name])]
         title = next((item.title for item in items if isinstance(item, Heading)), name)
         return Excerpt(title, tuple(items))

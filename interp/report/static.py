@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.report.render import height_of, size_hints, slug
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def save_figures(figures: Mapping[str, go.Figure], folder: Path, format: str) ->
         InterpError: the format is unknown, two keys give the same file name, kaleido or a browser is missing, or the
             folder cannot be written to.
     """
-    if format not in IMAGE_FORMATS:
-        raise InterpError(one_of("image format", format, IMAGE_FORMATS))
+    check_one_of("image format", format, IMAGE_FORMATS)
     paths = [folder / f"{slug(key)}.{format}" for key in figures]
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)

@@ -32,7 +32,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
 from interp.certificates.known import known
-from interp.errors import InterpError, UnsupportedError, as_list, one_of, short
+from interp.errors import InterpError, UnsupportedError, as_list, check_one_of, short
 from interp.measures.results import reduces
 from interp.measures.runs import operations
 from interp.measures.subject import Subject
@@ -326,14 +326,12 @@ def fill(
     if not isinstance(options, Mapping) or not all(isinstance(given, Mapping) for given in options.values()):
         raise InterpError('options are keyword arguments of sections by name, such as {"heads": {...}}')
     for name in [*(wanted or ()), *options]:
-        if name not in known:
-            raise InterpError(one_of("section", name, known))
+        check_one_of("section", name, known)
     for name, given in options.items():
         if wanted is not None and name not in wanted:
             raise InterpError(f"options are given for section {name}, but sections does not name it")
         for option in given:
-            if option not in known[name].options:
-                raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
+            check_one_of(f"option of section {name}", option, known[name].options)
     own = {name: {key: value for key, value in given.items() if key not in OF_ALL} for name, given in options.items()}
     for name, given in options.items():
         study.asked_of[name] = InputsAsked.of(given.get("inputs"), given.get("seconds"))

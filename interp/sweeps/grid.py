@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from interp.errors import SEED_LIMIT, InterpError, SpecError, as_path, cut, most, one_of, quoted
+from interp.errors import SEED_LIMIT, InterpError, SpecError, as_path, check_one_of, cut, most, one_of, quoted
 from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
@@ -80,10 +80,8 @@ class Grid:
         for choice in only:
             axis, _, value = choice.partition("=")
             values = {name: {str(cell.axes[name]) for cell in self.cells} for name in self.cells[0].axes}
-            if axis not in values:
-                raise InterpError(one_of("axis", axis, values))
-            if value not in values[axis]:
-                raise InterpError(one_of(f"axis {axis}: value", value, sorted(values[axis])))
+            check_one_of("axis", axis, values)
+            check_one_of(f"axis {axis}: value", value, sorted(values[axis]))
             wanted.setdefault(axis, set()).add(value)
         if missing := [seed for seed in seeds or () if seed not in self.seeds]:
             raise InterpError(f"seed {missing[0]} is not in the grid, whose seeds are {list(self.seeds)}")

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_size, most, one_of, quoted, short
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, most, one_of, quoted, short
 from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions, minimal_pairs
 from interp.tasks.sets import set_word
@@ -103,8 +103,7 @@ class Task(ABC):
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         for name in parameters:
-            if name not in self.defaults:
-                raise InterpError(one_of(f"parameter of task {self.name}", name, self.defaults))
+            check_one_of(f"parameter of task {self.name}", name, self.defaults)
         for name, value in parameters.items():
             kind = type(self.defaults[name])
             if kind is not type(value) and not (kind is float and type(value) is int):
@@ -370,9 +369,7 @@ class Task(ABC):
         return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
 
     def check_split(self, split: str) -> str:
-        if split not in self.splits:
-            raise InterpError(one_of(f"split of task {self.name}", split, self.splits))
-        return split
+        return check_one_of(f"split of task {self.name}", split, self.splits)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_size, of_type, one_of, short
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, of_type, short
 from interp.views import view
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def minimal_pairs(
     stay. Raises InterpError for another kind.
     """
     check_size("seed", seed, least=0)
-    if kind not in KINDS:
-        raise InterpError(one_of("kind of pairs", kind, KINDS))
+    check_one_of("kind of pairs", kind, KINDS)
     generator = torch.Generator().manual_seed(seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_one_of, quoted
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first, find_positions
 from interp.tasks.structure import Structure, compare, difference
@@ -113,8 +113,7 @@ def count_box(task: Task, split: str | None = None) -> CountBox:
     """Return all inputs of a split (default: the last), without regard to the order of their tokens."""
     known = tuple(task.count_ranges)
     split = known[-1] if split is None else split
-    if split not in known:
-        raise InterpError(one_of(f"split of task {task.name}", split, known))
+    check_one_of(f"split of task {task.name}", split, known)
     return CountBox(*task.count_ranges[split])
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_one_of, one_of, quoted
 from interp.spec import TaskRef
 from interp.tasks.base import Task, tensors_sha256
 from interp.tasks.validation import OWN, check_task
@@ -124,8 +124,7 @@ def _made(kind: type[Task], ref: TaskRef, tables: Mapping[str, Tensor] | None) -
     make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
     for name in parameters:  # a parameter named "self" cannot be passed
-        if name not in kind.defaults:
-            raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
+        check_one_of(f"parameter of task {ref.name}", name, kind.defaults)
     return make(**({"data_seed": ref.data_seed} if ref.data_seed else {}), **parameters)
 
 

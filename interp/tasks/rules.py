@@ -10,7 +10,7 @@ live panel implements the same operations. For example, are there more 1s than 0
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.errors import InterpError, one_of
+from interp.errors import check_one_of
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     # The inputs of the rule and, inside a fold, the current item.
@@ -55,6 +55,5 @@ def _value(rule: Any, env: dict[str, Any]) -> Any:
         for index, item in enumerate(_value(parts[0], env)):
             so_far = _value(parts[2], {**env, "so_far": so_far, "item": item, "index": index})
         return so_far
-    if operation not in OPERATIONS:
-        raise InterpError(one_of("operation of a rule", operation, OPERATIONS))
+    check_one_of("operation of a rule", operation, OPERATIONS)
     return OPERATIONS[operation](env, *(_value(part, env) for part in parts))

@@ -16,7 +16,18 @@ import torch
 from torch import Tensor
 
 from interp.architecture.parameters import as_device, as_dtype, model_problems
-from interp.errors import SEED_LIMIT, InterpError, SpecError, as_path, check_size, most, of_type, one_of, quoted, short
+from interp.errors import (
+    SEED_LIMIT,
+    InterpError,
+    SpecError,
+    as_path,
+    check_one_of,
+    check_size,
+    most,
+    of_type,
+    quoted,
+    short,
+)
 from interp.files import no_empty_folder
 from interp.spec import Construction, Layer, ModelSpec, Training
 from interp.tasks import Task, make_task
@@ -51,8 +62,7 @@ def choose_engine(
     not the named one can train the spec.
     """
     if name != "auto":
-        if name not in ENGINES:
-            raise InterpError(one_of("engine", name, ("auto", *ENGINES)))
+        check_one_of("engine", name, ("auto", *ENGINES))
         if (reason := ENGINES[name].refusal(spec, task, device)) is not None:
             raise InterpError(f"engine {name} cannot train {spec.id}: {reason}")
         return ENGINES[name]
@@ -126,12 +136,10 @@ def spec_of(task: str, n_layers: int = 1, **sizes: Any) -> ModelSpec:
     make_task(task)
     check_size("n_layers", n_layers)
     fields: dict[type[Any], dict[str, Any]] = {ModelSpec: {}, Layer: {}, Training: {}}
+    known = ["n_layers", *(field for kind in fields for field in kind.model_fields if field not in _MADE)]
     for name, value in sizes.items():
-        kind = next((kind for kind in fields if name in kind.model_fields and name not in _MADE), None)
-        if kind is None:
-            known = [name for kind in fields for name in kind.model_fields if name not in _MADE]
-            raise InterpError(one_of("size", name, ["n_layers", *known]))
-        fields[kind][name] = value
+        check_one_of("size", name, known)
+        fields[next(kind for kind in fields if name in kind.model_fields)][name] = value
     d_model, n_heads = fields[ModelSpec].get("d_model"), fields[Layer].get("n_heads", 1)
     if d_model is None:
         raise InterpError(f"d_model is missing: interp.train({task!r}, d_model=32, n_heads=4)")

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_size, one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, digits_of
@@ -35,9 +35,7 @@ SAMPLERS = ("published", "paper")
 
 def check_sampler(sampler: str) -> str:
     """Return the sampler's name, or raise InterpError for an unknown one."""
-    if sampler not in SAMPLERS:
-        raise InterpError(one_of("sampler", sampler, SAMPLERS))
-    return sampler
+    return check_one_of("sampler", sampler, SAMPLERS)
 
 
 def largest_block(sampler: str, n: int) -> int:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, check_size, one_of, quoted
+from interp.errors import InterpError, check_one_of, check_size, quoted
 from interp.families.algorithmic.tasks.numbers import NumberTask
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
@@ -64,8 +64,7 @@ class Addition(NumberTask):
         self.base = check_size("base", self.parameters["base"], least=2)
         self.n_digits = check_size("digits", self.parameters["digits"])
         for name in ("order", "answer_order"):
-            if self.parameters[name] not in ORDERS:
-                raise InterpError(one_of(f"{name} of task {self.name}", str(self.parameters[name]), ORDERS))
+            check_one_of(f"{name} of task {self.name}", str(self.parameters[name]), ORDERS)
         self.chains = float(self.parameters["chains"])
         if not 0 <= self.chains <= 1:
             raise InterpError(f"{self.name}: chains = {self.chains} must be a share of training pairs between 0 and 1")

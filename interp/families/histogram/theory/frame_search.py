@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.families.histogram.theory.frames import equiangular_frame, off_diagonal, simplex_sum
 
 Criterion = Literal["coherence", "one-sided", "squared", "softmax"]
@@ -44,8 +44,7 @@ class FoundFrame:
 
 def frame_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int, kappa: float | None = None) -> float:
     """The exact slack of a frame. `softmax` needs kappa. Raises InterpError on an unknown criterion, missing kappa."""
-    if criterion not in get_args(Criterion):
-        raise InterpError(one_of("frame criterion", criterion, get_args(Criterion)))
+    check_one_of("frame criterion", criterion, get_args(Criterion))
     c = off_diagonal(frame)
     if criterion == "coherence":
         return -float(c.abs().max())
@@ -106,8 +105,7 @@ def search_frame(
 
     Deterministic in `seed`. Raises InterpError for sizes below T = 2, L = 2, d = 2 or an unknown criterion.
     """
-    if criterion not in get_args(Criterion):
-        raise InterpError(one_of("frame criterion", criterion, get_args(Criterion)))
+    check_one_of("frame criterion", criterion, get_args(Criterion))
     if T < 2 or L < 2 or d < 2 or restarts < 1 or steps < 1:
         raise InterpError(f"a frame search needs T, L, d >= 2 and at least one restart and step, got T={T}, L={L}, "
                           f"d={d}, restarts={restarts}, steps={steps}")  # fmt: skip

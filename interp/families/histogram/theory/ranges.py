@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 
 MixingKind = Literal["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
 _BLOCK = 1 << 22  # entries of a temporary array: 32 MiB in float64
@@ -155,8 +155,7 @@ def token_mixing(
     1/sqrt(d) unless given), lin kinds W_mix (the logits if there is a softmax). The dtype is the embedding's.
     Raises InterpError on an unknown kind, missing matrices or sizes that do not fit.
     """
-    if kind not in get_args(MixingKind):
-        raise InterpError(one_of("mixing kind", kind, get_args(MixingKind)))
+    check_one_of("mixing kind", kind, get_args(MixingKind))
     softmax = kind.endswith("-softmax")
     if kind.startswith("lin"):
         if W_mix is None or W_mix.shape != (length, length):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of, one_of
 from interp.families.memorization.theory.kl import checked_unembedding, entropy_rows, log_softmax
 from interp.families.memorization.theory.rank_d import RankDMap, rank_d_map
 from interp.families.memorization.theory.table import as_table
@@ -102,8 +102,7 @@ def lookup_scales(
         mean = (conditional * gap).sum(axis=1)
         found = _increasing_root(lambda lam: _mean_gap(lam, gap) - mean, n)
         return np.where(mean >= gap.max(axis=1), np.inf, np.where(mean <= gap.min(axis=1), -np.inf, found))
-    if scale not in SCALES:
-        raise InterpError(one_of("scale", scale, SCALES))
+    check_one_of("scale", scale, SCALES)
     p_g = conditional[np.arange(n), targets]
     log_q = -entropy_rows(conditional) if scale == "entropy" else np.log(np.maximum(p_g, 1e-300))
     # -log sum exp(lambda gap) is log q_g: increasing in lambda, from -inf to 0.
