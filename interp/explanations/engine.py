@@ -11,10 +11,9 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, UnsupportedError
 from interp.explanations import lstar
-from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps
+from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, to_search, widened
 from interp.explanations.explanation import Explanation, Level
 from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.inputs import to_search, widened
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import PER_CELL, Data, Scored, nearest, search

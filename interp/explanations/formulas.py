@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from interp.explanations.bench import Setting
 from interp.explanations.quantities import Quantity, combine
 from interp.explanations.rule import Rule
-from interp.explanations.setting import Setting
 
 PRICE = 1000.0
 """Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.explanations.setting import Setting, View
+from interp.explanations.bench import Setting, View
 
 FEW = 6
 """Largest number of content tokens for which there are quantities per token and per pair."""

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp.errors import check_one_of
 from interp.explanations import quantities_counts, quantities_order, quantities_steps
+from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import KINDS, NOTHING
-from interp.explanations.setting import Setting, View
 
 HELPERS = quantities_counts.HELPERS | quantities_order.HELPERS | quantities_steps.HELPERS
 """Helper functions for the source of a program, by the call that needs them."""

@@ -7,8 +7,8 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
+from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import few, kind, plural
-from interp.explanations.setting import Setting, View
 
 
 @kind("length", words="the number of tokens", code="len(string)")

@@ -7,8 +7,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import NOTHING, few, kind, plural
-from interp.explanations.setting import Setting, View
 
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
 

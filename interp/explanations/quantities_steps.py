@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import NOTHING, kind
-from interp.explanations.setting import Setting, View
 
 Arrows = tuple[tuple[int, ...], ...]
 

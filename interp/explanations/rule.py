@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp import words
 from interp.errors import InterpError, quoted
+from interp.explanations.bench import Setting, View
 from interp.explanations.quantities import HELPERS, Quantity, combine
-from interp.explanations.setting import Setting, View
 
 FORMS = ("same", "number", "steps", "all", "sum", "table", "except")
 MAIN = -2

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from interp.errors import InterpError
-from interp.explanations.bench import Bench, Steps, least_share
+from interp.explanations.bench import Bench, Setting, Steps, least_share
 from interp.explanations.formulas import PRICE, fits, majority, weighted
 from interp.explanations.quantities import Quantity, candidates, combine
 from interp.explanations.rule import Rule
-from interp.explanations.setting import Setting
 
 EXTENDED, THIRDS = 12, 60
 """Number of pairs tried with a third quantity, and number of these; all pairs are tried."""

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from interp.errors import InterpError
+from interp.explanations.bench import Setting, View
 from interp.explanations.formulas import fits, weighted
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import Data, search
-from interp.explanations.setting import Setting, View
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from interp.errors import InterpError
+from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import NOTHING
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
-from interp.explanations.setting import Setting, View
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]", "[EOS]", "[PAD]"), ("[CLS]", "[EOS]", "[PAD]"), False, ("no", "yes"))

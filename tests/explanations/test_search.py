@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from interp.explanations.bench import OutOfSteps, Steps
+from interp.explanations.bench import OutOfSteps, Setting, Steps
 from interp.explanations.quantities import Quantity
 from interp.explanations.search import Data, nearest, search
-from interp.explanations.setting import Setting
 
 SETTING = Setting(("0", "1"), (), False, ("no", "yes"))
 ZEROS, ONES, FIRST = (

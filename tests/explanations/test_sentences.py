@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from interp.explanations import rule
+from interp.explanations.bench import Setting
 from interp.explanations.explanation import TABLE, Explanation, how, summary
 from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.quantities import Quantity
 from interp.explanations.rule import LISTED, Rule
-from interp.explanations.setting import Setting
 from interp.programs.language import Head, Linear, Program
 from interp.programs.words import answer_words
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import interp
-from interp.explanations.bench import Bench
-from interp.explanations.inputs import part_of, to_search, widened
+from interp.explanations.bench import Bench, part_of, to_search, widened
 from interp.measures.subject import Subject
 from interp.populations import Population, everything, sample
 
