@@ -134,6 +134,12 @@ def check_one_of(kind: str, value: Choice, choices: Collection[object]) -> Choic
     return value
 
 
+def refuse_if(reason: str | None, before: str = "") -> None:
+    """Raise UnsupportedError with the reason why something does not apply, after the words `before`; None: it does."""
+    if reason is not None:
+        raise UnsupportedError(before + reason)
+
+
 DEFAULT_GB = 4.0
 SEED_LIMIT = 2**58
 """Seeds must be smaller: samplers multiply them by 16, and generators take 64 bits."""

@@ -16,7 +16,7 @@ from interp.architecture.parameters import outputs
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.stock import replaced_norm, unread_field
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import refuse_if
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
 
 NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
@@ -129,8 +129,7 @@ def _rotary(dim: int, base: float, adjacent: bool) -> dict[str, Any]:
 
 def _of_config(model: HookedTransformer) -> dict[str, Any]:
     cfg = model.cfg
-    if (reason := _refusal(cfg) or replaced_norm(model)) is not None:
-        raise UnsupportedError(f"this HookedTransformer cannot be written as plain data: {reason}")
+    refuse_if(_refusal(cfg) or replaced_norm(model), "this HookedTransformer cannot be written as plain data: ")
     norm = "none" if cfg.normalization_type is None else "pre"
     kind = "rms" if cfg.normalization_type in ("RMS", "RMSPre") else "layer"
     layer = {

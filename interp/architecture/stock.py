@@ -27,6 +27,7 @@ from interp.errors import (
     of_type,
     one_of,
     quoted,
+    refuse_if,
     short,
 )
 from interp.spec import MLP, Bias, Layer, ModelSpec, read_json, read_toml
@@ -221,8 +222,7 @@ def expressed(
     bias 0. All-zero biases and position tables are dropped. Raises UnsupportedError, with the reason, if a spec cannot
     express the model or if the outputs differ.
     """
-    if (reason := refusal(model)) is not None:
-        raise UnsupportedError(f"a spec cannot express this model: {reason}")
+    refuse_if(refusal(model), "a spec cannot express this model: ")
     if padding == "attend" and task.pad is not None and model.cfg.attention_dir == "bidirectional":
         raise UnsupportedError("a spec cannot express a bidirectional model that attends to padding")
     cfg: Any = model.cfg

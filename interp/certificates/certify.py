@@ -38,7 +38,7 @@ from interp.certificates.probes import (
     hooks_on,
     probes_of,
 )
-from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, short
+from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, refuse_if, short
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task, registered_tasks
 from interp.tasks.domain import check_entry
@@ -147,8 +147,7 @@ def convert(subject: Subject) -> TaskModel:
     model = subject.model
     if isinstance(model, TaskModel):
         raise UnsupportedError("a task model with token ids of its own is run as it is")
-    if (reason := hooks_on(model)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(hooks_on(model))
     return expressed(model, remade(subject.task), subject.token_ids, subject.output_ids, subject.padding)
 
 

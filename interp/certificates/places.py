@@ -26,7 +26,7 @@ from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
 from interp.certificates.probes import sees_its_answers
-from interp.errors import UnsupportedError
+from interp.errors import UnsupportedError, refuse_if
 from interp.measures.subject import Subject
 from interp.resources import Budget, one_thread
 from interp.tasks.automata import Paths, declared
@@ -87,8 +87,7 @@ def certify_places(
     on the number with a wrong answer). Raises UnsupportedError if the method does not apply.
     """
     budget = Sets(seconds)
-    if (reason := why_not(model)) is not None:
-        raise UnsupportedError(f"{model.spec.id} cannot be certified by places: {reason}")
+    refuse_if(why_not(model), f"{model.spec.id} cannot be certified by places: ")
     proofs: list[Proof] = []
     trust = compare(model.task, declared(model.task))
     automata = [_as_read(model, paths) for paths in declared(model.task)]

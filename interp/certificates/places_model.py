@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
 from interp.certificates.probes import hooks_on
-from interp.errors import UnsupportedError
+from interp.errors import refuse_if
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
@@ -104,8 +104,7 @@ def refusal(model: TaskModel) -> str | None:
 @torch.no_grad()
 def one_layer(model: TaskModel, length: int) -> OneLayer:
     """Convert a model for inputs of this length. Raises UnsupportedError, with the reason, if it is not supported."""
-    if (reason := refusal(model)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(refusal(model))
     parts: Any = model
     block, attn = parts.blocks[0], parts.blocks[0].attn
     tokens = parts.embed.W_E.detach().double()

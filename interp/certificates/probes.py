@@ -21,7 +21,7 @@ from torch.nn.modules import module as torch_modules
 
 from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel, standing_hooks
-from interp.errors import InterpError, UnsupportedError, short
+from interp.errors import InterpError, UnsupportedError, refuse_if, short
 from interp.measures.accuracy import layout
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -140,8 +140,7 @@ def row_text(task: Task, batch: Batch, row: int) -> str:
 def frozen(model: TaskModel) -> TaskModel:
     """Make a fresh model with the same spec, parameters and task. Raises UnsupportedError if none can be made."""
     name = f"{model.spec.id} cannot be certified"
-    if (reason := hooks_on(model)) is not None:
-        raise UnsupportedError(f"{name}: {reason}")
+    refuse_if(hooks_on(model), f"{name}: ")
     if model.summary.get("outputs_left_out"):  # in checkpoints of earlier versions
         raise UnsupportedError(f"{name}: some of the original's outputs were left out of it; load the original again")
     kinds = {parameter.dtype for parameter in model.parameters()}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.answers import find_positions, losses
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, everything, wilson
 from interp.tasks import IGNORED, Batch, Generates, Task
@@ -126,8 +126,7 @@ def _known(curve: object) -> bool:
 def training_curve(model: Model) -> pd.DataFrame:
     """Return columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
     subject = Subject.of(model)
-    if (reason := no_curve(subject)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_curve(subject))
     ours = subject.task_model
     if ours.history is not None:
         return ours.history[list(COLUMNS)].assign(seed=ours.seed)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.architecture.reduced import TokenTables
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.embeddings import token_vectors
 from interp.measures.results import Figure, Tabular, draw, tidy
@@ -68,8 +68,7 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     reason.
     """
     subject = Subject.of(model)
-    if (reason := no_circuits(subject) or no_table(subject, which)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_circuits(subject) or no_table(subject, which))
     embedding = token_vectors(subject)
     if len(embedding) > max_tokens:
         raise UnsupportedError(f"a table of {len(embedding)} x {len(embedding)} tokens per head is too large to show")
@@ -170,8 +169,8 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
     known = _matrices(subject)
     names = [matrix] if isinstance(matrix, str) else matrix
     wanted = [name for name in known if name.startswith("head ")] if names is None else [*names]
-    if names is None and (reason := no_circuits(subject)) is not None:
-        raise UnsupportedError(reason)
+    if names is None:
+        refuse_if(no_circuits(subject))
     rows: list[tuple[Any, ...]] = []
     vectors: dict[str, tuple[Tensor, Tensor]] = {}
     for name in (name for given in wanted for name in _named(given, known)):
@@ -230,8 +229,7 @@ def composition(model: Model) -> pd.DataFrame:
     random matrices of rank d_head, and 0 for a head of zeros. Raises UnsupportedError for one layer.
     """
     subject = Subject.of(model)
-    if (reason := no_circuits(subject)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_circuits(subject))
     if subject.model.cfg.n_layers < 2:
         raise UnsupportedError("heads of one layer do not compose: none reads what another writes")
     known = {part: factors(subject, part) for part in heads_of(subject)}

@@ -23,7 +23,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
     Part,
@@ -176,8 +176,7 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
     """
     subject = Subject.of(model)
     batch = reduced(subject, batch_of(subject, inputs))
-    if (reason := no_sum(subject.model)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_sum(subject.model))
     hooks = subject.model.hook_dict
     streams = {"embedding": "hook_embed", "positions": "hook_pos_embed"}
     if "hook_pos_embed" not in hooks or not _positions_in_stream(subject):

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.ablation import align
 from interp.measures.patching import Compared, compared, leaning, pairs_from
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
@@ -57,8 +57,7 @@ class Edge(NamedTuple):
 
 def nodes(subject: Subject) -> list[Node]:
     """Return all nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
-    if (reason := not_summed(subject)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(not_summed(subject))
     parts = parts_of(subject)
     if len(parts) + 2 > MAX_NODES:
         raise UnsupportedError(f"{len(parts) + 2} nodes are more than the limit of {MAX_NODES} for edges")

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.reduced import CountedRows, counted_at, heads_from_counts
-from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
@@ -77,8 +77,7 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     subject = Subject.of(model)
     if layer is not None:
         layer = check_layer(subject, layer)
-    if (reason := no_sum(subject.model)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_sum(subject.model))
     if subject.decision.kind == "indicator":
         raise UnsupportedError(
             "the answer depends on |s| and a tolerance, not on the largest logit, so single heads have no answer"
@@ -175,8 +174,7 @@ def decompose(
 ) -> HeadOutputs:
     """Split the logits at the answer, in count space, into contributions of heads, the readout's bias, and the rest."""
     subject = Subject.of(model)
-    if (reason := subject.no_decomposition()) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(subject.no_decomposition())
     part = subject.model.blocks[0].attn
     unembed = subject.columns(subject.model.unembed.W_U.detach().double())
     bias = subject.columns(subject.model.unembed.b_U.detach().double())
@@ -308,8 +306,7 @@ def head_weights(model: Model) -> pd.DataFrame:
     logits are not a sum over heads.
     """
     subject = Subject.of(model)
-    if (reason := subject.no_decomposition()) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(subject.no_decomposition())
     first, second = subject.two_answers()
     unembed = subject.columns(subject.model.unembed.W_U.detach().double())
     unembed = unembed if unembed.shape[1] > 1 else torch.nn.functional.pad(unembed, (1, 0))  # one output s is (0, s)

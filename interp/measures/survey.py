@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, refuse_if
 from interp.measures.ablation import by_position, scores_without
 from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
@@ -133,8 +133,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     Raises UnsupportedError for a model without neurons.
     """
     subject = Subject.of(model)
-    if (reason := no_neurons(subject)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(no_neurons(subject))
     layers = []
     for layer, module in neuron_layers(subject).items():
         found = at_neurons(subject, batch, layer)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import UnsupportedError, quoted
+from interp.errors import UnsupportedError, quoted, refuse_if
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.structure import Structure, lacks
@@ -237,8 +237,7 @@ def declared(task: Task) -> list[Paths]:
 
     Raises UnsupportedError, with the reason, if there are none, too many, or two for one length.
     """
-    if (reason := lacks(task, ("automata",))) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(lacks(task, ("automata",)))
     found = [tabulated(task, one) for one in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
     if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):
         raise UnsupportedError(f"task {task.name} has no automaton, more than {MOST_LENGTHS}, or two for one length")

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_one_of, quoted, refuse_if
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first, find_positions
 from interp.tasks.structure import Structure, compare, difference
@@ -218,8 +218,7 @@ def shape_of(task: Task) -> CountedShape:
 
     Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it.
     """
-    if (reason := undeclared(task)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(undeclared(task))
     assert task.contrast is not None
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
@@ -234,8 +233,7 @@ def shape_of(task: Task) -> CountedShape:
     after = _after(batch, task.classes(batch), at, counts[:, 1] > counts[:, 0])
     shape = CountedShape(counted, (more, otherwise), int(query[0]), keys[0], after)  # type: ignore[arg-type]
     every = Sentences(task, shape, box)
-    if (reason := difference(task, every, every.some())) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(difference(task, every, every.some()))
     return shape
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, check_one_of, one_of, quoted, refuse_if
 from interp.spec import TaskRef
 from interp.tasks.base import Task, tensors_sha256
 from interp.tasks.validation import OWN, check_task
@@ -92,8 +92,7 @@ def remade(task: Task, ref: TaskRef | None = None) -> Task:
     its name.
     """
     ref, kind = task.ref if ref is None else ref, type(task)
-    if (reason := name_taken(task)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(name_taken(task))
     tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
     try:
         return _made(kind, ref, tables)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, short
+from interp.errors import InterpError, UnsupportedError, refuse_if, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_positions
 from interp.tasks.domain import Drawn
@@ -105,8 +105,7 @@ def compare(task: Task, parts: Sequence[Structure]) -> tuple[str, ...]:
     for part in parts:
         for rows in part.every() if total <= first.listed else [part.some()]:
             compared += len(rows)
-            if (reason := difference(task, part, rows)) is not None:
-                raise UnsupportedError(reason)
+            refuse_if(difference(task, part, rows))
     drawn = Drawn(task)
     for part in parts:
         drawn.drop(part.holds)
@@ -197,8 +196,7 @@ class ProductOfSets(Structure):
 
 def declared_products(task: Task) -> list[ProductOfSets]:
     """Return the products that a task declares. Raises UnsupportedError, with the reason, if they are invalid."""
-    if (reason := lacks(task, ("products",))) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(lacks(task, ("products",)))
     found: list[ProductOfSets] = list(islice(task.products(), MOST_PRODUCTS + 1))  # type: ignore[attr-defined]
     if len(found) > MOST_PRODUCTS or not found:
         raise UnsupportedError(f"task {task.name} has {f'more than {MOST_PRODUCTS:,}' if found else 'no'} products")

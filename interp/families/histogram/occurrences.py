@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, refuse_if
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.structure import Structure, difference
@@ -83,8 +83,7 @@ def declared(task: Task) -> Occurrences:
 
     Raises UnsupportedError, with the reason, if it declares no such shape or labels the sample otherwise.
     """
-    if (reason := undeclared(task)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(undeclared(task))
     tokens = tuple(task.token_id(token) for token in task.counted)
     marks, length = _frame(task, tokens)
     found = Occurrences(tokens, marks, length, ())
@@ -100,8 +99,7 @@ def declared(task: Task) -> Occurrences:
         right[_counts(rows[:, len(marks) :]).flatten()] = said.flatten()  # `difference` compares them all
     right = torch.where(right < 0, right.max(), right)  # counts that cannot occur if the alphabet has one token
     found = replace(found, classes=tuple(right[1:].tolist()))
-    if (reason := difference(task, found, rows)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(difference(task, found, rows))
     return found
 
 

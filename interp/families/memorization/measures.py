@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, refuse_if
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.attention_heads import attention_rank, memorized_associations
 from interp.families.memorization.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
@@ -101,8 +101,7 @@ class AttentionMatrix:
 
 def table_of(subject: Subject) -> TableTask:
     """Return the subject's task. Raises UnsupportedError unless it is a conditional table."""
-    if (reason := lacks(subject.task, CONDITIONAL_TABLE)) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(lacks(subject.task, CONDITIONAL_TABLE))
     return cast(TableTask, subject.task)
 
 
@@ -233,6 +232,5 @@ def spectrum(model: Model) -> pd.DataFrame:
 def context_outputs(model: Model) -> HeadOutputs:
     """Return the output of every head after every context."""
     subject = Subject.of(model)
-    if (reason := subject.no_decomposition()) is not None:
-        raise UnsupportedError(reason)
+    refuse_if(subject.no_decomposition())
     return head_outputs(subject, table_of(subject).all_contexts())
