@@ -17,7 +17,7 @@ from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import MODES, survey
 from interp.populations import InputsAsked, Population, choose
-from interp.sections.base import Study, first_reason
+from interp.sections.base import Study
 from interp.tasks import IGNORED, Batch
 
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
@@ -67,13 +67,9 @@ def reasons(found: Mapping[str, str]) -> str:
 
 def needs_two_answers(study: Study) -> str | None:
     """Return the reason why the logit difference of two answers is not a sum over heads at one position, or None."""
-    return first_reason(
-        [
-            None if study.task.contrast else f"task {study.task.name} declares no contrast of two answers",
-            "answers are read at all positions" if study.subject.read_at == "all" else None,
-            study.subject.no_decomposition(),
-        ]
-    )
+    if not study.task.contrast:
+        return f"task {study.task.name} declares no contrast of two answers"
+    return "answers are read at all positions" if study.subject.read_at == "all" else study.subject.no_decomposition()
 
 
 def population(study: Study, split: str = "test") -> Population:

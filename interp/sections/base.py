@@ -19,7 +19,7 @@ import importlib
 import inspect
 import pkgutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -210,8 +210,8 @@ class Section:
     """One part of a report; see the module's docstring. block: the block of the page that it belongs to.
 
     make(study, report, **options) writes it. It applies if the task has all members in `task` (see structure.lacks) and
-    needs(study), the reason why it does not apply, is None. cost(study): estimated seconds; if they exceed CHEAP, the
-    section is made on request only.
+    needs(study), the reason why it does not apply, is None; `needs` may also raise that reason. cost(study): estimated
+    seconds; if they exceed CHEAP, the section is made on request only.
     """
 
     name: str
@@ -373,17 +373,3 @@ def _not_shown(report: Report, one: Section, before: int, reason: str) -> None:
         report.heading(one.title, f"Not shown: {reason}")
     else:
         report.add_text(f"The rest is not shown: {reason}")
-
-
-def first_reason(reasons: Iterable[str | None]) -> str | None:
-    """Return the first reason in the list, or None: needs=lambda study: first_reason([...])."""
-    return next((reason for reason in reasons if reason is not None), None)
-
-
-def unsupported(function: Callable[..., Any], *arguments: Any) -> str | None:
-    """Return the reason why function(*arguments) raises UnsupportedError, or None if it does not."""
-    try:
-        function(*arguments)
-    except UnsupportedError as error:
-        return str(error)
-    return None

@@ -7,7 +7,7 @@ import math
 
 from interp import words
 from interp.explanations import Explanation, automata, explain_subject
-from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
+from interp.explanations.automata import STRINGS, LearnedAutomaton, learn_automaton
 from interp.explanations.picture import svg
 from interp.explanations.shipped import shipped
 from interp.explanations.strings import Strings
@@ -25,15 +25,10 @@ DRAWN = (
 )
 
 
-def shipped_one(study: Study) -> Explanation | None:
-    """Return the explanation shipped with interp for these weights, or None."""
-    return shipped(study.subject)
-
-
 @section("explanation", title="The algorithm", order=250, block="how")
 def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
-    found = study.once(shipped_one)
+    found = study.measure(shipped)
     seconds = study.asked_of.get("explanation", InputsAsked()).seconds
     if found is None and (seconds is not None or "explanation" in study.wanted):
         found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
@@ -83,28 +78,27 @@ SECONDS = 1.0
 """Budget, in nominal seconds, for running all strings if the user gives no length."""
 
 
-def strings(study: Study) -> Strings:
-    """Return the strings of the study's task."""
-    return Strings.of(study.subject)
-
-
 def needs_strings(study: Study) -> str | None:
     """Require a task of strings, each with an answer."""
     subject = study.subject
     if subject.read_at == "all" and study.model.cfg.attention_dir != "causal":
         return "every position has an answer, which may depend on later tokens"
-    return None if study.once(strings).longest(subject, STRINGS) >= 2 else "the model has too few positions for strings"
+    return (
+        None
+        if study.measure(Strings.of).longest(subject, STRINGS) >= 2
+        else "the model has too few positions for strings"
+    )
 
 
 def seconds(study: Study, length: int) -> float:
     """Return the nominal seconds in which the model runs all strings of a length."""
-    known = study.once(strings)
+    known = study.measure(Strings.of)
     return len(known.letters) ** length * operations(study.subject, length + known.marks) / SPEED
 
 
 def affordable(study: Study) -> int:
     """Return the largest length such that all strings up to it fit SECONDS."""
-    known = study.once(strings)
+    known = study.measure(Strings.of)
     most = known.longest(study.subject, STRINGS)
     length, spent = 1, seconds(study, 1)
     while length < most and (spent := spent + seconds(study, length + 1)) <= SECONDS:
@@ -114,13 +108,8 @@ def affordable(study: Study) -> int:
 
 def cost(study: Study) -> float:
     """Return the nominal seconds, of strings of at least 4 symbols."""
-    least = min(4, study.once(strings).longest(study.subject, STRINGS))
+    least = min(4, study.measure(Strings.of).longest(study.subject, STRINGS))
     return seconds(study, max(least, study.once(affordable)))
-
-
-def found(study: Study, longest: int) -> Learned:
-    """Return the learned automaton; use it with study.once."""
-    return learn_automaton(study.subject, longest)
 
 
 @section("automaton", title="As an automaton", order=130, needs=needs_strings, cost=cost)
@@ -129,7 +118,7 @@ def as_automaton(study: Study, report: Report, longest: int | None = None) -> No
 
     longest: the length in symbols (default: as long as all fit SECONDS).
     """
-    learned = study.once(found, study.once(affordable) if longest is None else longest)
+    learned = study.measure(learn_automaton, study.once(affordable) if longest is None else longest)
     report.heading(
         "As an automaton",
         f"{automata.sentence(learned)} It was learned by Angluin's L* from the answers to all of these strings. No "

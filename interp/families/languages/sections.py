@@ -13,14 +13,14 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
-from interp.sections.base import Study, section, unsupported
+from interp.sections.base import Study, section
 from interp.spec import PLAIN_POSITIONS, Construction
 from interp.tasks.structure import STRINGS
 
 
-def needs_recognizer(study: Study) -> str | None:
-    """Return the reason why the model is not a recognizer of strings, or None."""
-    return unsupported(lambda: measures.language_of(study.subject.task_model))
+def needs_recognizer(study: Study) -> None:
+    """Raise UnsupportedError if the model is not a recognizer of strings."""
+    measures.language_of(study.subject.task_model)
 
 
 strings = partial(section, task=STRINGS, needs=needs_recognizer)
@@ -255,8 +255,7 @@ def string_sensitivity(study: Study, report: Report) -> None:
 
 def needs(study: Study) -> str | None:
     """Require an exact recognizer whose proof gives the value of s."""
-    if (reason := needs_recognizer(study)) is not None:
-        return reason
+    needs_recognizer(study)
     if not is_exact(study):
         return "the model is not exact: there is no proof to compare it with"
     proof = measures.proof_of(study.subject.task_model)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from interp import words
 from interp.errors import UnsupportedError
@@ -14,6 +13,8 @@ from interp.families.memorization.measures import (
     Memorization,
     OptimumGap,
     attention_matrix,
+    context_logits,
+    context_outputs,
     head_table,
     memorization,
     spectrum,
@@ -22,25 +23,14 @@ from interp.families.memorization.measures import (
 )
 from interp.families.memorization.theory.attention_heads import heads_needed
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
-from interp.measures.heads import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import tokens
-from interp.sections.base import Study, section, unsupported
+from interp.sections.base import Study, section
 from interp.tasks.structure import CONDITIONAL_TABLE
 
 LARGEST_TABLE = 40_000
 """Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""
-
-
-def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
-    """Return the logits after every context."""
-    return measures.context_logits(study.subject)
-
-
-def context_outputs(study: Study) -> HeadOutputs:
-    """Return the output of every head after every context."""
-    return measures.context_outputs(study.subject)
 
 
 def optimum_gap(study: Study) -> measures.OptimumGap:
@@ -48,7 +38,7 @@ def optimum_gap(study: Study) -> measures.OptimumGap:
     size = measures.table_of(study.subject).conditional.size
     if size > LARGEST_TABLE:
         raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
-    return measures.optimum_gap(study.subject, logits=study.once(context_logits))
+    return measures.optimum_gap(study.subject, logits=study.measure(context_logits))
 
 
 def known_optimum(study: Study) -> measures.OptimumGap | None:
@@ -96,7 +86,7 @@ def table(study: Study, report: Report) -> None:
 
 def known(study: Study) -> Memorization:
     """Return the measures of memorization; use them with study.once."""
-    return memorization(study.subject, study.once(context_logits))
+    return memorization(study.subject, study.measure(context_logits))
 
 
 def least_width(study: Study) -> int:
@@ -145,7 +135,7 @@ def additive_needs(study: Study) -> str | None:
 def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
-    found = attention_matrix(subject, study.once(context_outputs))
+    found = attention_matrix(subject, study.measure(context_outputs))
     report.heading(
         "The attention matrix",
         "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
@@ -182,7 +172,7 @@ def table_attention(study: Study, report: Report) -> None:
 @tables("table_contexts", title="Context by context", order=120)
 def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
-    found = memorization(study.subject, study.once(context_logits))
+    found = study.once(known)
     gap = study.once(known_optimum)
     report.heading("Context by context")
     rows = found.rows.assign(
@@ -225,9 +215,9 @@ def table_contexts(study: Study, report: Report) -> None:
     )
 
 
-def directions_needs(study: Study) -> str | None:
+def directions_needs(study: Study) -> None:
     """Require a table, and logits that are a linear map of the last stream."""
-    return unsupported(unembedding, study.subject)
+    unembedding(study.subject)
 
 
 @tables("table_directions", title="Directions of the table", order=610, block="where", needs=directions_needs)
@@ -263,7 +253,7 @@ def table_directions(study: Study, report: Report) -> None:
 @tables("table_heads", title="What heads add to the table", order=340, block="where", needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
     """Show the rise of the divergence without each head, and the size of what it adds."""
-    table = head_table(study.subject, study.once(context_outputs))
+    table = head_table(study.subject, study.measure(context_outputs))
     report.heading("What heads add to the table", "What each head adds to the logits at the last token.")
     named = table.assign(head="0." + table["head"].astype(str))
     report.add_figure(

@@ -13,7 +13,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.theme import token_colors
 from interp.sections import _shared as shared
-from interp.sections.base import Study, first_reason, section
+from interp.sections.base import Study, section
 
 MOST = 0.9
 """Least share of attention for a sentence that a head attends to one kind of token."""
@@ -21,15 +21,15 @@ MOST = 0.9
 
 def needs(study: Study) -> str | None:
     """Require several heads that separate or fail."""
-    return first_reason(
-        [
-            shared.needs_two_answers(study),
-            None if study.task.counted else f"task {study.task.name} declares no tokens that are counted",
-            "the model has only one head" if study.model.cfg.n_heads < 2 else None,
-            None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
-            None if study.once(divided) else "the weights are raw scores (no softmax), so there are no shares",
-        ]
-    )
+    if (reason := shared.needs_two_answers(study)) is not None:
+        return reason
+    if not study.task.counted:
+        return f"task {study.task.name} declares no tokens that are counted"
+    if study.model.cfg.n_heads < 2:
+        return "the model has only one head"
+    if study.model.cfg.n_layers > 1:
+        return "heads of several layers do not share one input"
+    return None if study.once(divided) else "the weights are raw scores (no softmax), so there are no shares"
 
 
 @section("head_failures", title="Why heads fail", order=315, block="where", needs=needs)

@@ -14,15 +14,14 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import counts
 from interp.sections import _shared as shared
-from interp.sections.base import Study, first_reason, section
+from interp.sections.base import Study, section
 
 SHOWN_ROWS = 300
 
 
 def logits_needs(study: Study) -> str | None:
     """Return the reason why outputs are not tokens, or not a sum over heads, or None."""
-    words = None if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
-    return first_reason([words, shared.needs_two_answers(study)])
+    return shared.needs_two_answers(study) if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
 
 
 @section("head_logits", title="Logits of single heads", order=330, block="where", needs=logits_needs)
@@ -114,8 +113,9 @@ def _named(figure: go.Figure, d_head: int) -> go.Figure:
 
 def ratios_needs(study: Study) -> str | None:
     """Return the reason why there are no attention ratios (not three counted tokens, or no separators), or None."""
-    three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
-    return first_reason([three, shared.needs_two_answers(study)])
+    if len(study.task.counted) != 3:
+        return f"task {study.task.name} does not declare three counted tokens"
+    return shared.needs_two_answers(study)
 
 
 @section("attention_ratios", title="Attention to the counted tokens", order=410, block="where", needs=ratios_needs)
@@ -144,11 +144,8 @@ SWEEP_W02 = tuple(float(r) for r in np.logspace(-1, 3, 9))
 
 def reweighting_needs(study: Study) -> str | None:
     """Return the reason why attention is not reweighted (not three counted tokens, or not in count space), or None."""
-    three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
-    counts = None if study.subject.count_space else (
-        "this would take minutes on whole sequences; call interp.reweight_attention instead"
-    )  # fmt: skip
-    return first_reason([three, shared.needs_two_answers(study), counts])
+    slow = "this would take minutes on whole sequences; call interp.reweight_attention instead"
+    return ratios_needs(study) or (None if study.subject.count_space else slow)
 
 
 @section("reweighting", title="Interventions on attention", order=510, block="where", needs=reweighting_needs)

@@ -15,33 +15,28 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.report.aim import tokens as piece
-from interp.sections.base import Study, section, unsupported
+from interp.sections.base import Study, section
 from interp.tasks import Batch
 from interp.tasks.structure import COUNTS_OWN_TOKEN
 
 
-def counting_model(study: Study) -> CountingModel:
-    """Return the model as a CountingModel, for all sections on counting."""
-    return CountingModel.of(study.subject)
+def needs_counter(study: Study) -> None:
+    """Raise UnsupportedError if the model is not a CountingModel."""
+    study.measure(CountingModel.of)
 
 
-def needs_counter(study: Study) -> str | None:
-    """Return the reason why the model is not a CountingModel, or None."""
-    return unsupported(study.once, counting_model)
+def by_relation(study: Study) -> pd.DataFrame:
+    """Return the attention by relation and count."""
+    return counting.attention_by_relation(study.measure(CountingModel.of))
 
 
 counts = partial(section, task=COUNTS_OWN_TOKEN, needs=needs_counter)
 
 
-def by_relation(study: Study) -> pd.DataFrame:
-    """Return the attention by relation and count."""
-    return counting.attention_by_relation(study.once(counting_model))
-
-
 @counts("counting_answers", title="Answers by count", order=130)
 def counting_answers(study: Study, report: Report) -> None:
     """Show the confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
-    counter = study.once(counting_model)
+    counter = study.measure(CountingModel.of)
     predicted = counting.predicted_counts(counter)
     task = counter.task
     report.heading("Answers by count", f"Measured on {drawn(task.T, task.L, getattr(task, 'sampler', ''))}")
@@ -130,7 +125,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
 @counts("counting_logits", title="Logits by count", order=712, block="where")
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
-    counter = study.once(counting_model)
+    counter = study.measure(CountingModel.of)
     report.heading("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
     table = counting.logits_by_count(counter, words)
@@ -162,7 +157,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
 @counts("counting_mechanism", title="Mechanism", order=702, block="how")
 def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
-    counter = study.once(counting_model)
+    counter = study.measure(CountingModel.of)
     found = mechanism(counter)
     report.heading(
         "Mechanism",
@@ -230,16 +225,15 @@ def mechanism_sentence(found: Mechanism) -> str:
     )
 
 
-def needs(study: Study) -> str | None:
-    """Return the reason why artificial mixtures do not apply (total attention is not fixed), or None."""
-    reason = needs_counter(study)
-    return reason or unsupported(counting.total_attention, study.once(counting_model))
+def needs(study: Study) -> None:
+    """Raise UnsupportedError if artificial mixtures do not apply (total attention is not fixed)."""
+    counting.total_attention(study.measure(CountingModel.of))
 
 
 @counts("counting_probes", title="The readout on artificial mixtures", order=710, block="how", needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
     """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
-    counter = study.once(counting_model)
+    counter = study.measure(CountingModel.of)
     report.heading(
         "The readout on artificial mixtures",
         "The readout alone, on artificial mixtures of embeddings. What does its answer depend on?",

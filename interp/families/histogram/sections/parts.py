@@ -5,6 +5,7 @@ import pandas as pd
 
 from interp import words
 from interp.families.histogram.measures import counting
+from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import neuron_selectivity, tokens_per_neuron
 from interp.families.histogram.sections import answers
 from interp.measures.runs import Neuron
@@ -20,7 +21,7 @@ RELATIONS = {"self": BLUE, "same": VERMILLION, "different": GREEN, "BOS": PURPLE
 @answers.counts("counting_attention", title="Attention by relation", order=420, block="where")
 def counting_attention(study: Study, report: Report) -> None:
     """Show one attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
-    counter = study.once(answers.counting_model)
+    counter = study.measure(CountingModel.of)
     softmax = counter.model.spec.layers[0].normalizer == "softmax"
     task = counter.task
     run = counter.run(task.example)
@@ -72,7 +73,7 @@ def _course(table: pd.DataFrame) -> str:
 @answers.counts("counting_embeddings", title="Overlaps of embeddings", order=620, block="where")
 def counting_embeddings(study: Study, report: Report) -> None:
     """Show the cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
-    counter = study.once(answers.counting_model)
+    counter = study.measure(CountingModel.of)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
     report.heading("Overlaps of embeddings")
@@ -118,7 +119,7 @@ SHOWN_NEURONS = 12
 @answers.counts("counting_neurons", title="Hidden neurons", order=704, block="where")
 def counting_neurons(study: Study, report: Report) -> None:
     """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
-    counter = study.once(answers.counting_model)
+    counter = study.measure(CountingModel.of)
     selectivity = neuron_selectivity(counter)
     tokens = tokens_per_neuron(selectivity)
     spectrum = counting.readout_spectrum(counter)
