@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import erf
 
 from interp.certificates.arithmetic import EXP_ULPS, GELU_UNITS
@@ -50,7 +51,7 @@ class Machine:
         found = self.total(self.off(x[..., None, :] * np.asarray(weight).T))
         return found if bias is None else self.off(found + np.asarray(bias))
 
-    def norm(self, x: np.ndarray, kind: str, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    def norm(self, x: np.ndarray, kind: str, weight: np.ndarray, bias: np.ndarray | float, eps: float) -> np.ndarray:
         n = x.shape[-1]
         if kind == "layer":
             x = self.off(x - self.off(self.total(x) / n)[..., None])
@@ -68,47 +69,59 @@ class Machine:
 
 def forward(net: Any, rows: np.ndarray, at: int, machine: Machine) -> dict[str, np.ndarray]:
     """Scores (rows, heads, seen), the stream behind attention (rows, d_model) and logits at one position."""
-    seen = at + 1 if net.causal else rows.shape[1]
-    x = machine.off(net.tokens.numpy()[rows[:, :seen]] + net.places.numpy()[:seen])
-
-    def normed(which: int, x: np.ndarray) -> np.ndarray:
-        norm = net.norms[which]
-        return x if norm is None else machine.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
-
-    inner = x if net.post else normed(0, x)
+    model, seen = net.model, at + 1 if net.causal else rows.shape[1]
+    block, post = model.blocks[0], model.spec.layers[0].norm == "post"
+    attn = block.attn
+    x = machine.off(plain(model.embed.W_E)[rows[:, :seen]] + net.places.numpy()[:seen])
+    inner = x if post else normed(block.ln1, x, machine)
     scores, written = [], []
-    for head in range(net.n_heads):
-        sides = (inner[:, [at]], net.query), (inner, net.key), (inner, net.value)
-        q, k, v = (machine.matmul(part, matrix[head].numpy(), bias[head].numpy()) for part, (matrix, bias) in sides)
-        if net.query_key_norms is not None:
-            q, k = (machine.norm(part, one.kind, one.weight.numpy(), one.bias.numpy(), one.eps)
-                    for part, one in zip((q, k), net.query_key_norms))  # fmt: skip
+    for head in range(len(attn.W_O)):
+        sides = (inner[:, [at]], "Q"), (inner, "K"), (inner, "V")
+        q, k, v = (machine.matmul(part, *(plain(getattr(attn, f"{kind}_{name}"))[head] for kind in "Wb"))
+                   for part, name in sides)  # fmt: skip
+        if attn.q_norm is not None:
+            q, k = normed(attn.q_norm, q, machine), normed(attn.k_norm, k, machine)
         if net.rotation is not None:
             turned = net.rotation.numpy()
             q = machine.matmul(q, turned[at])
             k = np.stack([machine.matmul(k[:, place], turned[place]) for place in range(seen)], 1)
-        score = machine.off(machine.total(machine.off(q * k)) * net.factor)
+        score = machine.off(machine.total(machine.off(q * k)) / attn.attn_scale)
         if net.added is not None:
             score = machine.off(score + net.added[head, at, :seen].numpy())
         scores.append(score)
         raised = machine.off(np.exp(machine.off(score - score.max(-1, keepdims=True))), 2 * EXP_ULPS)
         weights = machine.off(raised / machine.total(raised)[:, None])
         written.append(machine.total(machine.off(weights[:, None] * v.swapaxes(1, 2))))
-    mixed = machine.matmul(np.concatenate(written, 1), net.write.flatten(0, 1).numpy(), net.b_write.numpy())
+    mixed = machine.matmul(np.concatenate(written, 1), plain(attn.W_O.flatten(0, 1)), plain(attn.b_O))
     stream = machine.off(x[:, at] + mixed)
-    return {"scores": np.stack(scores, 1), "stream": stream, "logits": behind(net, stream, machine, normed)}
+    return {"scores": np.stack(scores, 1), "stream": stream, "logits": behind(model, stream, machine)}
 
 
-def behind(net: Any, x: np.ndarray, machine: Machine, normed: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-    x = normed(0, x) if net.post else x
-    if (part := net.neurons) is not None:
-        read = x if net.post else normed(1, x)
-        if part.gate is None:
-            hidden = machine.activation(machine.matmul(read, part.into.numpy(), part.b_in.numpy()), part.activation)
+def plain(parameter: torch.Tensor) -> np.ndarray:
+    return parameter.detach().double().numpy()
+
+
+def normed(part: Any, x: np.ndarray, machine: Machine) -> np.ndarray:
+    if isinstance(part, torch.nn.Identity):
+        return x
+    bias = getattr(part, "b", None)
+    return machine.norm(x, "rms" if bias is None else "layer", plain(part.w), 0.0 if bias is None else plain(bias),
+                        part.eps)  # fmt: skip
+
+
+def behind(model: Any, x: np.ndarray, machine: Machine) -> np.ndarray:
+    block, layer = model.blocks[0], model.spec.layers[0]
+    x = normed(block.ln1, x, machine) if layer.norm == "post" else x
+    if layer.mlp is not None:
+        part, name = block.mlp, layer.mlp.activation
+        read = x if layer.norm == "post" else normed(block.ln2, x, machine)
+        if layer.mlp.gated:
+            opened = machine.activation(machine.matmul(read, plain(part.W_gate)), name)
+            hidden = machine.off(opened * machine.matmul(read, plain(part.W_in)))
+            hidden = machine.off(hidden + plain(part.b_in))
         else:
-            opened = machine.activation(machine.matmul(read, part.gate.numpy()), part.activation)
-            hidden = machine.off(opened * machine.matmul(read, part.into.numpy()))
-            hidden = machine.off(hidden + part.b_in.numpy())
-        x = machine.off(x + machine.matmul(hidden, part.out.numpy(), part.b_out.numpy()))
-        x = normed(1, x) if net.post else x
-    return machine.matmul(normed(2, x), net.read.numpy(), net.b_read.numpy())
+            hidden = machine.activation(machine.matmul(read, plain(part.W_in), plain(part.b_in)), name)
+        x = machine.off(x + machine.matmul(hidden, plain(part.W_out), plain(part.b_out)))
+        x = normed(block.ln2, x, machine) if layer.norm == "post" else x
+    last = normed(model.ln_final, x, machine) if model.spec.final_norm != "none" else x
+    return machine.matmul(last, plain(model.unembed.W_U), plain(model.unembed.b_U))

@@ -178,16 +178,17 @@ class Arithmetic:
         error = torch.stack([part.error + self._under(part) for part in parts]).sum(0) + self.gamma(len(parts)) * size
         return Tracked(torch.stack([part.value for part in parts]).sum(0), self.bounded(error, size))
 
-    def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
-        """Return LayerNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
+    def norm(self, x: Tracked, kind: str, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
+        """Return LayerNorm or RMSNorm ("layer", "rms") over the last axis.
+
+        The error is infinite if the scale's error could reach the scale.
+        """
+        if kind == "rms":
+            return self._scaled(x, x, weight, bias, eps, 1)
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
         error = error + self.gamma(x.value.shape[-1] + 3) * (x.size + x.size.mean(-1, keepdim=True))
         return self._scaled(x, Tracked(center, error), weight, bias, eps, 2)
-
-    def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
-        """Return RMSNorm over the last axis; the error is infinite if the scale's error could reach the scale."""
-        return self._scaled(x, x, weight, torch.zeros_like(weight), eps, 1)
 
     def _scaled(self, x: Tracked, center: Tracked, weight: Tensor, bias: Tensor, eps: float, under: int) -> Tracked:
         """Divide x, centered, by its root mean square; apply weight and bias. under: subnormal losses per number."""
@@ -205,6 +206,10 @@ class Arithmetic:
         error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest * (4 + normal.size)
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
+    def activation(self, x: Tracked, name: str) -> Tracked:
+        """Return relu or gelu of each number."""
+        return {"relu": self.relu, "gelu": self.gelu}[name](x)
+
     def relu(self, x: Tracked) -> Tracked:
         """Return the ReLU; numbers that are surely negative become exact zeros."""
         return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))
@@ -215,13 +220,14 @@ class Arithmetic:
         own = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
         return Tracked(value, GELU_SLOPE * x.error + own)
 
-    def scores(self, q: Tracked, k: Tracked, factor: float) -> Tracked:
+    def scores(self, q: Tracked, k: Tracked, factor: float, more: int = 8) -> Tracked:
         """Return queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
 
         Each term is rounded once, the sum d_head times. The factor is a quotient or product of two rounded numbers. It
-        may be applied to the sum, or its square root to queries and keys. This adds at most eight roundings.
+        may be applied to the sum, or its square root to queries and keys. This adds at most eight roundings (`more`),
+        and at most five if the factor has no logarithm of the length.
         """
-        found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more=8), q.size @ k.size.mT
+        found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more), q.size @ k.size.mT
         size = abs(factor)
         under = self.smallest * (1 + size) * (2 + q.size.sum(-1, keepdim=True) + k.size.sum(-1)[..., None, :])
         error = self.bounded(found.error * size + under, reach * max(1.0, size))

@@ -23,6 +23,12 @@ from interp.certificates.arithmetic import EXP_ULPS, GELU_SLOPE, GELU_UNITS, ROU
 
 U64 = ROUNDOFF[torch.float64]
 Array = np.ndarray
+Weights = np.ndarray | torch.Tensor
+
+
+def _float64(weight: Weights) -> Array:
+    """Convert weights to float64, which rounds none."""
+    return np.asarray(weight, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Forms:
 
 
 class FormArithmetic:
-    """Operations on Forms, for a model that rounds with unit roundoff u."""
+    """Operations on Forms, for a model that rounds with unit roundoff u. Weights are arrays or tensors."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.u = ROUNDOFF[dtype]
@@ -61,8 +67,9 @@ class FormArithmetic:
         error = np.where((size + error < self.largest) & np.isfinite(error), error, np.inf)
         return Forms(center, slopes, rest, error)
 
-    def linear(self, x: Forms, weight: Float[Array, "n m"], bias: Float[Array, "m"] | None = None) -> Forms:
+    def linear(self, x: Forms, weight: Weights, bias: Weights | None = None) -> Forms:
         """Return weight.T x + bias."""
+        weight = _float64(weight)
         terms = len(weight) + 2
         sized = np.abs(weight).T
         real = sized @ (np.abs(x.center) + x.radius)
@@ -72,7 +79,8 @@ class FormArithmetic:
         flat = x.slopes.reshape(len(weight), -1)
         slopes = (weight.T @ flat).reshape(weight.shape[1], *x.slopes.shape[1:])
         if bias is not None:
-            center, reach = center + bias[:, None], reach + np.abs(bias)[:, None]
+            shift = _float64(bias)[:, None]
+            center, reach = center + shift, reach + np.abs(shift)
         error = error + gamma(terms + 1, self.u) * reach + self.smallest * (terms + sized.sum(1))[:, None]
         return self._made(center, slopes, sized @ x.rest, error, reach, terms + x.slopes.shape[1])
 
@@ -82,8 +90,13 @@ class FormArithmetic:
         error = error + self.u * (np.abs(x.center + y.center) + x.radius + y.radius + error)
         return self._made(x.center + y.center, x.slopes + y.slopes, x.rest + y.rest, error, size, 2)
 
+    def shifted(self, x: Forms, bias: Weights) -> Forms:
+        """Return x + bias, with the same bias for all cells."""
+        zero = np.zeros_like(x.center)
+        return self.add(x, Forms(zero + _float64(bias)[:, None], np.zeros_like(x.slopes), zero, zero))
+
     @np.errstate(all="ignore")
-    def product(self, x: Forms, y: Forms) -> Forms:
+    def times(self, x: Forms, y: Forms) -> Forms:
         """Return x y, elementwise (x or y may have a single number, which is broadcast)."""
         rx, ry = x.radius, y.radius
         slopes = x.center[:, None] * y.slopes + y.center[:, None] * x.slopes
@@ -94,16 +107,16 @@ class FormArithmetic:
         return self._made(x.center * y.center, slopes, rest, error, size, 6)
 
     @np.errstate(all="ignore")
-    def norm(self, x: Forms, kind: str, weight: Array, bias: Array, eps: float) -> Forms:
+    def norm(self, x: Forms, kind: str, weight: Weights, bias: Weights, eps: float) -> Forms:
         """Return LayerNorm or RMSNorm over all n numbers; bounds are infinite if all of them could be zero."""
         n = len(x.center)
         if kind == "layer":
             x = self._centered(x)
         scale = self._inverse_root(x, eps)
-        y = self.product(x, scale)
+        y = self.times(x, scale)
         # The model divides by a square root: first the relative error of the root, then of the division and the gain.
-        gain = np.broadcast_to(weight, (n,))[:, None]
-        shift = np.broadcast_to(bias, (n,))[:, None]
+        gain = np.broadcast_to(_float64(weight), (n,))[:, None]
+        shift = np.broadcast_to(_float64(bias), (n,))[:, None]
         root = np.sqrt(self._least_mean(x, eps))
         moved = np.sqrt((x.error**2).mean(0)) + math.sqrt(n * self.smallest)
         most = np.sqrt((x.size**2).mean(0) + eps)

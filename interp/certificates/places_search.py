@@ -21,8 +21,9 @@ from interp.certificates.base import Stratum
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, token_tables
 from interp.certificates.places_ranges import Cells, Routes, TokenPattern
-from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
+from interp.certificates.places_sets import Bounds, Sight, sight
 from interp.certificates.probes import Probes
+from interp.certificates.rounding import behind_attention
 from interp.tasks.automata import Paths
 
 Array = np.ndarray
@@ -216,7 +217,7 @@ class ReadProof:
             x = stream[:, None] + np.einsum("hrtd,hdm->rtm", mixed, net.write.numpy())
             flat = x.reshape(-1, x.shape[-1]).T.copy()
             forms = Forms(flat, np.zeros((len(flat), 0, flat.shape[1])), 0 * flat, 0 * flat)
-            last = behind_attention(net, FormArithmetic(net.dtype), forms).center
+            last = behind_attention(FormArithmetic(net.dtype), net.model, 0, forms).center
             found = _margin(last.T @ net.read.numpy() + net.b_read.numpy(), right.repeat(x.shape[1]))
             return found.reshape(x.shape[:2])
 

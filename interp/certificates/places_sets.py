@@ -18,6 +18,7 @@ from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, PositionTables
 from interp.certificates.places_ranges import Cells, HeadTerms, Routes
+from interp.certificates.rounding import behind_attention
 from interp.errors import gigabytes
 
 Array = np.ndarray
@@ -129,8 +130,8 @@ class Sight:
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
         """The numbers of slopes, of components of the stream, and of neurons (twice, if they are gated)."""
-        part = self.net.neurons
-        neurons = 0 if part is None else part.into.shape[1] * (1 + (part.gate is not None))
+        mlp = self.net.model.spec.layers[0].mlp
+        neurons = 0 if mlp is None else mlp.d_mlp * (1 + mlp.gated)
         return sum(len(head.directions) for head in self.heads), len(self.stream), neurons
 
     @property
@@ -148,41 +149,11 @@ class Sight:
             here = slice(start, start + some)
             with np.errstate(all="ignore"):
                 stream, filled = self.stream_of(cells[here])
-                last = behind_attention(self.net, numbers, stream)
+                last = behind_attention(numbers, self.net.model, 0, stream)
                 for label in np.unique(right[here]):
                     index = np.flatnonzero(right[here] == label)
                     parts.append((start + index, margins(self.net, last[index], filled[:, index], int(label))))
         return Bounds.joined(parts, len(cells))
-
-
-def behind_attention(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
-    """Propagate the residual stream after attention to the input of the unembedding."""
-
-    def normed(which: int, x: Forms) -> Forms:
-        norm = net.norms[which]
-        if norm is None:
-            return x
-        return numbers.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
-
-    x = normed(0, x) if net.post else x
-    if net.neurons is not None:
-        x = numbers.add(x, _neurons(net, numbers, x if net.post else normed(1, x)))
-        x = normed(1, x) if net.post else x
-    return normed(2, x)
-
-
-def _neurons(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
-    part = net.neurons
-    assert part is not None
-    if part.gate is None:
-        hidden = numbers.activation(numbers.linear(x, part.into.numpy(), part.b_in.numpy()), part.activation)
-    else:
-        opened = numbers.activation(numbers.linear(x, part.gate.numpy()), part.activation)
-        hidden = numbers.product(opened, numbers.linear(x, part.into.numpy()))
-        zero = np.zeros_like(hidden.center)
-        shift = Forms(zero + part.b_in.numpy()[:, None], np.zeros_like(hidden.slopes), zero, zero)
-        hidden = numbers.add(hidden, shift)
-    return numbers.linear(hidden, part.out.numpy(), part.b_out.numpy())
 
 
 def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int) -> Bounds:

@@ -25,10 +25,12 @@ from torch import Tensor
 
 from interp.architecture.answers import correct, margins, word_of
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exp_error, gamma
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, anything, register_method
+from interp.certificates.places_model import one_layer
+from interp.certificates.places_model import token_tables as position_tables
 from interp.certificates.probes import Probes
-from interp.certificates.rounding import difference_error, projected
+from interp.certificates.rounding import difference_error
 from interp.errors import UnsupportedError
 from interp.resources import Budget, one_thread
 from interp.tasks.structure import ProductOfSets, check_products, declared_products, read_at
@@ -91,31 +93,17 @@ class PlaceTables:
 @torch.no_grad()
 def token_tables(model: TaskModel, at: int, query: int, length: int) -> PlaceTables:
     """Return the tables of a model that is read at position `at`, where token `query` is, in rows of this length."""
-    parts, layer = dict(model.named_parameters()), model.spec.layers[0]
-    seen = at + 1 if model.spec.direction == "causal" else length
-    tokens = parts["embed.W_E"].double()
-    numbers = Arithmetic(ROUNDOFF[torch.float64])
-
-    def rows(numbers: Arithmetic) -> Tracked:
-        """Return every token at every visible place, then the query."""
-        if "pos_embed.W_pos" not in parts:
-            return exact(torch.cat([tokens.repeat(seen, 1), tokens[query : query + 1]]))
-        places = parts["pos_embed.W_pos"].double()
-        row = torch.cat([places[:seen].repeat_interleave(len(tokens), 0), places[at : at + 1]])
-        return numbers.add(exact(torch.cat([tokens.repeat(seen, 1), tokens[query : query + 1]])), exact(row))
-
-    x = rows(numbers)
-    q, k, v = (projected(numbers, model, x, name) for name in "QKV")
-    scores = numbers.scores(q[:, -1:], k[:, :-1], layer.factor(model.spec.d_model))
-    written = numbers.linear(v[0, :-1], parts["blocks.0.attn.W_O"][0], parts.get("blocks.0.attn.b_O"))
-    stream = numbers.add(written, Tracked(*(part[-1:].expand_as(written.value) for part in (x.value, x.error))))
-    out = numbers.linear(stream, parts["unembed.W_U"], parts.get("unembed.b_U"))
-    own = Arithmetic(ROUNDOFF.get(parts["embed.W_E"].dtype, 1.0))
-    need = difference_error(model, rows(own), -1, torch.arange(seen * len(tokens)), seen, parts["embed.W_E"].dtype)
-    shape = (seen, len(tokens))
-    score, score_error = (part[0, 0].view(shape).numpy() for part in (scores.value, scores.error))
-    output, output_error = (part.view(*shape, -1).numpy() for part in (out.value, out.error))
-    return PlaceTables(score, score_error, output, output_error, seen, need)
+    net, dtype = one_layer(model, length), model.embed.W_E.dtype
+    seen = at + 1 if net.causal else length
+    numbers, own = Arithmetic(ROUNDOFF[torch.float64]), Arithmetic(ROUNDOFF.get(dtype, 1.0))
+    found = position_tables(net, ROUNDOFF[torch.float64], at, seen)
+    score, score_error = (part[0, query].numpy() for part in (found.scores.value, found.scores.error))
+    written = numbers.linear(found.values[0], net.write[0], net.b_write)
+    out = numbers.linear(numbers.add(written, found.stream[query]), net.read, net.b_read)
+    rows = net.rows(own, seen)
+    flat, tokens = Tracked(rows.value.flatten(0, 1), rows.error.flatten(0, 1)), rows.value.shape[1]
+    need = difference_error(model, flat, at * tokens + query, torch.arange(seen * tokens), seen, dtype)
+    return PlaceTables(score, score_error, out.value.numpy(), out.error.numpy(), seen, need)
 
 
 @dataclass(frozen=True)

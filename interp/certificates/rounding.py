@@ -3,18 +3,24 @@
 Every number carries its error bound (certificates/arithmetic.py), so fused and explicit attention and all batch sizes
 are covered. In count space, one bound holds for a whole box of counts: queries, keys, values and scores of tokens carry
 their bounds, and attention over n keys adds at most gamma_n times the largest value of a key.
+
+What follows attention is written for two kinds of numbers with the same operations: Tracked by Arithmetic, one number
+with its error, and Forms by FormArithmetic (places_forms.py), a set of numbers.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.architecture.reduced import SAFE_SPREAD, count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, format_refusal, premise_refusal
 from interp.spec import Layer
+
+Number = TypeVar("Number")
+"""Tracked or Forms, as the arithmetic's operations take them."""
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -37,19 +43,19 @@ def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queri
     x: the input of attention, (rows, n, d_model). queries: x at the query positions (default: all positions).
     """
     layer = model.spec.layers[index]
-    q = _project(numbers, model, index, "Q", x if queries is None else queries)
-    k = _project(numbers, model, index, "K", x)
-    return numbers.softmax(numbers.scores(q, k, _factor(layer, model.spec.d_model, x.value.shape[1])))
+    q = projected(numbers, model, index, "Q", x if queries is None else queries)
+    k = projected(numbers, model, index, "K", x)
+    return numbers.softmax(numbers.scores(q, k, score_factor(layer, model.spec.d_model, x.value.shape[1])))
 
 
-def _project(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
-    """Return queries, keys or values of every head, of shape (rows, heads, n, d_head)."""
+def projected(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
+    """Return queries, keys or values of every head, of shape (rows, heads, n, d_head), for x of (rows, n, d_model)."""
     attn: Any = model.blocks[index].attn
     bias = getattr(attn, f"b_{name}").detach()[:, None]
     return numbers.linear(x[:, None], getattr(attn, f"W_{name}").detach(), bias if bool((bias != 0).any()) else None)
 
 
-def _factor(layer: Layer, d_model: int, n: int) -> float:
+def score_factor(layer: Layer, d_model: int, n: int) -> float:
     """Return the factor of the scores q k: the scale, times ln(n) if the layer has it."""
     length = {"none": None, "current": n}.get(str(layer.log_length), layer.log_length)
     scale = layer.factor(d_model)
@@ -68,44 +74,58 @@ def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, que
     attn: Any = model.blocks[index].attn
     if attends_to_nothing(model, index):
         queries = x[:, :1]  # all positions attend uniformly and so get the same output
-    values = _project(numbers, model, index, "V", x)
+    values = projected(numbers, model, index, "V", x)
     z = numbers.mix(pattern(numbers, model, index, x, queries), values)
     joined = Tracked(z.value.transpose(1, 2).flatten(2), z.error.transpose(1, 2).flatten(2))
     bias = attn.b_O.detach()
     return numbers.linear(joined, attn.W_O.detach().flatten(0, 1), bias if bool((bias != 0).any()) else None)
 
 
-def neurons(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked) -> Tracked:
-    """Return the stream after the MLP of a layer."""
-    layer = model.spec.layers[index]
-    if layer.mlp is None:
+def before_attention(numbers: Any, model: TaskModel, index: int, x: Number) -> Number:
+    """Return what a layer's attention reads of the stream."""
+    return normed(numbers, model.blocks[index].ln1, x) if model.spec.layers[index].norm == "pre" else x
+
+
+def normed(numbers: Any, part: Any, x: Number) -> Number:
+    """Apply a LayerNorm, or an RMSNorm, which has no bias; or nothing, where a layer has no norm."""
+    if isinstance(part, nn.Identity):
         return x
-    mlp: Any = model.blocks[index].mlp
-    read = normed(numbers, model, index, "ln2", x) if layer.norm == "pre" else x
-    hidden = numbers.linear(read, mlp.W_in.detach(), mlp.b_in.detach())
-    hidden = numbers.relu(hidden) if layer.mlp.activation == "relu" else numbers.gelu(hidden)
-    out = numbers.add(x, numbers.linear(hidden, mlp.W_out.detach(), mlp.b_out.detach()))
-    return normed(numbers, model, index, "ln2", out) if layer.norm == "post" else out
+    bias = getattr(part, "b", None)
+    kind, shift = ("rms", torch.zeros(1)) if bias is None else ("layer", bias.detach())
+    return numbers.norm(x, kind, part.w.detach(), shift, float(part.eps))
 
 
-def normed(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
-    """Apply one of a layer's LayerNorms."""
-    part: Any = getattr(model.blocks[index], name)
-    return numbers.layer_norm(x, part.w.detach(), part.b.detach(), model.spec.layers[index].norm_eps)
+def behind_attention(numbers: Any, model: TaskModel, index: int, x: Number) -> Number:
+    """Return the stream that the next layer or the readout reads, from the stream after a layer's attention."""
+    layer, block = model.spec.layers[index], model.blocks[index]
+    post = layer.norm == "post"
+    x = normed(numbers, block.ln1, x) if post else x
+    if layer.mlp is not None:
+        mlp: Any = block.mlp
+        hidden = _neurons(numbers, mlp, layer.mlp.activation, x if post else normed(numbers, block.ln2, x))
+        x = numbers.add(x, numbers.linear(hidden, mlp.W_out.detach(), mlp.b_out.detach()))
+        x = normed(numbers, block.ln2, x) if post else x
+    last = index == len(model.spec.layers) - 1 and model.spec.final_norm != "none"
+    return normed(numbers, model.ln_final, x) if last else x
+
+
+def _neurons(numbers: Any, mlp: Any, activation: str, x: Number) -> Number:
+    """Return act(x W_in + b_in), or with a gate act(x W_gate) * (x W_in) + b_in, which only FormArithmetic supports."""
+    if not hasattr(mlp, "W_gate"):
+        return numbers.activation(numbers.linear(x, mlp.W_in.detach(), mlp.b_in.detach()), activation)
+    opened = numbers.activation(numbers.linear(x, mlp.W_gate.detach()), activation)
+    return numbers.shifted(numbers.times(opened, numbers.linear(x, mlp.W_in.detach())), mlp.b_in.detach())
 
 
 def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, at: Int[Tensor, "rows"] | None) -> Tracked:
-    """Return the stream after a layer, at one position per row (None: at all positions)."""
+    """Return the stream behind a layer, at one position per row (None: at all positions)."""
     attn: Any = model.blocks[index].attn
-    norm, rows = model.spec.layers[index].norm, torch.arange(len(x.value))
-    inner = normed(numbers, model, index, "ln1", x) if norm == "pre" else x
+    rows = torch.arange(len(x.value))
+    inner = before_attention(numbers, model, index, x)
     if hasattr(attn, "W_pos"):
         inner = numbers.add(inner, exact(attn.W_pos.detach()[: x.value.shape[1]].expand_as(x.value)))
     queries, outer = (part if at is None else part[rows, at][:, None] for part in (x, inner))
-    stream = numbers.add(queries, attention(numbers, model, index, inner, outer))
-    if norm == "post":
-        stream = normed(numbers, model, index, "ln1", stream)
-    return neurons(numbers, model, index, stream)
+    return behind_attention(numbers, model, index, numbers.add(queries, attention(numbers, model, index, inner, outer)))
 
 
 def embed(numbers: Arithmetic, model: TaskModel, tokens: Int[Tensor, "rows n"]) -> Tracked:
@@ -130,11 +150,7 @@ def forward_with_bound(
         # In the last layer only the read position is a query.
         x = block(numbers, model, index, x, None if index < last else model.answer_positions(tokens))
     parts: Any = model
-    x = x[:, 0]
-    if model.spec.final_norm != "none":
-        final = parts.ln_final
-        x = numbers.layer_norm(x, final.w.detach(), final.b.detach(), model.spec.layers[-1].norm_eps)
-    out = numbers.linear(x, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
+    out = numbers.linear(x[:, 0], parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
     return out.value, out.error.clamp(min=_folded(model, tokens, dtype or model.embed.W_E.dtype))
 
 
@@ -178,7 +194,8 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
     if dtype not in ROUNDOFF or layer.value_output != "learned" or layer.query_key != "learned":
         return float("inf")
     numbers = Arithmetic(ROUNDOFF[dtype])
-    q, k, v = (projected(numbers, model, x, name) for name in "QKV")
+    inner = before_attention(numbers, model, 0, x[None])
+    q, k, v = (projected(numbers, model, 0, name, inner)[0] for name in "QKV")
     scores = numbers.scores(q[:, [query]], k, layer.factor(model.spec.d_model))
     spread, slip = scores.value.amax(-1, keepdim=True) - scores.value.amin(-1, keepdim=True), scores.error
     slip = slip.amax(-1, keepdim=True)
@@ -205,16 +222,6 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
     worst = torch.stack([logits.error.flatten() for logits in (by_stream, at_once, by_key)]).nan_to_num(nan=torch.inf)
     two = worst.amax(0).topk(min(2, worst.shape[1])).values.sum()
     return DIFFERENCES * float(two)
-
-
-def projected(numbers: Arithmetic, model: TaskModel, x: Tracked, name: str) -> Tracked:
-    """Return queries, keys or values for rows of the stream, of shape (heads, rows, d_head)."""
-    layer, parts = model.spec.layers[0], dict(model.named_parameters())
-    if layer.norm == "pre":
-        x = numbers.layer_norm(x, parts["blocks.0.ln1.w"], parts["blocks.0.ln1.b"], layer.norm_eps)
-    bias = parts.get(f"blocks.0.attn.b_{name}")
-    table = Tracked(x.value[None], x.error[None])
-    return numbers.linear(table, parts[f"blocks.0.attn.W_{name}"], None if bias is None else bias[:, None])
 
 
 def _each(parts: Tracked) -> list[Tracked]:

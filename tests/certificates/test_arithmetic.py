@@ -180,7 +180,7 @@ def test_gelu_is_as_near_as_the_premise_says(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 def test_layer_norm_stays_within_its_bound(dtype: torch.dtype, offset: float, threads: int) -> None:
     x, w, b = draw((2000, 16), dtype, 7) + offset, draw((16,), dtype, 8), draw((16,), dtype, 9)
-    bound = Arithmetic(ROUNDOFF[dtype]).layer_norm(exact(x.double()), w, b, 1e-5)
+    bound = Arithmetic(ROUNDOFF[dtype]).norm(exact(x.double()), "layer", w, b, 1e-5)
     center = long(x) - long(x).mean(1, keepdims=True)
     truth = center / np.sqrt((center**2).mean(1, keepdims=True) + LONG(1e-5)) * long(w) + long(b)
     ours = x - x.mean(-1, keepdim=True)
@@ -194,7 +194,7 @@ def test_layer_norm_stays_within_its_bound(dtype: torch.dtype, offset: float, th
 def test_what_a_layer_norm_may_lose_by_underflow() -> None:
     """Of exact zeros, in units of the smallest number: 4 in the centers, 2 in the quotient, 4 in weight and bias."""
     numbers, zeros = Arithmetic(ROUNDOFF[torch.float32]), torch.zeros(1, 4, dtype=torch.float64)
-    found = numbers.layer_norm(exact(zeros), torch.ones(4), torch.zeros(4), 1.0)
+    found = numbers.norm(exact(zeros), "layer", torch.ones(4), torch.zeros(4), 1.0)
     assert found.value.tolist() == zeros.tolist()
     assert (found.error / numbers.smallest).tolist() == [pytest.approx([10.0] * 4, rel=1e-4)]
 

@@ -28,7 +28,7 @@ OPERATIONS: dict[str, tuple[Callable, Callable]] = {
     "linear": (lambda f, x, y: f.linear(x, WEIGHT, WEIGHT[0]),
                lambda x, y: torch.from_numpy(WEIGHT).to(x).T @ x + torch.from_numpy(WEIGHT[0]).to(x)[:, None]),
     "add": (lambda f, x, y: f.add(x, y), lambda x, y: x + y),
-    "product": (lambda f, x, y: f.product(x, y), lambda x, y: x * y),
+    "product": (lambda f, x, y: f.times(x, y), lambda x, y: x * y),
     "rms": (lambda f, x, y: f.norm(x, "rms", GAIN, np.zeros(1), 1e-5),
             lambda x, y: x / (x.square().mean(0) + 1e-5).sqrt() * torch.from_numpy(GAIN).to(x)[:, None]),
     "layer norm": (lambda f, x, y: f.norm(x, "layer", GAIN, GAIN, 1e-5),

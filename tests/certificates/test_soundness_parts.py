@@ -59,7 +59,7 @@ def norm(x: Tensor, eps: float = 1e-3) -> Tensor:
 OPERATIONS: dict[str, tuple[Callable[[Tracked], Tracked], Callable[[Tensor], Tensor]]] = {
     "linear": (lambda x: DOUBLE.linear(x, WEIGHT), lambda x: x @ WEIGHT),
     "add": (lambda x: DOUBLE.add(x, exact(SHIFT)), lambda x: x + SHIFT),
-    "layer norm": (lambda x: DOUBLE.layer_norm(x, GAIN, SHIFT, 1e-3), norm),
+    "layer norm": (lambda x: DOUBLE.norm(x, "layer", GAIN, SHIFT, 1e-3), norm),
     "relu": (DOUBLE.relu, torch.relu),
     "gelu": (DOUBLE.gelu, torch.nn.functional.gelu),
     "softmax": (DOUBLE.softmax, lambda x: x.softmax(-1)),
@@ -90,14 +90,14 @@ def test_errors_that_go_in_come_out(name: str, case: str) -> None:
 
 def test_a_norm_of_numbers_that_are_all_error_knows_nothing() -> None:
     value = torch.tensor([[1.0, 1.001, 0.999]], dtype=torch.float64)
-    assert DOUBLE.layer_norm(Tracked(value, torch.full_like(value, 0.5)), GAIN, SHIFT, 1e-9).error.isinf().all()
+    assert DOUBLE.norm(Tracked(value, torch.full_like(value, 0.5)), "layer", GAIN, SHIFT, 1e-9).error.isinf().all()
 
 
 def test_a_norm_rounds() -> None:
     """Exact inputs: nothing but the rounding of the norm itself, which float32 shows."""
     generator = torch.Generator().manual_seed(0)
     x = (torch.randn(4000, 3, generator=generator) * 3).float()
-    found = SINGLE.layer_norm(exact(x.double()), GAIN, SHIFT, 1e-3)
+    found = SINGLE.norm(exact(x.double()), "layer", GAIN, SHIFT, 1e-3)
     own = torch.nn.functional.layer_norm(x, (3,), GAIN.float(), SHIFT.float(), 1e-3)
     error = (own.double() - norm(x.double())).abs()
     assert (error <= found.error).all()

@@ -113,7 +113,7 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
         swapped = tokens.clone()
         swapped[:, 1 : length + 1] = symbol
         stream = numbers.add(rounding.embed(numbers, model, swapped), added)
-        after.append(rounding.neurons(numbers, model, 0, stream))
+        after.append(rounding.behind_attention(numbers, model, 0, stream))
     attn: Any = model.blocks[1].attn
     seen = torch.zeros(length, dtype=torch.bool)
     for weight in (attn.W_Q, attn.W_K, attn.W_V):
