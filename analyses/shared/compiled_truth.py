@@ -14,7 +14,7 @@ from interp.architecture.task_model import TaskModel
 from interp.measures.edges import edge_effects, edges_by_kind
 from interp.measures.patching import pairs_by_kind
 from interp.measures.subject import Subject
-from interp.programs.language import Program, linear
+from interp.programs.language import Program
 from interp.programs.task import ProgramTask
 
 SAME = 1e-4
@@ -44,7 +44,7 @@ def answers(
     task: ProgramTask, tokens: Int[Tensor, "rows length"], given: dict[str, Tensor] | None = None
 ) -> Int[Tensor, "rows length"]:
     """The program's answers with given variables; 0 where none is read."""
-    classes = linear(task.program.answer, task.program.run(tokens, given=given)).argmax(-1)
+    classes = task.program.answer.sums(task.program.run(tokens, given=given)).argmax(-1)
     return classes.masked_fill(~read_at(task, tokens), 0)
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.hypothesis import Hypothesis, Variable
-from interp.programs.language import Head, Program, Step
+from interp.programs.language import Program
+from interp.programs.steps import Head, Step
 from interp.programs.words import said
 
 TOKEN = "token"

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from interp.constructions import Construct, ConstructedWeights, construct, register_construction
 from interp.errors import InterpError
-from interp.programs.evened import Evened
-from interp.programs.language import NEVER, Head, Linear, Normed, Product, Program, Step, Sums, Table
+from interp.programs.language import Program
 from interp.programs.neurons import Observed, neurons
+from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, Step, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.programs.waves import Cosines, Waves
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
@@ -170,7 +170,7 @@ def placed(program: Program) -> Program:
             layer = ready // 2
             part = f"MLP {layer}"
             made[step.name] = 2 * layer + 2
-        steps.append(replace(step, part=part))
+        steps.append(replace(step, part=part))  # type: ignore[call-arg]
     return replace(program, steps=tuple(steps))
 
 

@@ -18,7 +18,7 @@ from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
 from interp.measures.subject import no_sum
 from interp.programs import maps
-from interp.programs.language import Answer, Head, Linear, Program, Step, Table, applied, codes, linear
+from interp.programs.language import Answer, Program
 from interp.programs.quantize import Quantized
 from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_own import describe_by_product, own_weight
@@ -27,6 +27,7 @@ from interp.programs.read_waves import as_cosines, describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 from interp.programs.relevance import used
 from interp.programs.running import Kept, Running
+from interp.programs.steps import Head, Linear, Step, Table, codes
 from interp.programs.words import same_word
 
 
@@ -120,8 +121,8 @@ def gives(reading: Reading, answer: Answer, more: Sequence[Step]) -> float:
     """The share of the model's answers that a readout gives."""
     made, reads = dict(reading.made), reading.running.reads
     for step in more:
-        made[step.name] = applied(step, made, reading.seen)
-    classes = linear(answer, made)[reads.rows, reads.positions].argmax(-1)
+        made[step.name] = step.applied(made, reading.seen)
+    classes = answer.sums(made)[reads.rows, reads.positions].argmax(-1)
     return float((classes == reading.running.answers).double().mean())
 
 
@@ -229,7 +230,7 @@ def model_sum(
         weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
         bias = torch.cat([torch.zeros(1).double(), bias])
     step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
-    given = linear(step, reading.made)[mask].argmax(1)
+    given = step.sums(reading.made)[mask].argmax(1)
     return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None
 
 

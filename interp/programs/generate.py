@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Matrix, Product, Program, Step, Table, Values, linear
+from interp.programs.language import Program
+from interp.programs.steps import NEVER, Head, Linear, Matrix, Product, Step, Table, Values
 from interp.programs.task import ProgramTask
 
 MOST_INPUTS = 4096
@@ -284,7 +285,7 @@ class _Draft:
 
     def fair(self, answer: Linear) -> bool:
         """Whether two answers or more are frequent, and none is close to a tie."""
-        sums = linear(answer, self.made)[self.reads]
+        sums = answer.sums(self.made)[self.reads]
         top = sums.topk(2, -1)
         shares = top.indices[:, 0].bincount(minlength=2).double().sort(descending=True).values / len(sums)
         return float((top.values[:, 0] - top.values[:, 1]).min()) > LEAD and float(shares[1]) >= RARE
@@ -298,7 +299,7 @@ class _Draft:
             for where in (self.there, self.reads):
                 mean = self.made[step.name][where].mean(0).expand(*tokens.shape, -1)
                 made = program.run(tokens, given={step.name: mean})
-                changed = linear(program.answer, made).argmax(-1)[reads] != right
+                changed = program.answer.sums(made).argmax(-1)[reads] != right
                 if float(changed.double().mean()) < MATTERS:
                     return False
         return True

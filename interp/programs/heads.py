@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.programs.language import NEVER, weights_of
 from interp.programs.maps import Codes
+from interp.programs.steps import NEVER, weights_of
 
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""

@@ -11,7 +11,7 @@ and what is normed hold any numbers.
     Linear(of)                 map: the value with the largest sum of weights (with two values: a threshold)
     Sums(of)                   map: numbers, each a sum of weights; ramps are 0 where that is negative
     Product(of)                map: the weights that two variables with the same values give each of them, multiplied
-    Evened(of)                 map: what a soft head would read with even attention; see evened.py
+    Evened(of)                 map: what a soft head would read with even attention
     Normed(of)                 several variables side by side, divided by the length of another one
     Waves(of)                  map: numbers as points on circles, of what is read in a cycle of values; see waves.py
     answer                     readout: as Linear, with the task's answers as values, or Cosines of waves
@@ -25,7 +25,6 @@ program can be stored, compared and compiled.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -36,159 +35,25 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.evened import Evened, evened
-from interp.programs.waves import Cosines, Waves, cosines, waved
+from interp.programs.steps import (
+    NEVER,  # noqa: F401, it belongs to the language
+    Evened,
+    Features,
+    Head,
+    Linear,
+    Matrix,  # noqa: F401
+    Normed,
+    Product,
+    Step,
+    Sums,
+    Table,
+    Values,
+    codes,
+    visible,
+)
+from interp.programs.waves import Cosines, Waves
 
 SCHEMA = 1
-NEVER = -1e4
-"""A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
-
-Values: TypeAlias = tuple[str, ...]
-Matrix: TypeAlias = tuple[tuple[float, ...], ...]
-Features: TypeAlias = dict[str, Tensor]
-"""The weights of each variable, (rows, length, values of the variable)."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """Select and mix: softmax of a score for each pair of values, then the share of attention on each value.
-
-    scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
-    value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3". total: scores are
-    weights as they are, without softmax. scaled: scores are multiplied by the logarithm of the number of positions seen
-    (Chiang & Cholak 2022), so weights are powers of it.
-    """
-
-    name: str
-    query: str
-    key: str
-    scores: Matrix
-    value: str
-    part: str = ""
-    total: bool = False
-    scaled: bool = False
-
-    @property
-    def of(self) -> tuple[str, ...]:
-        """The variables that the step reads."""
-        return tuple(dict.fromkeys(name for name in (self.query, self.key, self.value) if name))
-
-    @property
-    def hard(self) -> bool:
-        """Whether each key is either selected or not."""
-        return not self.total and all(score in (0.0, NEVER) for row in self.scores for score in row)
-
-    @property
-    def constants(self) -> int:
-        """Number of pairs that get attention; if it is graded, a score that most have counts once."""
-        flat = [score for row in self.scores for score in row if self.total or score != NEVER]
-        most = 0 if self.hard or not flat else max(Counter(flat).values())
-        return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Map: entries[i] is the new value for the i-th combination of values of `of` (the last variable varies fastest).
-
-    A variable that holds shares is read at its largest share.
-    """
-
-    name: str
-    of: tuple[str, ...]
-    entries: tuple[int, ...]
-    values: Values
-    part: str = ""
-
-    @property
-    def constants(self) -> int:
-        return len(self.entries) - max(self.entries.count(value) for value in set(self.entries)) + 1
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Map: the value with the largest sum of weights; weights[i] is (values of of[i]) x (new values)."""
-
-    name: str
-    of: tuple[str, ...]
-    weights: tuple[Matrix, ...]
-    bias: tuple[float, ...]
-    values: Values
-    part: str = ""
-
-    @property
-    def constants(self) -> int:
-        return nonzero(*self.weights, (self.bias,))
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Map: numbers, each a sum of weights; weights[i] is (values of of[i]) x (numbers). ramps: max(0, the sum)."""
-
-    name: str
-    of: tuple[str, ...]
-    weights: tuple[Matrix, ...]
-    bias: tuple[float, ...]
-    ramps: bool = False
-    part: str = ""
-
-    @property
-    def values(self) -> Values:
-        return tuple(f"{'ramp' if self.ramps else 'sum'} {i}" for i in range(len(self.bias)))
-
-    @property
-    def constants(self) -> int:
-        return nonzero(*self.weights, (self.bias,))
-
-
-@dataclass(frozen=True)
-class Product:
-    """Map: for each value of two variables that have the same values, their weights of it, multiplied.
-
-    Where the first has one value, this is the second's weight of that value: of the shares of all tokens, that of the
-    own token, for example.
-    """
-
-    name: str
-    of: tuple[str, ...]
-    part: str = ""
-
-    @property
-    def constants(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class Normed:
-    """The constant 1 and the weights of variables, divided by a length.
-
-    length: a variable; its length is the root of the sum of the squares of its weights.
-    """
-
-    name: str
-    divided: tuple[str, ...]
-    length: str
-    part: str = ""
-
-    @property
-    def of(self) -> tuple[str, ...]:
-        """The variables that the step reads."""
-        return tuple(dict.fromkeys((*self.divided, self.length)))
-
-    @property
-    def constants(self) -> int:
-        return 0
-
-
-def nonzero(*matrices: Matrix) -> int:
-    """Number of weights that are not zero; so a value that picks an answer counts once.
-
-    Where all values of a variable have the same weights, these count once.
-    """
-    alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in matrices)
-    return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
-
-
-Step: TypeAlias = Head | Table | Linear | Sums | Product | Evened | Normed | Waves
 Answer: TypeAlias = Linear | Cosines
 KINDS: dict[str, type[Step]] = {
     "head": Head, "table": Table, "linear": Linear, "sums": Sums, "product": Product,
@@ -226,19 +91,14 @@ class Program:
     @cached_property
     def values(self) -> dict[str, Values]:
         """The values of each variable, in the order in which variables are made."""
-        found: dict[str, Values] = {"token": self.vocabulary, "position": tuple(map(str, range(self.length)))}
+        found = self._given
         for step in self.steps:
-            if isinstance(step, Head):
-                found[step.name] = found.get(step.value, ())
-            elif isinstance(step, Product):
-                found[step.name] = found.get(step.of[0], ()) if step.of else ()
-            elif isinstance(step, Evened):
-                found[step.name] = found.get(step.head, ()) if step.of else ()
-            elif isinstance(step, Normed):
-                found[step.name] = ("1", *(f"{name} {one}" for name in step.divided for one in found.get(name, ())))
-            else:
-                found[step.name] = step.values
+            found[step.name] = step.holds(found)
         return found
+
+    @property
+    def _given(self) -> dict[str, Values]:
+        return {"token": self.vocabulary, "position": tuple(map(str, range(self.length)))}
 
     @property
     def answers(self) -> Values:
@@ -256,60 +116,18 @@ class Program:
 
     def problems(self) -> list[str]:
         """List what does not fit together, one sentence each."""
-        found, known = [], {"token": len(self.vocabulary), "position": self.length}
+        found, known, steps = [], self._given, dict[str, Step]()
         for step in (*self.steps, self.answer):
             if missing := [name for name in step.of if name not in known]:
                 found.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
                 break
-            sizes = [known[name] for name in step.of]
-            if isinstance(step, Product):
-                if len(step.of) != 2 or len({self.values[name] for name in step.of}) != 1:
-                    found.append(f"the variables of {step.name} must be two that have the same values")
-                    break
-                known[step.name] = sizes[0]
-                continue
-            if isinstance(step, Evened):
-                if not self._evens(step):
-                    found.append(f"{step.name} must have the scores of a head with softmax that reads its keys")
-                    break
-                known[step.name] = known[step.head]
-                continue
-            if isinstance(step, Normed):
-                known[step.name] = 1 + sum(known[name] for name in step.divided)
-                continue
-            if isinstance(step, Head):
-                shape = (known.get(step.query, 1), known.get(step.key, 1))
-                if (len(step.scores), *{len(row) for row in step.scores}) != shape:
-                    found.append(f"the scores of {step.name} must be {shape[0]} x {shape[1]}")
-                known[step.name] = known[step.value]
-                continue
-            if isinstance(step, Waves | Cosines):
-                found += step.problems(sizes)
-            elif isinstance(step, Table):
-                n = 1
-                for size in sizes:
-                    n *= size
-                if len(step.entries) != n or not all(0 <= entry < len(step.values) for entry in step.entries):
-                    found.append(f"{step.name} needs {n} entries below {len(step.values)}")
-            else:
-                n = len(step.values)
-                shapes = [(len(matrix), {len(row) for row in matrix}) for matrix in step.weights]
-                if shapes != [(size, {n}) for size in sizes] or len(step.bias) != n:
-                    found.append(
-                        f"the weights of {step.name} do not fit its variables and its {len(step.values)} values"
-                    )
-            known[step.name] = len(step.values)
+            found += step.problems(known, steps)
+            known[step.name], steps[step.name] = step.holds(known), step
         if self.read not in ("all", "first", "last", *self.vocabulary):
             found.append(f"read = {self.read!r} is neither all, first or last nor a token")
         if self.pad is not None and self.pad not in self.vocabulary:
             found.append(f"pad = {self.pad!r} is not a token")
         return found
-
-    def _evens(self, step: Evened) -> bool:
-        head = next((one for one in self.steps if step.of and one.name == step.head), None)
-        if not isinstance(head, Head) or head.total or head.scaled or head.key != head.value:
-            return False
-        return step.scores == head.scores and step.of[:-1] == ((head.query,) if head.query else ())
 
     # ------------------------------------------------------------ running
 
@@ -337,14 +155,14 @@ class Program:
         seen = visible(self.weights(tokens) if counts is None else counts, self.causal)
         for step in self.steps:
             if step.name not in made:
-                made[step.name] = applied(step, made, seen)
+                made[step.name] = step.applied(made, seen)
         return made
 
     def classes(
         self, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"] | None = None
     ) -> Int[Tensor, "rows length"]:
         """Return the index of the answer at each position."""
-        return linear(self.answer, self.run(tokens, counts)).argmax(-1)
+        return self.answer.sums(self.run(tokens, counts)).argmax(-1)
 
     def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
@@ -405,78 +223,3 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _tuples(one) for name, one in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-# ---------------------------------------------------------------- steps
-
-
-def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows length values"]:
-    """One value with all the weight at each position."""
-    return torch.nn.functional.one_hot(values, size).double()
-
-
-def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "rows query key"]:
-    """The logarithm of how often each position (last axis) counts for each position; -inf where it is not seen."""
-    seen = counts.double().log()[:, None, :].expand(-1, counts.shape[1], -1)
-    if not causal:
-        return seen
-    return seen.masked_fill(~torch.ones(seen.shape[1:], dtype=torch.bool).tril(), -torch.inf)
-
-
-def applied(step: Step, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
-    """The variable that a step makes."""
-    if isinstance(step, Head):
-        return attention(step, made, seen) @ made[step.value]
-    if isinstance(step, Waves):
-        return waved(step, made)
-    if isinstance(step, Evened):
-        return evened(step, made)
-    return normed(step, made) if isinstance(step, Normed) else mapped(step, made)
-
-
-def normed(step: Normed, made: Features) -> Float[Tensor, "rows length values"]:
-    """The weights side by side after the constant, divided by the length."""
-    ones = made["token"].new_ones(*made["token"].shape[:2], 1)
-    found = torch.cat([ones, *(made[name] for name in step.divided)], -1)
-    return found / made[step.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
-
-
-def attention(step: Head, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
-    """The pattern of a head: softmax of the scores over the positions that are seen (none seen: no attention), or the
-    scores themselves; multiplied by the logarithm of how many are seen, if the head is scaled."""
-    ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
-    query, key = (made[name] if name else ones for name in (step.query, step.key))
-    query = query * seen.logsumexp(-1, keepdim=True) if step.scaled else query
-    scores = query @ torch.tensor(step.scores, dtype=query.dtype) @ key.transpose(1, 2)
-    return weights_of(scores, seen, step.total)
-
-
-def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
-    """The attention that scores give to keys; seen: see `visible`."""
-    return scores * seen.exp() if total else (scores + seen).softmax(-1).nan_to_num(0.0)
-
-
-def mapped(step: Table | Linear | Sums | Product, made: Features) -> Float[Tensor, "rows length values"]:
-    """The values of a map: codes, or numbers."""
-    if isinstance(step, Product):
-        one, other = (made[name] for name in step.of)
-        return one * other
-    if isinstance(step, Sums):
-        return linear(step, made).relu() if step.ramps else linear(step, made)
-    if isinstance(step, Linear):
-        return codes(linear(step, made).argmax(-1), len(step.values))
-    index = torch.zeros((), dtype=torch.long)
-    for name in step.of:
-        index = index * made[name].shape[-1] + made[name].argmax(-1)
-    found = torch.tensor(step.entries)[index]
-    return codes(found.expand(made["token"].shape[:2]), len(step.values))
-
-
-def linear(step: Answer | Sums, made: Features) -> Float[Tensor, "rows length values"]:
-    """The sums of weights of a map or of the answer."""
-    if isinstance(step, Cosines):
-        return cosines(step, made)
-    total = torch.tensor(step.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
-    for name, weights in zip(step.of, step.weights, strict=True):
-        total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)
-    return total

@@ -21,7 +21,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.programs.language import Features, Head, Linear, Product, Program, Table, linear, mapped
+from interp.programs.language import Program
+from interp.programs.steps import Features, Head, Linear, Product, Table
 from interp.programs.task import ProgramTask
 from interp.tasks import Batch
 
@@ -68,7 +69,7 @@ class Observed:
         return task.inputs() if self.whole else iter([task.sample(SAMPLED)])
 
     def _lead(self, task: ProgramTask, batch: Batch, made: Features) -> None:
-        sums = linear(self.program.answer, made)
+        sums = self.program.answer.sums(made)
         if task.readout == "all":
             sums = sums[batch.attention_mask]
         else:
@@ -91,7 +92,7 @@ class Observed:
             points = self.points[step.name]
         parts = points[:, None].split(sizes, -1)
         made = {"token": points[:, None], **dict(zip(step.of, parts))}
-        return points, mapped(step, made)[:, 0].argmax(-1)
+        return points, step.mapped(made)[:, 0].argmax(-1)
 
 
 def _distinct(points: Float[Tensor, "points features"]) -> Float[Tensor, "distinct features"]:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
-from interp.programs.language import Features, Sums
 from interp.programs.reading import matrix
 from interp.programs.running import Running
+from interp.programs.steps import Features, Sums
 
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""

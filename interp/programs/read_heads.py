@@ -20,12 +20,12 @@ from interp.programs.heads import (
     values_by,
     values_of_shares,
 )  # fmt: skip
-from interp.programs.language import Head, Linear, Step, applied, attention
 from interp.programs.quantize import Quantized
 from interp.programs.read_sums import describe_by_sums, made_by
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 from interp.programs.running import Running, scaled, softmax
+from interp.programs.steps import Head, Linear, Step
 
 CLOSE = 0.05
 """Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
@@ -73,9 +73,9 @@ def elsewhere(reading: Reading, part: Part) -> float:
     made = dict(reading.made)
     for one in reading.steps:
         if one.name not in made:
-            made[one.name] = applied(one, made, reading.seen)
+            made[one.name] = one.applied(made, reading.seen)
     asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
-    return asked.far(attention(step, made, reading.seen)[asked.rows, asked.positions])
+    return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
 
 
 def queries(reading: Reading, part: Part, where: Tensor, running: Running | None = None) -> Queries:
@@ -150,7 +150,7 @@ def selected(
         if left <= near:
             step = Head(str(part), *attends, name, str(part), asked.total)
             step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
-            shares = applied(step, reading.made, reading.seen)
+            shares = step.applied(reading.made, reading.seen)
             value = (shares @ mean.double()).float()
             if reading.stays(part, reading.spread(found, value)) >= enough:
                 return step, shares, mean, value
@@ -231,7 +231,7 @@ def add_level(reading: Reading, part: Part, found: Quantized, mean: Tensor, enou
     name = f"{part} level"
     values = tuple(f"level {i}" for i in range(found.size))
     step = Linear(name, (str(part),), (matrix(weights),), tuple(bias.tolist()), values, str(part))
-    code = applied(step, reading.made, reading.seen).argmax(-1)
+    code = step.applied(reading.made, reading.seen).argmax(-1)
     if reading.stays(part, found.put(code)) >= enough:
         reading.add(step)
 

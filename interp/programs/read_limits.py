@@ -18,12 +18,12 @@ from torch import Tensor
 
 from interp.populations import Population, sample
 from interp.programs.decompile import program_of, sketch
-from interp.programs.evened import Evened
-from interp.programs.language import Head, Linear, Product, Program, Step, Sums
+from interp.programs.language import Program
 from interp.programs.limits import MOST_LIMITS, NEVER
 from interp.programs.read_own import products
 from interp.programs.reading import Reading, matrix
 from interp.programs.running import Running
+from interp.programs.steps import Evened, Head, Linear, Product, Step, Sums
 from interp.tasks import Batch
 
 FITTED, DRAWN = 400_000, 8

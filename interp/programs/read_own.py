@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Features, Head, Linear, Product, Step, Sums, Values, linear, mapped
 from interp.programs.limits import LOOSE, MOST_LIMITS, Limits, limits, ranked
 from interp.programs.quantize import Quantized
 from interp.programs.reading import Reading, Role, matrix
 from interp.programs.running import Kept
+from interp.programs.steps import Features, Head, Linear, Product, Step, Sums, Values
 
 SHARE, LEAST = 0.998, 0.99
 """Share of the model's answers, and of each frequent answer, that must be given."""
@@ -38,7 +38,7 @@ def own_weight(
     if not 2 <= len(target.unique()) <= MOST_LIMITS + 1:
         return None
     for own in products(reading, sources, mask):
-        made = {**reading.made, own.name: mapped(own, reading.made)}
+        made = {**reading.made, own.name: own.mapped(reading.made)}
         known = {name: made[name][mask] for name in (own.name, *own.of)}
         whole = {own.name: known[own.name].sum(1, keepdim=True)}
         one = limits(target, whole, ranked(target, whole[own.name]))
@@ -58,7 +58,7 @@ def describe_by_product(reading: Reading, part: Part, found: Quantized, sources:
     where, low = found.needed, reading.low(part).double()
     value = reading.running.value(part).double()
     for own in products(reading, sources, where, part):
-        numbers = mapped(own, reading.made)
+        numbers = own.mapped(reading.made)
         points = torch.cat([numbers[where], torch.ones(int(where.sum()), 1).double()], 1)
         vectors = torch.linalg.lstsq(points, value[where], driver="gelsd").solution
         new = numbers @ vectors[:-1] + vectors[-1]
@@ -112,6 +112,6 @@ def steps_of(one: Limits, own: Product, known: Features, words: Values) -> tuple
 
 def good(made: Features, steps: Sequence[Step], answer: Linear, mask: Tensor, target: Tensor) -> bool:
     for step in steps:
-        made = {**made, step.name: mapped(step, made)}  # type: ignore[arg-type]
-    kept = Kept.of(linear(answer, made)[mask].argmax(1), target)
+        made = {**made, step.name: step.mapped(made)}
+    kept = Kept.of(answer.sums(made)[mask].argmax(1), target)
     return kept.share >= SHARE and kept.least >= LEAST

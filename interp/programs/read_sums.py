@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Head, Normed, Step, Sums, applied
 from interp.programs.norms import gain_and_shift, length, norm_before, undivided
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, Role, matrix
 from interp.programs.running import scaled
+from interp.programs.steps import Head, Normed, Step, Sums
 
 LOST = 0.006
 """Share of the answers that all parts that are described by sums may lose together, each as much as any other: in the
@@ -145,7 +145,7 @@ def made_by(reading: Reading, steps: Sequence[Step]) -> Tensor:
     """The variable of the last step."""
     made = dict(reading.made)
     for step in steps:
-        made[step.name] = applied(step, made, reading.seen)
+        made[step.name] = step.applied(made, reading.seen)
     return made[steps[-1].name]
 
 

@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import NEVER, Head, Linear, Step, applied, linear
 from interp.programs.quantize import Quantized
 from interp.programs.reading import Reading, Role, matrix
-from interp.programs.waves import Cosines, Waves, wave_matrix, waved
+from interp.programs.steps import NEVER, Head, Linear, Step
+from interp.programs.waves import Cosines, Waves, wave_matrix
 
 KEY = 0.02
 """Least power of a key frequency of an MLP, as a share of the strongest one's."""
@@ -39,12 +39,12 @@ def attention_by_waves(reading: Reading, found: Quantized, head: Head, mean: Ten
     for few in range(1, MOST + 1):
         frequencies = (0, *sorted(order[:few].tolist()))  # of 0, the cosine tells numbers from other tokens
         waves = Waves(f"{head.name} key", ("token",), period, frequencies)
-        weights, _ = regressed(waved(waves, {"token": torch.eye(n).double()}), scores)
+        weights, _ = regressed(waves.mapped({"token": torch.eye(n).double()}), scores)
         steps: list[Step] = [waves, replace(head, key=waves.name, scores=matrix(weights.T))]
         if sum(step.constants for step in steps) >= head.constants:
             break
-        made = {**reading.made, waves.name: waved(waves, reading.made)}
-        value = (applied(steps[1], made, reading.seen) @ mean.double()).float()
+        made = {**reading.made, waves.name: waves.mapped(reading.made)}
+        value = (steps[1].applied(made, reading.seen) @ mean.double()).float()
         if reading.stays(found.part, reading.spread(found, value)) >= enough:
             return steps
     return []
@@ -68,7 +68,7 @@ def describe_by_waves(reading: Reading, part: Part, found: Quantized) -> bool:
     share, step = max(tried, key=lambda one: one[0])
     if len(step.frequencies) > MOST:
         return False
-    numbers = applied(step, reading.made, reading.seen)
+    numbers = step.applied(reading.made, reading.seen)
     vectors, constant = regressed(numbers[where], value[where])
     new = (numbers @ vectors + constant).float()
     if reading.stays(part, reading.spread(found, new)) < enough:
@@ -102,13 +102,13 @@ def with_key_frequencies(
 ) -> tuple[float, Waves]:
     """The waves with key frequencies alone, and their share of the variance."""
     centered = target - target.mean(0)
-    waves = applied(step, reading.made, reading.seen)[where]
+    waves = step.applied(reading.made, reading.seen)[where]
     waves = waves - waves.mean(0)
     power = (waves.T @ centered).square().sum(1) / waves.square().sum(0).clamp(min=1e-9)
     power = power.view(-1, 2).sum(1)
     chosen = [k for k, one in zip(step.frequencies, power.tolist(), strict=True) if one >= KEY * float(power.max())]
     step = replace(step, frequencies=tuple(chosen))
-    numbers = applied(step, reading.made, reading.seen)[where]
+    numbers = step.applied(reading.made, reading.seen)[where]
     vectors, constant = regressed(numbers, target)
     left = (target - numbers @ vectors - constant).square().sum()
     return 1 - float(left / centered.square().sum().clamp(min=1e-30)), step
@@ -129,5 +129,5 @@ def as_cosines(reading: Reading, answer: Linear, mask: Tensor, enough: float) ->
     weights = torch.tensor(answer.weights[0], dtype=torch.float64)
     along = (weights * wave_matrix(step.frequencies, step.period)).mean(1).view(-1, 2).sum(1)
     made = Cosines("answer", answer.of, step.frequencies, tuple(along.tolist()), answer.values)
-    given = linear(made, reading.made)[mask].argmax(1)
+    given = made.sums(reading.made)[mask].argmax(1)
     return made if float((given == reading.running.answers).double().mean()) >= enough else None

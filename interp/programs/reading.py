@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.language import Features, Head, Step, applied, codes, visible
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
+from interp.programs.steps import Features, Head, Step, codes, visible
 from interp.tasks import Task
 
 READ = 1e-3
@@ -262,14 +262,14 @@ class Reading:
 
     def add(self, step: Step) -> None:
         self.steps.append(step)
-        self.made[step.name] = applied(step, self.made, self.seen)
+        self.made[step.name] = step.applied(self.made, self.seen)
 
     def spread(self, found: Quantized, value: Tensor) -> Tensor:
         return torch.where(found.needed[..., None], value, found.elsewhere)
 
     def code(self, step: Step) -> Tensor:
         """The value that a step gives at each position."""
-        return applied(step, self.made, self.seen).argmax(-1)
+        return step.applied(self.made, self.seen).argmax(-1)
 
     def minor(self, part: Part, found: Quantized) -> None:
         self.put({part: found.put()})

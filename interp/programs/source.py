@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.programs.evened import Evened
-from interp.programs.language import NEVER, Answer, Head, Linear, Normed, Product, Program, Step, Sums, Table
+from interp.programs.language import Answer, Program
+from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, Step, Sums, Table, Weighed
 from interp.programs.waves import Cosines, Waves
 from interp.programs.words import step_words
 
@@ -264,6 +264,7 @@ def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
         numbers = [[_value(program, one, at) for at in range(step.period)] for one in step.of]
         return [f"{upper}_NUMBERS_{i} = {{value: n for n, value in enumerate({_listed(one)})}}"
                 for i, one in enumerate(numbers)]  # fmt: skip
+    assert isinstance(step, Weighed)
     found = []
     for at, (of, matrix) in enumerate(zip(step.of, step.weights)):
         rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
@@ -315,7 +316,7 @@ def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
     if isinstance(step, Linear) and not step.of:
         return f"[{{most(dict(zip({upper}_VALUES, {upper}_BIAS))): 1.0}}] * len(tokens)"
     weighed = ", ".join(f"({names[one]}, {upper}_WEIGHTS_{at})" for at, one in enumerate(step.of))
-    how = "largest" if isinstance(step, Linear) else "ramps" if step.ramps else "sums"
+    how = "ramps" if isinstance(step, Sums) and step.ramps else "sums" if isinstance(step, Sums) else "largest"
     return f"{how}({upper}_VALUES, {upper}_BIAS, {weighed})"
 
 

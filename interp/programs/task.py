@@ -11,7 +11,8 @@ from torch import Tensor
 
 from interp import words
 from interp.errors import InterpError, check_size
-from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.language import Program
+from interp.programs.steps import NEVER, Head, Linear, Table
 from interp.spec import Scalar
 from interp.tasks import IGNORED, Batch, Task, register_task
 

@@ -15,9 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.programs.steps import Features, Step, Values
+
 
 @dataclass(frozen=True)
-class Waves:
+class Waves(Step):
     """Map: cos and sin of 2 pi k x / period for each frequency k, where x is the sum of the numbers that are read.
 
     of: variables whose first `period` values are the numbers from 0 on; other values are no numbers. A number is read
@@ -26,7 +28,6 @@ class Waves:
     length of the mean of the numbers' points on its circle, of two numbers x and y |cos(pi k (x - y) / period)|.
     """
 
-    name: str
     of: tuple[str, ...]
     period: int
     frequencies: tuple[int, ...]
@@ -35,64 +36,59 @@ class Waves:
     part: str = ""
 
     @property
-    def values(self) -> tuple[str, ...]:
+    def values(self) -> Values:
         return tuple(f"{kind} {k}" for k in self.frequencies for kind in ("cos", "sin"))
 
     @property
     def constants(self) -> int:
         return len(self.frequencies) + 2
 
-    def problems(self, sizes: Sequence[int]) -> list[str]:
-        """List what does not fit variables of these sizes."""
-        if not sizes or min(sizes) < self.period or self.period < 1 or self.terms < 1:
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        least = min((len(known[name]) for name in self.of), default=0)
+        if least < self.period or self.period < 1 or self.terms < 1:
             return [f"{self.name} needs variables with {self.period} numbers or more, and a sum of one or more"]
         return []
 
+    def mapped(self, made: Features) -> Float[Tensor, "rows length waves"]:
+        held = sum((made[name][..., : self.period] != 0).double() for name in self.of)
+        read = torch.as_tensor(held).sign()
+        n = read.sum(-1, keepdim=True).clamp(min=1.0)
+        number = torch.arange(self.period, dtype=torch.float64)
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float64) * 2 * pi / self.period
+        angle = self.terms * (read @ number / n[..., 0])[..., None] * frequencies
+        points = number[:, None] * frequencies
+        size = read.amax(-1, keepdim=True)
+        if self.fading:
+            size = ((read @ points.cos()).square() + (read @ points.sin()).square()).sqrt() / n
+        return (torch.stack([angle.cos(), angle.sin()], -1) * size[..., None]).flatten(-2)
+
 
 @dataclass(frozen=True)
-class Cosines:
+class Cosines(Step):
     """Readout: for each number c, the sum of amplitude x cos(2 pi k (x - c) / period), of the waves of x.
 
     of: one variable of Waves with these frequencies. values: the answers, from number 0 on.
     """
 
-    name: str
     of: tuple[str, ...]
     frequencies: tuple[int, ...]
     amplitudes: tuple[float, ...]
-    values: tuple[str, ...]
+    values: Values
     part: str = ""
 
     @property
     def constants(self) -> int:
         return len(self.frequencies) + len(self.amplitudes) + 1
 
-    def problems(self, sizes: Sequence[int]) -> list[str]:
-        """List what does not fit variables of these sizes."""
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
         n = len(self.frequencies)
-        if list(sizes) != [2 * n] or len(self.amplitudes) != n:
+        if [len(known[name]) for name in self.of] != [2 * n] or len(self.amplitudes) != n:
             return [f"{self.name} needs one variable of {2 * n} numbers, and {n} amplitudes"]
         return []
 
-
-def waved(step: Waves, made: Mapping[str, Tensor]) -> Float[Tensor, "rows length waves"]:
-    """The variable that waves make."""
-    held = sum((made[name][..., : step.period] != 0).double() for name in step.of)
-    read = torch.as_tensor(held).sign()
-    n = read.sum(-1, keepdim=True).clamp(min=1.0)
-    number = torch.arange(step.period, dtype=torch.float64)
-    frequencies = torch.tensor(step.frequencies, dtype=torch.float64) * 2 * pi / step.period
-    angle = step.terms * (read @ number / n[..., 0])[..., None] * frequencies
-    points = number[:, None] * frequencies
-    size = read.amax(-1, keepdim=True)
-    if step.fading:
-        size = ((read @ points.cos()).square() + (read @ points.sin()).square()).sqrt() / n
-    return (torch.stack([angle.cos(), angle.sin()], -1) * size[..., None]).flatten(-2)
-
-
-def cosines(step: Cosines, made: Mapping[str, Tensor]) -> Float[Tensor, "rows length values"]:
-    """The sum of cosines for each answer."""
-    return made[step.of[0]] @ wave_matrix(step.frequencies, len(step.values), step.amplitudes)
+    def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
+        """The sum of cosines for each answer."""
+        return made[self.of[0]] @ wave_matrix(self.frequencies, len(self.values), self.amplitudes)
 
 
 def wave_matrix(

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from interp import words
-from interp.programs.evened import Evened
-from interp.programs.language import NEVER, Head, Linear, Matrix, Normed, Product, Program, Step, Sums, Table, Values
+from interp.programs.language import Program
+from interp.programs.steps import NEVER, Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
 from interp.programs.waves import Cosines, Waves
 
 NAMED = 4

@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Program, Table, linear
+from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.task import ENDS, ProgramTask
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
@@ -55,7 +55,7 @@ def test_answers_logits_and_variables() -> None:
             logits, cache = model.run_with_cache(batch.tokens)
             made, there = program.run(batch.tokens), batch.attention_mask
             stream = cache["resid_post", len(model.spec.layers) - 1][there]
-            assert torch.allclose(logits[there], linear(program.answer, made)[there], atol=1e-9)
+            assert torch.allclose(logits[there], program.answer.sums(made)[there], atol=1e-9)
             for name, weights in made.items():
                 assert torch.allclose(stream @ directions[name].T, weights[there], atol=1e-9)
             found, known = model.predict(batch.tokens), batch.labels >= 0

@@ -15,7 +15,7 @@ from interp.populations import everything
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.generate import Shape, random_program
-from interp.programs.language import NEVER, Head, Linear, Program, Step, Table, applied
+from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.quantize import metric
 from interp.programs.reading import Reading
 from interp.programs.running import Running
@@ -105,7 +105,7 @@ def test_false_descriptions_of_parts_change_answers() -> None:
 
     def stays(found: Reading, step: Step) -> float:
         (part,) = (part for part in found.matter if str(part) == step.name)
-        value = applied(step, found.made, found.seen) @ found.vectors[step.name].double()
+        value = step.applied(found.made, found.seen) @ found.vectors[step.name].double()
         return found.running.original.kept({part: value.float()}).share  # later parts run on it
 
     found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)

@@ -9,8 +9,7 @@ import torch
 
 import interp
 from interp.errors import InterpError
-from interp.programs.evened import Evened, evened
-from interp.programs.language import NEVER, Head, Linear, Product, Program
+from interp.programs.language import NEVER, Evened, Head, Linear, Product, Program
 from interp.programs.source import function
 from interp.programs.words import answer_words, step_words
 
@@ -45,7 +44,7 @@ def test_a_head_without_query_and_values_never_read() -> None:
     program = Program(("a", "b", "c"), 4, False, steps, answer)
     for row in ("abbb", "acab", "cbca", "accb", "cccb"):
         assert function(program)([*row]) == program([*row]) == ("c" if row.count("c") > row.count("a") else "a")
-    nothing = evened(steps[1], {"h": torch.zeros(1, 1, 3).double()})
+    nothing = steps[1].mapped({"h": torch.zeros(1, 1, 3).double()})
     assert nothing.tolist() == [[[0.0] * 3]]
 
 

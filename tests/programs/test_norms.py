@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import interp
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
-from interp.programs.language import Sums, codes, linear
 from interp.programs.norms import ACCURACY, gain_and_shift, length, norm_before, undivided
 from interp.programs.running import Running
+from interp.programs.steps import Sums, codes
 from interp.spec import MLP, Layer, ModelSpec
 from interp.tasks import make_task
 
@@ -28,7 +28,7 @@ def drawn(n: int, d: int) -> tuple[dict[str, Tensor], Tensor]:
 
 def value(step: Sums, made: dict[str, Tensor]) -> Tensor:
     """The length of a step's numbers at each point."""
-    return linear(step, {name: one[None] for name, one in {**made, "token": made["a"]}.items()})[0].norm(dim=1)
+    return step.sums({name: one[None] for name, one in {**made, "token": made["a"]}.items()})[0].norm(dim=1)
 
 
 @pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])

@@ -10,7 +10,7 @@ import torch
 
 import interp.programs.read_sums as read_sums
 from interp.measures.runs import Part
-from interp.programs.language import Head, Sums, applied
+from interp.programs.language import Head, Sums
 from interp.programs.norms import length, undivided
 from interp.programs.read_sums import Fitted, Input, covariance, describe_by_sums, fewest, products_of
 
@@ -56,7 +56,7 @@ def test_what_is_read_is_a_sum_over_the_variables(norm: str) -> None:
     read = Input(features, stream, layer, by, where)
     made = dict(features)
     for step in read.fit(["token", "position"]).sums("sums", torch.eye(8, dtype=torch.float64)):
-        made[step.name] = applied(step, made, where)
+        made[step.name] = step.applied(made, where)
     wanted = stream if layer is None else layer(stream)
     torch.testing.assert_close(made["sums"], wanted, rtol=0, atol=1e-4)
 

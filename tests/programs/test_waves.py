@@ -11,7 +11,7 @@ import torch
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Program, applied
+from interp.programs.language import NEVER, Head, Program
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.source import function
 from interp.programs.waves import Cosines, Waves
@@ -92,7 +92,7 @@ def test_a_head_attends_by_the_fewest_waves_that_do(second: float) -> None:
     rows = torch.tensor([[3, 17, 29], [28, 1, 29], [9, 9, 29]])
     made, seen = {"token": torch.eye(30).double()[rows]}, torch.ones(3, 3, 3).bool().tril()
     mean = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
-    true = (applied(head, made, seen) @ mean).float()
+    true = (head.applied(made, seen) @ mean).float()
     reading: Any = SimpleNamespace(
         task=SimpleNamespace(cyclic={"x": vocabulary[:29]}, vocabulary=vocabulary), made=made, seen=seen,
         spread=lambda found, value: value, stays=lambda part, value: float(torch.allclose(value, true, atol=1e-4)),

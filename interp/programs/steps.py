@@ -1,0 +1,317 @@
+"""The steps of programs: what each kind reads, what it makes of that, and what must fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+NEVER = -1e4
+"""A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
+OCCURS = -1e3
+"""Values with scores below this have no share that can be evened."""
+
+Values: TypeAlias = tuple[str, ...]
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+Features: TypeAlias = dict[str, Tensor]
+"""The weights of each variable, (rows, length, values of the variable)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What makes a variable from earlier ones. A kind of step is one class, and its name in language.KINDS.
+
+    name: the variable's. of: the variables that are read. part: the part of a model that it describes, or "".
+    """
+
+    name: str
+
+    if TYPE_CHECKING:  # fields or properties of each kind
+
+        @property
+        def of(self) -> tuple[str, ...]: ...
+
+        @property
+        def values(self) -> Values: ...
+
+        @property
+        def part(self) -> str: ...
+
+    @property
+    def constants(self) -> int:
+        """How many numbers of the step count as constants of the program."""
+        return 0
+
+    def holds(self, known: Mapping[str, Values]) -> Values:
+        """The values of the new variable; known: those of the variables before."""
+        return self.values
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        """List what does not fit the variables and steps before, one sentence each."""
+        return []
+
+    def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
+        """The weights of the new variable, from those of the variables before; seen: see `visible`."""
+        return self.mapped(made)
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        """The same of a map, which reads at each position what is there."""
+        raise NotImplementedError(f"{type(self).__name__} is no map")
+
+
+@dataclass(frozen=True)
+class Head(Step):
+    """Select and mix: softmax of a score for each pair of values, then the share of attention on each value.
+
+    scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
+    value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3". total: scores are
+    weights as they are, without softmax. scaled: scores are multiplied by the logarithm of the number of positions seen
+    (Chiang & Cholak 2022), so weights are powers of it.
+    """
+
+    query: str
+    key: str
+    scores: Matrix
+    value: str
+    part: str = ""
+    total: bool = False
+    scaled: bool = False
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The variables that the step reads."""
+        return tuple(dict.fromkeys(name for name in (self.query, self.key, self.value) if name))
+
+    @property
+    def hard(self) -> bool:
+        """Whether each key is either selected or not."""
+        return not self.total and all(score in (0.0, NEVER) for row in self.scores for score in row)
+
+    @property
+    def constants(self) -> int:
+        """Number of pairs that get attention; if it is graded, a score that most have counts once."""
+        flat = [score for row in self.scores for score in row if self.total or score != NEVER]
+        most = 0 if self.hard or not flat else max(Counter(flat).values())
+        return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
+
+    def holds(self, known: Mapping[str, Values]) -> Values:
+        return known[self.value]
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        shape = tuple(len(known[name]) if name else 1 for name in (self.query, self.key))
+        fits = (len(self.scores), *{len(row) for row in self.scores}) == shape
+        return [] if fits else [f"the scores of {self.name} must be {shape[0]} x {shape[1]}"]
+
+    def attention(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
+        """The pattern: softmax of the scores over the positions that are seen (none seen: no attention), or the scores
+        themselves; multiplied by the logarithm of how many are seen, if the head is scaled."""
+        ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
+        query, key = (made[name] if name else ones for name in (self.query, self.key))
+        query = query * seen.logsumexp(-1, keepdim=True) if self.scaled else query
+        scores = query @ torch.tensor(self.scores, dtype=query.dtype) @ key.transpose(1, 2)
+        return weights_of(scores, seen, self.total)
+
+    def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
+        return self.attention(made, seen) @ made[self.value]
+
+
+@dataclass(frozen=True)
+class Table(Step):
+    """Map: entries[i] is the new value for the i-th combination of values of `of` (the last variable varies fastest).
+
+    A variable that holds shares is read at its largest share.
+    """
+
+    of: tuple[str, ...]
+    entries: tuple[int, ...]
+    values: Values
+    part: str = ""
+
+    @property
+    def constants(self) -> int:
+        return len(self.entries) - max(self.entries.count(value) for value in set(self.entries)) + 1
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        n = prod(len(known[name]) for name in self.of)
+        fits = len(self.entries) == n and all(0 <= entry < len(self.values) for entry in self.entries)
+        return [] if fits else [f"{self.name} needs {n} entries below {len(self.values)}"]
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        index = torch.zeros((), dtype=torch.long)
+        for name in self.of:
+            index = index * made[name].shape[-1] + made[name].argmax(-1)
+        found = torch.tensor(self.entries)[index]
+        return codes(found.expand(made["token"].shape[:2]), len(self.values))
+
+
+@dataclass(frozen=True)
+class Weighed(Step):
+    """Sums of weights, each with its bias; weights[i] is (values of of[i]) x (sums)."""
+
+    of: tuple[str, ...]
+    weights: tuple[Matrix, ...]
+    bias: tuple[float, ...]
+
+    @property
+    def constants(self) -> int:
+        """Number of weights that are not zero; so a value that picks an answer counts once.
+
+        Where all values of a variable have the same weights, these count once.
+        """
+        alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in (*self.weights, (self.bias,)))
+        return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        n = len(self.values)
+        shapes = [(len(matrix), {len(row) for row in matrix}) for matrix in self.weights]
+        if shapes == [(len(known[name]), {n}) for name in self.of] and len(self.bias) == n:
+            return []
+        return [f"the weights of {self.name} do not fit its variables and its {n} values"]
+
+    def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
+        """The sums of weights."""
+        total = torch.tensor(self.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
+        for name, weights in zip(self.of, self.weights, strict=True):
+            total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)
+        return total
+
+
+@dataclass(frozen=True)
+class Linear(Weighed):
+    """Map: the value with the largest sum of weights; weights[i] is (values of of[i]) x (new values)."""
+
+    values: Values
+    part: str = ""
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        return codes(self.sums(made).argmax(-1), len(self.values))
+
+
+@dataclass(frozen=True)
+class Sums(Weighed):
+    """Map: numbers, each a sum of weights; weights[i] is (values of of[i]) x (numbers). ramps: max(0, the sum)."""
+
+    ramps: bool = False
+    part: str = ""
+
+    @property
+    def values(self) -> Values:
+        return tuple(f"{'ramp' if self.ramps else 'sum'} {i}" for i in range(len(self.bias)))
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        return self.sums(made).relu() if self.ramps else self.sums(made)
+
+
+@dataclass(frozen=True)
+class Product(Step):
+    """Map: for each value of two variables that have the same values, their weights of it, multiplied.
+
+    Where the first has one value, this is the second's weight of that value: of the shares of all tokens, that of the
+    own token, for example.
+    """
+
+    of: tuple[str, ...]
+    part: str = ""
+
+    def holds(self, known: Mapping[str, Values]) -> Values:
+        return known[self.of[0]] if self.of else ()
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        fits = len(self.of) == 2 and len({known[name] for name in self.of}) == 1
+        return [] if fits else [f"the variables of {self.name} must be two that have the same values"]
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        one, other = (made[name] for name in self.of)
+        return one * other
+
+
+@dataclass(frozen=True)
+class Evened(Step):
+    """Map: what a head would read with even attention: each share divided by exp(score) of its value; they sum to one
+    again. So how often each value occurs is known from the shares of a soft head, as models that count know it.
+
+    of: the head's query (none if it is a constant), and the head, which has softmax and reads what its scores are
+    about. scores: the head's own, (values of query) x (values), so they are not counted again.
+    """
+
+    of: tuple[str, ...]
+    scores: Matrix
+    part: str = ""
+
+    @property
+    def head(self) -> str:
+        return self.of[-1]
+
+    def holds(self, known: Mapping[str, Values]) -> Values:
+        return known[self.head] if self.of else ()
+
+    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+        head = steps.get(self.head) if self.of else None
+        if (
+            isinstance(head, Head) and not head.total and not head.scaled and head.key == head.value
+            and self.scores == head.scores and self.of[:-1] == ((head.query,) if head.query else ())
+        ):  # fmt: skip
+            return []
+        return [f"{self.name} must have the scores of a head with softmax that reads its keys"]
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        """The shares of even attention; 0 where nothing is read."""
+        scores = torch.tensor(self.scores, dtype=torch.float64)
+        lowest = torch.where(scores > OCCURS, scores, torch.inf).amin(1, keepdim=True)
+        weights = torch.where(scores > OCCURS, (lowest - scores).exp(), 0.0)
+        each = weights[made[self.of[0]].argmax(-1) if len(self.of) > 1 else torch.zeros((), dtype=torch.long)]
+        found = made[self.head] * each
+        return found / found.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
+@dataclass(frozen=True)
+class Normed(Step):
+    """The constant 1 and the weights of variables, divided by a length.
+
+    length: a variable; its length is the root of the sum of the squares of its weights.
+    """
+
+    divided: tuple[str, ...]
+    length: str
+    part: str = ""
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The variables that the step reads."""
+        return tuple(dict.fromkeys((*self.divided, self.length)))
+
+    def holds(self, known: Mapping[str, Values]) -> Values:
+        return "1", *(f"{name} {one}" for name in self.divided for one in known[name])
+
+    def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
+        """The weights side by side after the constant, divided by the length."""
+        ones = made["token"].new_ones(*made["token"].shape[:2], 1)
+        found = torch.cat([ones, *(made[name] for name in self.divided)], -1)
+        return found / made[self.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
+
+
+# ---------------------------------------------------------------- weights of variables
+
+
+def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows length values"]:
+    """One value with all the weight at each position."""
+    return torch.nn.functional.one_hot(values, size).double()
+
+
+def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "rows query key"]:
+    """The logarithm of how often each position (last axis) counts for each position; -inf where it is not seen."""
+    seen = counts.double().log()[:, None, :].expand(-1, counts.shape[1], -1)
+    if not causal:
+        return seen
+    return seen.masked_fill(~torch.ones(seen.shape[1:], dtype=torch.bool).tril(), -torch.inf)
+
+
+def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
+    """The attention that scores give to keys; seen: see `visible`."""
+    return scores * seen.exp() if total else (scores + seen).softmax(-1).nan_to_num(0.0)
