@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp.programs.language import Answer, Program
-from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, Step, Sums, Table, Weighed
-from interp.programs.waves import Cosines, Waves
+from interp.programs.language import Program
+from interp.programs.steps import NEVER
 from interp.programs.words import step_words
 
 HEADER = '''\
@@ -94,7 +93,6 @@ def weigh(query, key, scores, tokens):
         rows.append({k: sum(a * b * scores[x, y] for x, a in q.items() for y, b in key[k].items()) for k in seen})
     return rows
 '''
-"""Added where a head has no softmax."""
 
 WAVES = '''
 
@@ -129,7 +127,6 @@ def cosines(amplitudes, answers, waves):
         rows.append(total)
     return rows
 '''
-"""Added where a step has waves."""
 
 BY_LENGTH = '''
 
@@ -140,7 +137,6 @@ def by_length(query, tokens):
     seen = [sum(there[: i + 1] if CAUSAL else there) for i in range(len(tokens))]
     return [{q: weight * log(n) for q, weight in one.items()} for one, n in zip(query, seen)]
 '''
-"""Added where a head's scores grow with the length."""
 
 MULTIPLY = '''
 
@@ -149,7 +145,6 @@ def product(one, other):
     """The weights that two variables give to the same value, multiplied, at each position."""
     return [{value: weight * b.get(value, 0.0) for value, weight in a.items()} for a, b in zip(one, other)]
 '''
-"""Added where two variables are multiplied."""
 
 EVEN = '''
 
@@ -166,7 +161,10 @@ def evened(query, shares, scores):
         rows.append({value: share / (sum(found.values()) or 1.0) for value, share in found.items()})
     return rows
 '''
-"""Added where shares are divided by the weights of a head."""
+ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVEN, "product": MULTIPLY}
+"""Functions that are added where they are called; `waves` comes with `cosines`."""
+MATH = {"waves": ("cos", "hypot", "pi", "sin"), "by_length": ("log",)}
+"""What these import."""
 
 TAKEN = (
     "answer", "by_length", "cos", "cosines", "divided", "evened", "exp", "hypot", "largest", "log", "look_up", "mix",
@@ -177,16 +175,18 @@ TAKEN = (
 
 def source(program: Program) -> str:
     """Return the program as the source of a Python module with one function, answer(tokens)."""
-    names = {"token": "token", "position": "position"}
-    constants, body = [], []
+    names = {"": "[{None: 1.0}] * len(tokens)", "token": "token", "position": "position"}
+    shown: dict[str, Sequence[Any]] = {"": (None,), "token": program.vocabulary, "position": range(program.length)}
+    constants, body, calls = list[str](), list[str](), list[str]()
     for step in program.steps:
-        name = names[step.name] = _name(step.name, set(names.values()))
+        name = _name(step.name, set(names.values()))
+        more, call = step.python(name.upper(), names, shown)
+        names[step.name], shown[step.name] = name, step.shown(shown)
         what = f"{step.part}: {step_words(program, step)}" if step.part else step_words(program, step)
-        body.append(f"    # {what[0].upper()}{what[1:]}.")
-        constants += _constants(program, step, name)
-        body.append(f"    {name} = {_call(program, step, names)}")
-    constants += _constants(program, program.answer, "answer")
-    given = "    found = " + _call(program, program.answer, {**names, "answer": "answer"})
+        body += [f"    # {what[0].upper()}{what[1:]}.", f"    {name} = {call}"]
+        constants += more
+        calls.append(call)
+    more, call = program.answer.python("ANSWER", names, shown)
     end = {
         "all": "    return [most(one) for one in found]",
         "first": "    return most(found[0])",
@@ -194,18 +194,12 @@ def source(program: Program) -> str:
     }.get(program.read, f"    return most(found[tokens.index({program.read!r})])")
     head = [
         "def answer(tokens):", '    """The answer to a row of tokens."""', "    token = [{t: 1.0} for t in tokens]",
-        "    position = [{i: 1.0} for i in range(len(tokens))]", *body, given, end,
+        "    position = [{i: 1.0} for i in range(len(tokens))]", *body, f"    found = {call}", end,
     ]  # fmt: skip
-    heads = [step for step in program.steps if isinstance(step, Head)]
-    header, needed = HEADER + WEIGH * any(step.total for step in heads), ["exp"]
-    if any(isinstance(step, Waves) for step in program.steps):
-        header, needed = header + WAVES, [*needed, "cos", "hypot", "pi", "sin"]
-    if any(step.scaled for step in heads):
-        header, needed = header + BY_LENGTH, [*needed, "log"]
-    header = header.replace("import exp", f"import {', '.join(sorted(needed))}")
-    header += EVEN * any(isinstance(step, Evened) for step in program.steps)
-    header += MULTIPLY * any(isinstance(step, Product) for step in program.steps)
-    settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants]
+    added = [name for name in ADDED if any(f"{name}(" in call for call in calls)]
+    needed = sorted({"exp"}.union(*(MATH.get(name, ()) for name in added)))
+    header = "".join([HEADER.replace("import exp", f"import {', '.join(needed)}"), *(ADDED[name] for name in added)])
+    settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants, *more]
     return (
         "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
         + "\n"
@@ -219,105 +213,6 @@ def _name(name: str, taken: set[str]) -> str:
     while made in taken:
         made += "_"
     return made
-
-
-def _value(program: Program, name: str, at: int) -> Any:
-    """A value as it stands in the source: positions as numbers, others as words; normed ones with their variable."""
-    if name in ("token", "position"):
-        return at if name == "position" else program.vocabulary[at]
-    step = program.step(name)
-    if isinstance(step, Head | Product | Evened):
-        return _value(program, step.value if isinstance(step, Head) else step.of[-1], at)
-    return [1, *_inner(program, step)][at] if isinstance(step, Normed) else program.values[name][at]
-
-
-def _inner(program: Program, step: Normed) -> list[tuple[int, Any]]:
-    """The values of normed variables."""
-    return [(i, _value(program, of, at)) for i, of in enumerate(step.divided) for at in range(len(program.values[of]))]
-
-
-def _constants(program: Program, step: Step | Answer, name: str) -> list[str]:
-    upper = name.upper()
-    if isinstance(step, Product | Evened | Normed):
-        return []
-    if isinstance(step, Head):
-        pairs = {
-            (_key(program, step.query, q), _key(program, step.key, k)): score
-            for q, row in enumerate(step.scores)
-            for k, score in enumerate(row)
-            if score > NEVER
-        }
-        return [f"{upper}_SCORES = {pairs!r}"]
-    if isinstance(step, Table):
-        sizes = [len(program.values[one]) for one in step.of]
-        counts = {entry: step.entries.count(entry) for entry in set(step.entries)}
-        default = max(counts, key=counts.__getitem__)
-        table = {}
-        for index, entry in enumerate(step.entries):
-            if entry != default:
-                table[_cell(program, step, sizes, index)] = step.values[entry]
-        return [f"{upper}_TABLE = {table!r}", f"{upper}_ELSE = {step.values[default]!r}"]
-    if isinstance(step, Cosines):
-        amplitudes = dict(zip(step.frequencies, step.amplitudes))
-        return [f"{upper}_AMPLITUDES = {amplitudes!r}", f"{upper}_VALUES = {_listed(step.values)}"]
-    if isinstance(step, Waves):
-        numbers = [[_value(program, one, at) for at in range(step.period)] for one in step.of]
-        return [f"{upper}_NUMBERS_{i} = {{value: n for n, value in enumerate({_listed(one)})}}"
-                for i, one in enumerate(numbers)]  # fmt: skip
-    assert isinstance(step, Weighed)
-    found = []
-    for at, (of, matrix) in enumerate(zip(step.of, step.weights)):
-        rows = {_value(program, of, value): tuple(row) for value, row in enumerate(matrix)}
-        found.append(f"{upper}_WEIGHTS_{at} = {rows!r}")
-    return [f"{upper}_VALUES = {tuple(step.values)!r}", f"{upper}_BIAS = {tuple(step.bias)!r}", *found]
-
-
-def _listed(values: Sequence[Any]) -> str:
-    """Values as they stand in the source; the numbers from 0 on are not listed."""
-    counted = list(values) == [str(i) for i in range(len(values))]
-    return f"[str(n) for n in range({len(values)})]" if counted else repr(list(values))
-
-
-def _key(program: Program, name: str, at: int) -> Any:
-    return _value(program, name, at) if name else None
-
-
-def _cell(program: Program, step: Table, sizes: list[int], index: int) -> tuple[Any, ...]:
-    found = []
-    for name, size in zip(reversed(step.of), reversed(sizes)):
-        found.append(_value(program, name, index % size))
-        index //= size
-    return tuple(reversed(found))
-
-
-def _call(program: Program, step: Step | Answer, names: dict[str, str]) -> str:
-    upper = names[step.name].upper()
-    if isinstance(step, Head):
-        query, key = (names[one] if one else "[{None: 1.0}] * len(tokens)" for one in (step.query, step.key))
-        query = f"by_length({query}, tokens)" if step.scaled else query
-        how = "weigh" if step.total else "select"
-        return f"mix({how}({query}, {key}, {upper}_SCORES, tokens), {names[step.value]})"
-    if isinstance(step, Table):
-        return f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[one] for one in step.of)})"
-    if isinstance(step, Product):
-        return f"product({', '.join(names[one] for one in step.of)})"
-    if isinstance(step, Evened):
-        query = names[step.of[0]] if len(step.of) > 1 else "[{None: 1.0}] * len(tokens)"
-        return f"evened({query}, {names[step.head]}, {names[step.head].upper()}_SCORES)"
-    if isinstance(step, Normed):
-        return f"divided({', '.join(names[one] for one in (step.length, *step.divided))})"
-    if isinstance(step, Waves):
-        read = ", ".join(f"({names[one]}, {upper}_NUMBERS_{i})" for i, one in enumerate(step.of))
-        return f"waves({step.frequencies!r}, {step.period!r}, {step.terms!r}, {step.fading!r}, {read})"
-    if isinstance(step, Cosines):
-        return f"cosines({upper}_AMPLITUDES, {upper}_VALUES, {names[step.of[0]]})"
-    if isinstance(step, Sums) and not step.of:
-        return f"[dict(zip({upper}_VALUES, {upper}_BIAS))] * len(tokens)"
-    if isinstance(step, Linear) and not step.of:
-        return f"[{{most(dict(zip({upper}_VALUES, {upper}_BIAS))): 1.0}}] * len(tokens)"
-    weighed = ", ".join(f"({names[one]}, {upper}_WEIGHTS_{at})" for at, one in enumerate(step.of))
-    how = "ramps" if isinstance(step, Sums) and step.ramps else "sums" if isinstance(step, Sums) else "largest"
-    return f"{how}({upper}_VALUES, {upper}_BIAS, {weighed})"
 
 
 def function(program: Program) -> Callable[[Sequence[str]], Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -21,6 +22,9 @@ Values: TypeAlias = tuple[str, ...]
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 Features: TypeAlias = dict[str, Tensor]
 """The weights of each variable, (rows, length, values of the variable)."""
+Known: TypeAlias = Mapping[str, Any]
+"""The values of each variable: words, or what stands for them in source.py."""
+Lines: TypeAlias = tuple[list[str], str]
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,11 @@ class Step:
         """How many numbers of the step count as constants of the program."""
         return 0
 
-    def holds(self, known: Mapping[str, Values]) -> Values:
+    def holds(self, known: Known) -> Values:
         """The values of the new variable; known: those of the variables before."""
         return self.values
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         """List what does not fit the variables and steps before, one sentence each."""
         return []
 
@@ -63,6 +67,15 @@ class Step:
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         """The same of a map, which reads at each position what is there."""
         raise NotImplementedError(f"{type(self).__name__} is no map")
+
+    def shown(self, known: Known) -> Sequence[Any]:
+        """The values of the new variable as they stand in source.py; known: those of the variables before."""
+        return self.holds(known)
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        """Constants whose names begin with `upper`, and the expression; names, shown: of the variables before, and of
+        the constant "", which an empty query or key stands for."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -100,10 +113,10 @@ class Head(Step):
         most = 0 if self.hard or not flat else max(Counter(flat).values())
         return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
-    def holds(self, known: Mapping[str, Values]) -> Values:
+    def holds(self, known: Known) -> Values:
         return known[self.value]
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         shape = tuple(len(known[name]) if name else 1 for name in (self.query, self.key))
         fits = (len(self.scores), *{len(row) for row in self.scores}) == shape
         return [] if fits else [f"the scores of {self.name} must be {shape[0]} x {shape[1]}"]
@@ -119,6 +132,13 @@ class Head(Step):
 
     def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
         return self.attention(made, seen) @ made[self.value]
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        pairs = zip(product(shown[self.query], shown[self.key]), chain(*self.scores))
+        scores = {pair: score for pair, score in pairs if score > NEVER}
+        query = f"by_length({names[self.query]}, tokens)" if self.scaled else names[self.query]
+        how = f"{'weigh' if self.total else 'select'}({query}, {names[self.key]}, {upper}_SCORES, tokens)"
+        return [f"{upper}_SCORES = {scores!r}"], f"mix({how}, {names[self.value]})"
 
 
 @dataclass(frozen=True)
@@ -137,7 +157,7 @@ class Table(Step):
     def constants(self) -> int:
         return len(self.entries) - max(self.entries.count(value) for value in set(self.entries)) + 1
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         n = prod(len(known[name]) for name in self.of)
         fits = len(self.entries) == n and all(0 <= entry < len(self.values) for entry in self.entries)
         return [] if fits else [f"{self.name} needs {n} entries below {len(self.values)}"]
@@ -149,6 +169,13 @@ class Table(Step):
         found = torch.tensor(self.entries)[index]
         return codes(found.expand(made["token"].shape[:2]), len(self.values))
 
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        default = max(set(self.entries), key=self.entries.count)
+        cells = zip(product(*(shown[name] for name in self.of)), self.entries)
+        table = {cell: self.values[entry] for cell, entry in cells if entry != default}
+        constants = [f"{upper}_TABLE = {table!r}", f"{upper}_ELSE = {self.values[default]!r}"]
+        return constants, f"look_up({upper}_TABLE, {upper}_ELSE, {', '.join(names[name] for name in self.of)})"
+
 
 @dataclass(frozen=True)
 class Weighed(Step):
@@ -157,6 +184,11 @@ class Weighed(Step):
     of: tuple[str, ...]
     weights: tuple[Matrix, ...]
     bias: tuple[float, ...]
+
+    if TYPE_CHECKING:
+
+        @property
+        def how(self) -> str: ...
 
     @property
     def constants(self) -> int:
@@ -167,7 +199,7 @@ class Weighed(Step):
         alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in (*self.weights, (self.bias,)))
         return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         n = len(self.values)
         shapes = [(len(matrix), {len(row) for row in matrix}) for matrix in self.weights]
         if shapes == [(len(known[name]), {n}) for name in self.of] and len(self.bias) == n:
@@ -181,6 +213,16 @@ class Weighed(Step):
             total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)
         return total
 
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        constants = [f"{upper}_VALUES = {tuple(self.values)!r}", f"{upper}_BIAS = {tuple(self.bias)!r}"]
+        for i, (name, matrix) in enumerate(zip(self.of, self.weights)):
+            constants.append(f"{upper}_WEIGHTS_{i} = {dict(zip(shown[name], matrix))!r}")
+        if not self.of:
+            each = f"dict(zip({upper}_VALUES, {upper}_BIAS))"
+            return constants, f"[{f'{{most({each}): 1.0}}' if self.how == 'largest' else each}] * len(tokens)"
+        weighed = ", ".join(f"({names[name]}, {upper}_WEIGHTS_{i})" for i, name in enumerate(self.of))
+        return constants, f"{self.how}({upper}_VALUES, {upper}_BIAS, {weighed})"
+
 
 @dataclass(frozen=True)
 class Linear(Weighed):
@@ -188,6 +230,7 @@ class Linear(Weighed):
 
     values: Values
     part: str = ""
+    how: ClassVar[str] = "largest"
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         return codes(self.sums(made).argmax(-1), len(self.values))
@@ -202,7 +245,11 @@ class Sums(Weighed):
 
     @property
     def values(self) -> Values:
-        return tuple(f"{'ramp' if self.ramps else 'sum'} {i}" for i in range(len(self.bias)))
+        return tuple(f"{self.how[:-1]} {i}" for i in range(len(self.bias)))
+
+    @property
+    def how(self) -> str:
+        return "ramps" if self.ramps else "sums"
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         return self.sums(made).relu() if self.ramps else self.sums(made)
@@ -219,16 +266,19 @@ class Product(Step):
     of: tuple[str, ...]
     part: str = ""
 
-    def holds(self, known: Mapping[str, Values]) -> Values:
+    def holds(self, known: Known) -> Values:
         return known[self.of[0]] if self.of else ()
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         fits = len(self.of) == 2 and len({known[name] for name in self.of}) == 1
         return [] if fits else [f"the variables of {self.name} must be two that have the same values"]
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         one, other = (made[name] for name in self.of)
         return one * other
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        return [], f"product({', '.join(names[name] for name in self.of)})"
 
 
 @dataclass(frozen=True)
@@ -248,10 +298,10 @@ class Evened(Step):
     def head(self) -> str:
         return self.of[-1]
 
-    def holds(self, known: Mapping[str, Values]) -> Values:
+    def holds(self, known: Known) -> Values:
         return known[self.head] if self.of else ()
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         head = steps.get(self.head) if self.of else None
         if (
             isinstance(head, Head) and not head.total and not head.scaled and head.key == head.value
@@ -268,6 +318,10 @@ class Evened(Step):
         each = weights[made[self.of[0]].argmax(-1) if len(self.of) > 1 else torch.zeros((), dtype=torch.long)]
         found = made[self.head] * each
         return found / found.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        query = names[self.of[0] if len(self.of) > 1 else ""]
+        return [], f"evened({query}, {names[self.head]}, {names[self.head].upper()}_SCORES)"
 
 
 @dataclass(frozen=True)
@@ -286,7 +340,7 @@ class Normed(Step):
         """The variables that the step reads."""
         return tuple(dict.fromkeys((*self.divided, self.length)))
 
-    def holds(self, known: Mapping[str, Values]) -> Values:
+    def holds(self, known: Known) -> Values:
         return "1", *(f"{name} {one}" for name in self.divided for one in known[name])
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
@@ -294,6 +348,12 @@ class Normed(Step):
         ones = made["token"].new_ones(*made["token"].shape[:2], 1)
         found = torch.cat([ones, *(made[name] for name in self.divided)], -1)
         return found / made[self.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
+
+    def shown(self, known: Known) -> Sequence[Any]:
+        return 1, *((i, value) for i, name in enumerate(self.divided) for value in known[name])
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        return [], f"divided({', '.join(names[name] for name in (self.length, *self.divided))})"
 
 
 # ---------------------------------------------------------------- weights of variables

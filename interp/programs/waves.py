@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.programs.steps import Features, Step, Values
+from interp.programs.steps import Features, Known, Lines, Step, Values
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Waves(Step):
     def constants(self) -> int:
         return len(self.frequencies) + 2
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         least = min((len(known[name]) for name in self.of), default=0)
         if least < self.period or self.period < 1 or self.terms < 1:
             return [f"{self.name} needs variables with {self.period} numbers or more, and a sum of one or more"]
@@ -61,6 +62,14 @@ class Waves(Step):
         if self.fading:
             size = ((read @ points.cos()).square() + (read @ points.sin()).square()).sqrt() / n
         return (torch.stack([angle.cos(), angle.sin()], -1) * size[..., None]).flatten(-2)
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        constants = [
+            f"{upper}_NUMBERS_{i} = {{value: n for n, value in enumerate({_listed(shown[name][: self.period])})}}"
+            for i, name in enumerate(self.of)
+        ]
+        read = ", ".join(f"({names[name]}, {upper}_NUMBERS_{i})" for i, name in enumerate(self.of))
+        return constants, f"waves({self.frequencies!r}, {self.period!r}, {self.terms!r}, {self.fading!r}, {read})"
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Cosines(Step):
     def constants(self) -> int:
         return len(self.frequencies) + len(self.amplitudes) + 1
 
-    def problems(self, known: Mapping[str, Values], steps: Mapping[str, Step]) -> list[str]:
+    def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
         n = len(self.frequencies)
         if [len(known[name]) for name in self.of] != [2 * n] or len(self.amplitudes) != n:
             return [f"{self.name} needs one variable of {2 * n} numbers, and {n} amplitudes"]
@@ -89,6 +98,17 @@ class Cosines(Step):
     def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
         """The sum of cosines for each answer."""
         return made[self.of[0]] @ wave_matrix(self.frequencies, len(self.values), self.amplitudes)
+
+    def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
+        amplitudes = dict(zip(self.frequencies, self.amplitudes))
+        constants = [f"{upper}_AMPLITUDES = {amplitudes!r}", f"{upper}_VALUES = {_listed(self.values)}"]
+        return constants, f"cosines({upper}_AMPLITUDES, {upper}_VALUES, {names[self.of[0]]})"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Values as they stand in the source; the numbers from 0 on are not listed."""
+    counted = list(values) == [str(i) for i in range(len(values))]
+    return f"[str(n) for n in range({len(values)})]" if counted else repr(list(values))
 
 
 def wave_matrix(
