@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import Decision, correct, losses
@@ -240,61 +240,47 @@ class Replacements:
             return
         self.reference = batch_of(subject, reference, "train")
         self.by_position = by_position(test, self.reference, mode)
-        if self.by_position:
-            self.at = _means_by_position(subject, self.reference, self.names)
-        elif mode != "resample":
-            self.means = _means(subject, self.reference, self.names)
-        else:
+        if mode == "resample":
             self.donors = draw_donors(test, self.reference, seed)
+        else:
+            self.means = _means(subject, self.reference, self.names, self.by_position)
 
     def of(self, here: slice, piece: Batch) -> dict[str, Tensor | float]:
         """Return the values for one piece of the batch, per hook point: a number, or a tensor like the activation."""
         if self.mode == "zero" or not self.names:
             return dict.fromkeys(self.names, 0.0)
-        if self.by_position:
-            return {name: mean.expand(len(piece), *mean.shape) for name, mean in self.at.items()}
-        where = reads_of(self.subject, piece).mask(piece)
         if self.mode != "resample":
-            return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
+            kinds = _kinds(self.subject, piece, self.by_position).to(self.subject.model.cfg.device)
+            return {name: mean[kinds] for name, mean in self.means.items()}
         donors = self.subject.trimmed(self.reference[self.donors[here]])
         _, seen = activations(self.subject, donors, self.names)
         return {**align(self.subject, seen, piece, donors)}
 
 
-def _like(where: Bool[Tensor, "rows length"], value: Tensor) -> Tensor:
-    return where.to(value.device).reshape(*where.shape, *(1,) * value.ndim)
+def _kinds(subject: Subject, batch: Batch, by_position: bool) -> Int[Tensor, "rows length"]:
+    """Return the kind of each position, within which means are taken: its index, or whether it is no read (0 or 1)."""
+    if by_position:
+        return torch.arange(batch.tokens.shape[1]).expand(len(batch), -1)
+    return (~reads_of(subject, batch).mask(batch)).long()
 
 
-def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the mean activation at the reads, and at all other tokens (or the former again if there are no others)."""
-    sums: dict[str, list[Tensor]] = {}
-    numbers = [0, 0]
-    for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
+def _means(
+    subject: Subject, reference: Batch, names: Sequence[str], by_position: bool
+) -> dict[str, Float[Tensor, "kinds *d"]]:
+    """Return the mean activation over the positions of each kind; for a kind without any, that of the first kind."""
+    cfg, sums = subject.model.cfg, dict[str, Tensor]()
+    number = torch.zeros(reference.tokens.shape[1] if by_position else 2, dtype=torch.float64)
+    for _, piece in pieces(subject, reference, len(names) * cfg.d_model):
         _, seen = activations(subject, piece, names)
-        read = reads_of(subject, piece).mask(piece)
-        kinds = (read, piece.attention_mask.cpu() & ~read)
-        for i, kind in enumerate(kinds):
-            numbers[i] += int(kind.sum())
+        inside = torch.ones_like(piece.attention_mask.cpu()) if by_position else piece.attention_mask.cpu()
+        kinds = _kinds(subject, piece, by_position)[inside]
+        number += kinds.bincount(minlength=len(number))
         for name in names:
-            parts = [seen[name][kind.to(seen[name].device)].double().sum(0) for kind in kinds]
-            sums[name] = [a + b for a, b in zip(sums[name], parts)] if name in sums else parts
-    found = {}
-    for name, (at_read, elsewhere) in sums.items():
-        mean = at_read / numbers[0]
-        other = elsewhere / numbers[1] if numbers[1] else mean
-        found[name] = (mean.to(seen[name].dtype), other.to(seen[name].dtype))
-    return found
-
-
-def _means_by_position(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the mean activation at each position, (length, ...), over rows of equal length."""
-    sums: dict[str, Tensor] = {}
-    for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
-        _, seen = activations(subject, piece, names)
-        for name in names:
-            sums[name] = sums.get(name, 0) + seen[name].double().sum(0)
-    kind = subject.model.cfg.dtype
-    return {name: (total / len(reference)).to(kind) for name, total in sums.items()}
+            values = seen[name].cpu()[inside].double()
+            sums.setdefault(name, values.new_zeros(len(number), *values.shape[1:])).index_add_(0, kinds, values)
+    known = torch.where(number > 0, torch.arange(len(number)), 0)
+    means = {name: (total[known].movedim(0, -1) / number[known]).movedim(-1, 0) for name, total in sums.items()}
+    return {name: mean.to(cfg.device, cfg.dtype) for name, mean in means.items()}
 
 
 def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:

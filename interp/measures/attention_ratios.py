@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.answers import correct
+from interp.architecture.answers import correct, find_positions
 from interp.architecture.reduced import CountedRows, TokenTables, heads_from_counts
+from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, quoted
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
@@ -111,8 +112,6 @@ def _log_weights(
     subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
 ) -> Float[Tensor, "heads tokens"]:
     """Return the score of each token seen from `at` if it is constant in a head, otherwise ln(mean weight)."""
-    from interp.architecture.answers import find_positions
-
     batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
     part = f"blocks.{layer % subject.model.cfg.n_layers}.attn."
     names = [part + "hook_pattern", part + "hook_attn_scores"]
@@ -146,8 +145,6 @@ def _log_weights(
 
 def raw_scores(subject: Subject) -> bool:
     """Whether attention weights are raw scores, so that ratios are not e^(score difference)."""
-    from interp.architecture.task_model import TaskModel
-
     return isinstance(subject.model, TaskModel) and any(a.normalizer == "none" for a in subject.model.spec.layers)
 
 

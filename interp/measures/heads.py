@@ -21,8 +21,9 @@ from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
+from interp.measures.separation import score_groups
 from interp.measures.subject import Model, Subject, final_scale, no_sum
-from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups
+from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups, subset_logit_metrics
 from interp.tasks import IGNORED, Batch, Task
 
 SUCCESSFUL, FAILED = 0.98, 0.6
@@ -176,8 +177,7 @@ def decompose(
     subject = Subject.of(model)
     refuse_if(subject.no_decomposition())
     part = subject.model.blocks[0].attn
-    unembed = subject.columns(subject.model.unembed.W_U.detach().double())
-    bias = subject.columns(subject.model.unembed.b_U.detach().double())
+    unembed, bias = readout_map(subject)
     contributions = torch.einsum("bhk,hkd,dt->bht", z, part.W_O.detach().double(), unembed)
     asked = batch.tokens[torch.arange(len(batch)), positions]
     rest = subject.model.embed.W_E.detach().double().cpu()[asked] + part.b_O.detach().double()
@@ -276,9 +276,6 @@ def group_metrics(
     class, outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
     max_subsets groups; the message then gives their number and the estimated time.
     """
-    from interp.measures.separation import score_groups
-    from interp.measures.subsets import subset_logit_metrics
-
     chosen = None if groups == "all" else select_groups(groups, tested.n_heads)
     separated = score_groups(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
@@ -308,9 +305,9 @@ def head_weights(model: Model) -> pd.DataFrame:
     subject = Subject.of(model)
     refuse_if(subject.no_decomposition())
     first, second = subject.two_answers()
-    unembed = subject.columns(subject.model.unembed.W_U.detach().double())
+    unembed, _ = readout_map(subject)
     unembed = unembed if unembed.shape[1] > 1 else torch.nn.functional.pad(unembed, (1, 0))  # one output s is (0, s)
-    difference = subject.model.blocks[-1].attn.W_O.detach().double() @ (unembed[:, first] - unembed[:, second])
+    difference = subject.model.blocks[-1].attn.W_O.detach().double().cpu() @ (unembed[:, first] - unembed[:, second])
     lengths = difference.norm(dim=-1)
     return pd.DataFrame({"head": range(len(lengths)), "weight": (lengths / lengths.sum()).numpy()})
 

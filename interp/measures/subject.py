@@ -358,7 +358,7 @@ class Subject:
                 return "after a ReLU readout, the logits are not a sum over heads"
         elif cfg.normalization_type is not None:
             return f"after a final layer norm ({cfg.normalization_type}), the logits are not a sum over heads"
-        if layer % cfg.n_layers != cfg.n_layers - 1 or not _attention_only(self.model.blocks[layer]):
+        if layer % cfg.n_layers != cfg.n_layers - 1 or hasattr(self.model.blocks[layer], "mlp"):
             return (
                 "what follows the heads (an MLP or a further layer) is not linear, so the logits are not a sum over "
                 "heads"
@@ -437,10 +437,6 @@ def budget(model: HookedTransformer) -> int:
         return MOST_BYTES
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return min(MOST_BYTES, max(LEAST_BYTES, weights))
-
-
-def _attention_only(block: torch.nn.Module) -> bool:
-    return not hasattr(block, "mlp")
 
 
 def same(one: Batch, other: Batch) -> bool:

@@ -186,10 +186,8 @@ def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] |
         name = getattr(feature, "__name__", "given")
         value = feature if isinstance(feature, Tensor) else feature(batch)
         return {name: value_at_reads(subject, batch, f"the feature {name}", value)}
-    declared = tuple(subject.task.features(batch[slice(0, 2)]))
     names = [feature] if isinstance(feature, str) else feature
-    for name in names or ():
-        check_one_of(f"feature of task {subject.task.name}", name, declared)
+    declared = subject.task.features(batch[slice(0, 2)])
     return {name: feature_at_reads(subject, batch, name) for name in (declared if names is None else names)}
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from interp import words
-from interp.measures.head_types import KINDS, head_features
+from interp.measures.head_types import KINDS, HeadTypes, head_features
 from interp.measures.runs import heads_of
 from interp.measures.survey import MODES
 from interp.populations import Population
@@ -73,15 +73,11 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         )
         report.add_figure(
             "heads_look",
-            draw.heatmap(
-                heads[list(KINDS)].to_numpy(float), [kind.replace("_", " ") for kind in KINDS], heads["part"].to_list(),
-                "key", "head", "share of attention" if normalized(heads) else "score", square=False,
-                show_values=len(heads) <= 16,
-            ),
+            HeadTypes(heads, table.attrs["looked"]).plot(),
             f"{given}, averaged over the read positions. The keys are the position itself, the previous one, "
             "the first one, other positions with the same token, and positions after an earlier occurrence of "
             "the same token (induction).",
-        )  # fmt: skip
+        )
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
     # One part, or a model no better than a guess: then what the section says is all there is to say.
     report.say(needed(table, whole, chance, population) or " ".join(said[:2]), "where", ["heads_ablated"])
