@@ -165,8 +165,7 @@ def scores_without(
     for here, piece in pieces(subject, test, values.kept):
         where, instead = reads_of(subject, piece), values.of(here, piece)
         for group, tally in zip(groups, tallies):
-            out = forward(subject, piece, silence(group, instead))
-            tally.add(subject, where.pick(out).double().cpu(), where.classes)
+            tally.add(subject, where, forward(subject, piece, silence(group, instead)))
     return [tally.score for tally in tallies]
 
 

@@ -224,7 +224,7 @@ def _hooked(
         out, seen = activations(subject, piece, [name + "hook_z"], hooks)
         where = reads_of(subject, piece)
         found.append(where.pick(seen[name + "hook_z"]).double().cpu())
-        tally.add(subject, where.pick(out).double().cpu(), where.classes)
+        tally.add(subject, where, out)
     return torch.cat(found), tally.score.accuracy
 
 

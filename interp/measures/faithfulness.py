@@ -292,6 +292,5 @@ def _scores_of_edges(
         instead = {node: written(subject, node, full) for node in senders}
         where = reads_of(subject, piece)
         for circuit, tally in zip(circuits, tallies):
-            out = run_edges(subject, piece, circuit, instead)
-            tally.add(subject, where.pick(out).double().cpu(), where.classes)
+            tally.add(subject, where, run_edges(subject, piece, circuit, instead))
     return [tally.score for tally in tallies]

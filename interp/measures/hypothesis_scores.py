@@ -149,8 +149,8 @@ def evaluate_hypothesis(
     if not len(units):
         raise InterpError(NOTHING)
     values = Values(subject, hypothesis, places, units)
-    scrubber = Scrubber(subject, hypothesis, places, values)
-    program = HypothesisAnswers(subject, values, scrubber.logits)
+    scrubber = Scrubber(values)
+    program = HypothesisAnswers(values, scrubber.logits)
     scrub = _scrub(scrubber, seed)
     whole = Score.of(subject, scrubber.logits, units.classes)
     shuffled = _shuffled(subject, scrubber.logits, units.classes)
@@ -167,7 +167,7 @@ def evaluate_hypothesis(
         len(units),
         scrub.exact,
         _interchanges(scrubber, program, pairs, seed),
-        _by_answer(subject, scrubber, scrub),
+        _by_answer(scrubber, scrub),
     )
 
 
@@ -293,8 +293,9 @@ def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, se
     return pd.DataFrame(rows)
 
 
-def _by_answer(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> pd.DataFrame:
-    classes, words, sets = scrubber.units.classes, subject.task.answer_words, subject.decision.kind == "set"
+def _by_answer(scrubber: Scrubber, scrub: _Scrub) -> pd.DataFrame:
+    subject, classes = scrubber.subject, scrubber.units.classes
+    words, sets = subject.task.answer_words, subject.decision.kind == "set"
     right = correct(scrubber.logits, classes, subject.decision)
     rows = [
         (

@@ -188,15 +188,16 @@ class Score:
 
 
 class Tally:
-    """Accumulates accuracy and loss over pieces."""
+    """Accumulates accuracy and loss over pieces, from the outputs at all positions."""
 
     def __init__(self) -> None:
         self.n, self.n_right, self.loss = 0, 0, 0.0
 
-    def add(self, subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Tensor) -> None:
-        self.n += len(classes)
-        self.n_right += int(correct(logits, classes, subject.decision).sum())
-        lost = losses(logits, classes, subject.decision)
+    def add(self, subject: Subject, where: Reads, out: Float[Tensor, "rows length n_out"]) -> None:
+        logits = where.pick(out).double().cpu()
+        self.n += len(where)
+        self.n_right += int(correct(logits, where.classes, subject.decision).sum())
+        lost = losses(logits, where.classes, subject.decision)
         self.loss += float("nan") if lost is None else float(lost.sum())
 
     @property

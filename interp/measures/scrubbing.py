@@ -16,7 +16,7 @@ base. The score is the share of pairs with the expected answer. A second score c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.architecture.answers import answers_of, decide
 from interp.errors import InterpError
-from interp.measures.hypothesis import CodeTable, Hypothesis, Place, Units, Value, Values, Variable
+from interp.measures.hypothesis import CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.runs import activations, forward, hooks_of, pieces
 from interp.measures.subject import Subject, budget
 from interp.populations import wilson
@@ -62,11 +62,11 @@ class Groups:
 class Scrubber:
     """A hypothesis about a model, with the units that donors come from."""
 
-    def __init__(self, subject: Subject, hypothesis: Hypothesis, places: Mapping[str, Sequence[Place]], values: Values):
-        self.subject, self.hypothesis, self.places, self.values = subject, hypothesis, places, values
-        self.units: Units = values.units
-        self.each = any(place.each for some in places.values() for place in some)
-        self.groups = {one.name: self._groups(one) for one in hypothesis.variables if places[one.name]}
+    def __init__(self, values: Values):
+        self.values, self.units, self.subject = values, values.units, values.subject
+        self.hypothesis, self.places = values.hypothesis, values.places
+        self.each = any(place.each for some in self.places.values() for place in some)
+        self.groups = {one.name: self._groups(one) for one in self.hypothesis.variables if self.places[one.name]}
         self._rest: dict[tuple[tuple[str, ...], bool], Groups] = {}
         self.logits, self.natural = self._prepare()
 
@@ -269,10 +269,10 @@ NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
 class HypothesisAnswers:
     """The answers of a hypothesis and of the model, in the units of Batch.labels."""
 
-    def __init__(self, subject: Subject, values: Values, outputs: Tensor):
-        self.subject, self.values, self.units = subject, values, values.units
+    def __init__(self, values: Values, outputs: Tensor):
+        self.values, self.units, self.subject = values, values.units, values.subject
         everyone = torch.arange(len(self.units))
-        self.model = labels_of(subject, self.units, everyone, decide(outputs, subject.decision))
+        self.model = labels_of(self.subject, self.units, everyone, decide(outputs, self.subject.decision))
         self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known, None), self.model)
         self.answers = self.of(values.known)
 
