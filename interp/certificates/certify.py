@@ -28,16 +28,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
-from interp.certificates.probes import (
-    PROBED,
-    STEPS,
-    compare,
-    compare_with_fresh,
-    first_apart,
-    frozen,
-    hooks_on,
-    probes_of,
-)
+from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, outputs_apart, probes_of
 from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, refuse_if, short
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task, registered_tasks
@@ -158,29 +149,24 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
     """
     check_entry(made.task)
     found = run(made, **options)
-    batches = [each.batch for each in found.probes]
-    agreed = sum(map(partial(_agree, subject, Subject.of(made)), probes_of(made.task, batches)))
+    batches = probes_of(made.task, [each.batch for each in found.probes])
+    agreed = sum(_agree(subject, Subject.of(made), part) for part in batches)
     return replace(found, probed=compare(made, found.probes) or agreed, about=CONVERTED)
 
 
 @torch.no_grad()
 def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
     """Compare the outputs of both models at every read position of a batch; return the number of positions compared."""
-    agreed = 0
-    for start in range(0, len(batch), PROBED):
-        part = batch[slice(start, start + PROBED)]
-        try:
-            found = subject.logits(part)
-        except InterpError as error:
-            raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
-        wanted = made.logits(part)
-        scale = float(wanted.abs().max()) + sum(float(p.abs().max()) for p in subject.model.parameters())
-        if first_apart(found, wanted, STEPS * torch.finfo(wanted.dtype).eps * scale) is not None:
-            raise UnsupportedError(
-                "the model at hand has other outputs than its config and parameters: something else runs"
-            )
-        agreed += len(wanted)
-    return agreed
+    try:
+        found = subject.logits(batch)
+    except InterpError as error:
+        raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
+    wanted = made.logits(batch)
+    if outputs_apart(found, wanted, sum(float(p.abs().max()) for p in subject.model.parameters())) is not None:
+        raise UnsupportedError(
+            "the model at hand has other outputs than its config and parameters: something else runs"
+        )
+    return len(wanted)
 
 
 WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}

@@ -184,11 +184,11 @@ def hooks_on(model: nn.Module) -> str | None:
 
 
 def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the inputs of a proof's probes, or the task's first inputs and samples if there are none."""
+    """Yield at most PROBED inputs of a proof's probes at a time; if there are none, the task's first and samples."""
     found = False
     for batch in batches:
         found = True
-        yield batch
+        yield from (batch[slice(start, start + PROBED)] for start in range(0, len(batch), PROBED))
     if found:
         return
     if task.n_inputs is not None:
@@ -209,13 +209,10 @@ def compare_with_fresh(
     answered: more inputs, on which only the answers of predict() are compared. Raises UnsupportedError if an output or
     answer differs, or a label by the two models' tasks.
     """
-    agreed = 0
-    for batch in batches:
-        for start in range(0, len(batch), PROBED):
-            agreed += _compare(model, fresh, batch[slice(start, start + PROBED)])
+    agreed = sum(_compare(model, fresh, part) for part in batches)
     for batch in answered:
         said, right = (one.predict(batch.tokens).long() for one in (model, fresh))
-        _refuse(model, fresh, batch, first_apart(said, right, 0.0))
+        _refuse(model, fresh, batch, _first_apart(said, right, 0.0))
         _compare_labels(model, fresh, batch)
         agreed += len(batch)
     return agreed
@@ -225,9 +222,7 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
     tokens = batch.tokens.to(fresh.cfg.device)
     mask = batch.attention_mask if bool((~batch.attention_mask).any()) and fresh.task.pad_id is None else None
     wanted, found = fresh(tokens, attention_mask=mask), model(tokens, attention_mask=mask)
-    scale = float(wanted.nan_to_num(0, 0, 0).abs().max())
-    near = STEPS * torch.finfo(wanted.dtype).eps * scale + torch.finfo(wanted.dtype).tiny
-    _refuse(model, fresh, batch, first_apart(found, wanted, near))
+    _refuse(model, fresh, batch, outputs_apart(found, wanted))
     _compare_labels(model, fresh, batch)
     return int(wanted.shape[:-1].numel())
 
@@ -244,14 +239,21 @@ def _refuse(model: TaskModel, fresh: TaskModel, batch: Batch, row: int | None) -
 def _compare_labels(model: TaskModel, fresh: TaskModel, batch: Batch) -> None:
     if fresh.task.labels_tokens:
         said, right = (task.batch(batch.tokens).labels.long() for task in (model.task, fresh.task))
-        if (row := first_apart(said, right, 0.0)) is not None:
+        if (row := _first_apart(said, right, 0.0)) is not None:
             raise UnsupportedError(
                 f"{model.spec.id} cannot be certified: its task labels {row_text(fresh.task, batch, row)} differently "
                 "from the task that its class makes from its parameters and tables"
             )
 
 
-def first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
+def outputs_apart(found: Tensor, wanted: Tensor, sizes: float = 0.0) -> int | None:
+    """Return the first row in which outputs differ by more than two runs of one model, or None; sizes: of weights."""
+    limits = torch.finfo(wanted.dtype)
+    scale = float(wanted.nan_to_num(0, 0, 0).abs().max()) + sizes
+    return _first_apart(found, wanted, STEPS * limits.eps * scale + limits.tiny)
+
+
+def _first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
     """Return the first row in which values differ by more than `near`, or only one is finite; None if there is none."""
     if found.shape != wanted.shape:
         return 0
