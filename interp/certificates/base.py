@@ -16,7 +16,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float, Int
 from pydantic import BaseModel
 
 from interp import words
@@ -325,19 +327,59 @@ class SampledShare:
         return cls((max(low, proved[0]), min(high, proved[1])), CONFIDENCE, (note,))
 
 
-def share_right(n: int, wrong: int, tied: int) -> float | tuple[float, float]:
-    """Return the accuracy on n inputs, or bounds on it, with all tied (undecided) ones wrong or all right."""
-    if not tied:
-        return 1 - wrong / n
-    return max(0.0, 1 - (wrong + tied) / n), min(1.0, 1 - max(0, wrong - tied) / n)
+@dataclass
+class MarginCounts:
+    """The account of a proof that evaluates margins in float64, each for one or more inputs.
 
+    wrong: number of inputs with a margin of at most 0. tied: of inputs with a margin within the rounding of this
+    evaluation. close: of right inputs with a margin within the model's rounding. worst: the smallest margin. need,
+    slack: the largest bounds on rounding, in the model's format and in float64.
+    """
 
-def close_note(close: int, dtype: object) -> tuple[str, ...]:
-    """Return a note on right inputs with a margin within rounding, if there are any."""
-    if not close:
-        return ()
-    return (f"{close:,} right inputs have a margin within the rounding bound of {str(dtype).removeprefix('torch.')}: "
-            "there the model's own arithmetic may answer otherwise",)  # fmt: skip
+    wrong: int = 0
+    tied: int = 0
+    close: int = 0
+    worst: float = math.inf
+    need: float = 0.0
+    slack: float = 0.0
+
+    def take(
+        self,
+        margin: Float[np.ndarray, "rows"],
+        need: float,
+        slack: float,
+        inputs: Int[np.ndarray, "rows"] | None = None,
+    ) -> int:
+        """Count inputs with these margins; return the index of the smallest. inputs: their numbers (default: 1)."""
+        least = int(margin.argmin())
+        self.worst = min(self.worst, float(margin[least]))
+        self.need, self.slack = max(self.need, need), max(self.slack, slack)
+        if margin[least] <= need:
+            inputs = np.ones(margin.shape, dtype=np.int64) if inputs is None else inputs
+            self.wrong += int(inputs[margin <= 0].sum())
+            self.tied += int(inputs[np.abs(margin) <= slack].sum())
+            self.close += int(inputs[(margin > 0) & (margin <= need)].sum())
+        return least
+
+    def accuracy(self, n: int) -> float | tuple[float, float]:
+        """Return the accuracy on n inputs, or bounds on it, with all tied (undecided) ones wrong or all right."""
+        if not self.tied:
+            return 1 - self.wrong / n
+        return max(0.0, 1 - (self.wrong + self.tied) / n), min(1.0, 1 - max(0, self.wrong - self.tied) / n)
+
+    def status(self, errs: Callable[[], bool]) -> Status:
+        """Return the status; errs: whether the model itself is wrong on the input with the smallest margin."""
+        if self.worst > self.need:
+            return "certified"
+        return "refuted" if self.worst <= 0 and errs() else "undecided"
+
+    def notes(self, dtype: object) -> tuple[str, ...]:
+        """Return a note on right inputs with a margin within rounding, if there are any."""
+        if not self.close:
+            return ()
+        kind = str(dtype).removeprefix("torch.")
+        return (f"{self.close:,} right inputs have a margin within the rounding bound of {kind}: "
+                "there the model's own arithmetic may answer otherwise",)  # fmt: skip
 
 
 def within_rounding(found: Certificate) -> bool:

@@ -7,7 +7,7 @@ output is a ratio of two sums, and each sum has one part that depends only on n1
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from interp.architecture.answers import find_positions
 from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
-from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
+from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of
@@ -152,28 +152,18 @@ def boxes(task: Task) -> dict[str, tuple[str, ...]]:
     return {"box": (*task.count_ranges, "cube")}
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The errors in a box, and its smallest margins.
+@dataclass
+class Sweep(MarginCounts):
+    """The account of a box.
 
-    wrong: inputs with a margin of at most 0. worst_margin, closest: the smallest margin and its counts. rounding: bound
-    on the rounding of a margin in the model's format, the largest of the box. close: number of right inputs with a
-    margin within the model's rounding. tied: number of inputs with a margin within the rounding of this float64
-    evaluation. wrong_between: number of inputs on which the other answer of the task's contrast (Count01: '4' against
-    '5') is at least as large as the right one. slack: bound on the error of worst_margin. near: counts at the smallest
-    margins of the box's slabs, smallest first. neither: for the question "answer", number of errors whose answer is not
-    in the contrast.
+    errors: counts of the wrong inputs. wrong_between: number of inputs on which the other answer of the task's contrast
+    (Count01: '4' against '5') is at least as large as the right one. near: counts at the smallest margins of the box's
+    slabs, smallest first. neither: for the question "answer", number of errors whose answer is not in the contrast.
     """
 
-    wrong: Int[np.ndarray, "errors 3"]
-    worst_margin: float
-    closest: Int[np.ndarray, "3"]
-    rounding: float
-    close: int
-    tied: int
-    wrong_between: int
-    slack: float
-    near: Int[np.ndarray, "near 3"]
+    errors: Int[np.ndarray, "errors 3"] = field(default_factory=lambda: np.zeros((0, 3), dtype=int))
+    wrong_between: int = 0
+    near: Int[np.ndarray, "near 3"] = field(default_factory=lambda: np.zeros((0, 3), dtype=int))
     neither: int = 0
 
 
@@ -184,9 +174,8 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     shape = shape_of(model.task)
     bounds, both = RoundingBounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
-    wrong, wrong_between, neither, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0, 0.0, 0.0
+    found, errors, done = Sweep(), [np.zeros((0, 3), dtype=int)], 0
     near: list[tuple[float, np.ndarray]] = []
-    worst, closest = np.inf, np.zeros(3, dtype=int)
     for slab in slabs(shape, box, question):
         if question == "4 against 5":
             margin = slab_logits(folded[slab.right], slab)[0].numpy()
@@ -197,29 +186,23 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
             out[slab.right] = -torch.inf
             rival = out.amax(0)
             if question == "answer":
-                wrong_between += int((other >= true).sum())
-                neither += int((~(true > rival) & ~(other >= rival)).sum())
+                found.wrong_between += int((other >= true).sum())
+                found.neither += int((~(true > rival) & ~(other >= rival)).sum())
             margin = (true - rival).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # overflow even in float64 counts as wrong
-        need, slack = bounds[slab.query]
-        rounding, slip = max(rounding, need), max(slip, slack)
-        least = int(margin.argmin())
+        least = found.take(margin, *bounds[slab.query])
         near.append((float(margin[least]), slab.counts(np.array([least]))[0]))
-        if margin[least] < worst:
-            worst, closest = near[-1]
-        if margin[least] <= need:
-            wrong.append(slab.counts(np.flatnonzero(margin <= 0)))
-            close += int(((margin > 0) & (margin <= need)).sum())
-            tied += int((np.abs(margin) <= slack).sum())
+        if margin[least] <= 0:
+            errors.append(slab.counts(np.flatnonzero(margin <= 0)))
         done += len(margin)
         if progress is not None:
             progress(done, len(box))
-    errors = np.concatenate(wrong) if wrong else np.zeros((0, 3), dtype=int)
+    found.errors = np.concatenate(errors)
     if question == "4 against 5":
-        wrong_between = len(errors)
-    near.sort(key=lambda found: found[0])
-    smallest = np.stack([counts for _, counts in near[: PROBED // 2]])
-    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between, slip, smallest, neither)
+        found.wrong_between = found.wrong
+    near.sort(key=lambda one: one[0])
+    found.near = np.stack([counts for _, counts in near[: PROBED // 2]])
+    return found
 
 
 class RoundingBounds:
@@ -257,11 +240,11 @@ def certify_box(
     whole = as_box(task, box)
     trust = check_box(task, shape, whole)
     found = sweep(model, whole, question, progress)
-    errors: dict[Question, int] = {question: len(found.wrong)}
+    errors: dict[Question, int] = {question: found.wrong}
     if question == "answer":
         errors["4 against 5"] = found.wrong_between
         if shape.after is not None:
-            errors["end"] = len(sweep(model, whole, "end").wrong)
+            errors["end"] = sweep(model, whole, "end").wrong
     accuracies = pd.DataFrame(
         {
             "question": [question_words(task, shape, name) for name in errors],
@@ -269,23 +252,23 @@ def certify_box(
             "accuracy": [1 - wrong / len(whole) for wrong in errors.values()],
         }
     )
-    by_difference = _by_difference(found.wrong, whole)
+    by_difference = _by_difference(found.errors, whole)
     by_difference.attrs["neither"] = found.neither
-    n_wrong, status = len(found.wrong), _status(model, found, question)
+    status = found.status(lambda: _errs(model, found.near[0], question))
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=share_right(len(whole), n_wrong, found.tied),
-        n_errors=None if found.tied else n_wrong,
+        accuracy=found.accuracy(len(whole)),
+        n_errors=None if found.tied else found.wrong,
         n_inputs=len(whole),
-        worst_margin=found.worst_margin - found.slack if np.isfinite(found.slack) else found.worst_margin,
-        rounding=found.rounding if np.isfinite(found.rounding) else None,
-        counterexample=_said(found.closest) if status == "refuted" else None,
+        worst_margin=found.worst - found.slack if np.isfinite(found.slack) else found.worst,
+        rounding=found.need if np.isfinite(found.need) else None,
+        counterexample=_said(found.near[0]) if status == "refuted" else None,
         method="every input, in count space, float64",
         domain=str(whole),
         notes=_notes(model, found),
         on_trust=trust,
-        tables={"errors": by_difference, "frontier": _frontier(found.wrong),
+        tables={"errors": by_difference, "frontier": _frontier(found.errors),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),
     )  # fmt: skip
@@ -318,15 +301,6 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
         yield Probes(batch, mask, margin, margin, bound, None if plain else at, None if plain else among, whole)
 
 
-def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
-    """Return "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
-    if found.worst_margin > found.rounding:
-        return "certified"
-    if found.worst_margin > 0:
-        return "undecided"
-    return "refuted" if _errs(model, found.closest, question) else "undecided"
-
-
 @torch.no_grad()
 def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
     """Return whether the model itself is wrong on a sentence with these counts."""
@@ -341,10 +315,10 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
 
 
 def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
-    if not np.isfinite(found.rounding):
+    if not np.isfinite(found.need):
         dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
         return (f"rounding is not bounded for this model in {dtype}, so nothing is certified in it",)
-    return close_note(found.close, model.embed.W_E.dtype)
+    return found.notes(model.embed.W_E.dtype)
 
 
 def _said(counts: np.ndarray) -> str:

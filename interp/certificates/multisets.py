@@ -8,8 +8,7 @@ bound for any order of summation (certificates.rounding).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import pandas as pd
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import Decision, find_positions, margins, word_of
 from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Progress, Status, anything, close_note, register_method, share_right
+from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
@@ -50,21 +49,6 @@ def refusal(model: TaskModel) -> str | None:
     return count_space_refusal(model.spec)
 
 
-@dataclass
-class MultisetCounts:
-    """Results so far. multisets, inputs: their numbers. wrong: inputs with a margin <= 0. tied: inputs with a margin
-    within the rounding of this evaluation. close: right inputs with a margin within the model's rounding. worst: the
-    smallest margin; nearest: its input."""
-
-    multisets: int = 0
-    inputs: int = 0
-    wrong: int = 0
-    tied: int = 0
-    close: int = 0
-    worst: float = float("inf")
-    nearest: tuple[Batch, Tensor] | None = None
-
-
 @register_method("every multiset", ("multisets",), refusal, TAKES, order=1)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
@@ -76,8 +60,10 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     determine its labels.
     """
     task, tables = model.task, model.token_tables()
-    bounds: dict[tuple[int, int], tuple[float, float]] = {}
-    found = MultisetCounts()
+    every, found = torch.arange(task.d_vocab), MarginCounts()
+    bounds = cache(lambda query, length: margin_errors(model, query, every, length))
+    n_multisets = n_inputs = 0
+    nearest: tuple[Batch, Tensor] | None = None
     compared, drawn = labels_follow(task), Drawn(task)
     lines: list[tuple[object, ...]] = []
     probes: list[tuple[Batch, Tensor, float, int]] = []
@@ -86,39 +72,36 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         out, rows = _outputs(model, tables, batch)
         margin = margins(out, batch_classes(task, batch), model.spec)
         margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64 counts as wrong
-        need, slack = _bounds(model, rows, bounds, batch.tokens.shape[1])
-        found.multisets, found.inputs = found.multisets + len(batch), found.inputs + int(orders.sum())
-        found.wrong += int(orders[margin <= 0].sum())
-        found.tied += int(orders[margin.abs() <= slack].sum())
-        found.close += int(orders[(margin > 0) & (margin <= need)].sum())
-        least = int(margin.argmin())
-        if float(margin[least]) < found.worst:
-            found.worst, found.nearest = float(margin[least]), (batch[least : least + 1], out[least])
+        each = [bounds(query, batch.tokens.shape[1]) for query in rows.query.unique().tolist()]
+        (need, slack), before = map(max, zip(*each)), found.worst
+        least = found.take(margin.numpy(), need, slack, orders.numpy())
+        if found.worst < before:
+            nearest = batch[least : least + 1], out[least]
+        n_multisets, n_inputs = n_multisets + len(batch), n_inputs + int(orders.sum())
         drawn.drop(partial(_listed, task, batch))
         if len(lines) < LISTED:
             lines += list(_lines(task, batch, orders, out, margin))[: LISTED - len(lines)]
         if number % 8 == 0:
             probes.append((batch, margin, slack + need, least))
         if progress is not None:
-            progress(found.inputs, total)
-    if found.inputs != total:
-        raise InterpError(f"task {task.name} lists multisets of {found.inputs:,} inputs, but its n_inputs is {total:,}")
+            progress(n_inputs, total)
+    if n_inputs != total:
+        raise InterpError(f"task {task.name} lists multisets of {n_inputs:,} inputs, but its n_inputs is {total:,}")
     drawn.finish()
-    need, slack = (max(values) for values in zip(*bounds.values()))
-    status = _status(model, found, need)
-    said = f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many"
+    status = found.status(lambda: nearest is not None and _errs(model, nearest[0]))
+    said = f"{n_multisets:,} multisets stand for {total:,} inputs, {total / n_multisets:.1f} times as many"
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=share_right(total, found.wrong, found.tied),
+        accuracy=found.accuracy(total),
         n_inputs=total,
-        worst_margin=found.worst - slack,
-        counterexample=_said(task, found) if status == "refuted" else None,
+        worst_margin=found.worst - found.slack,
+        counterexample=_said(task, *nearest) if status == "refuted" and nearest else None,
         method="every multiset of tokens, in count space, float64",
         domain=f"every input of task {task.name}",
-        rounding=need,
+        rounding=found.need,
         n_errors=found.wrong if not found.tied else None,
-        notes=(said, *close_note(found.close, model.embed.W_E.dtype)),
+        notes=(said, *found.notes(model.embed.W_E.dtype)),
         on_trust=() if compared else (ORDER.format(task.name),),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes, model.cfg.d_vocab_out)),
@@ -178,35 +161,14 @@ def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float
     return reduced_outputs(tables, rows.stacked(torch.float64))[0], rows
 
 
-def _bounds(
-    model: TaskModel, rows: CountedRows, known: dict[tuple[int, int], tuple[float, float]], length: int
-) -> tuple[float, float]:
-    """Return bounds on the rounding of margins: in the model's format plus float64, and in float64 only.
-
-    known: the bounds so far, by query token and row length; a longer row rounds more.
-    """
-    every = torch.arange(model.task.d_vocab)
-    for query in rows.query.unique().tolist():
-        if (query, length) not in known:
-            known[query, length] = margin_errors(model, query, every, length)
-    need, slack = zip(*known.values())
-    return max(need), max(slack)
-
-
-def _status(model: TaskModel, found: MultisetCounts, need: float) -> Status:
-    """Return "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
-    if found.worst > need:
-        return "certified"
-    if found.worst > 0 or found.nearest is None:
-        return "undecided"
-    batch, _ = found.nearest
+@torch.no_grad()
+def _errs(model: TaskModel, batch: Batch) -> bool:
+    """Return whether the model itself is wrong on a batch of one input."""
     said = model.predict(batch.tokens.to(model.cfg.device)).cpu()
-    return "refuted" if not torch.equal(said, batch.labels) else "undecided"
+    return not torch.equal(said, batch.labels)
 
 
-def _said(task: Task, found: MultisetCounts) -> str:
-    assert found.nearest is not None
-    batch, out = found.nearest
+def _said(task: Task, batch: Batch, out: Float[Tensor, "n_out"]) -> str:
     said, right = word_of(task, out, Decision()), task.answer_words[int(batch_classes(task, batch)[0])]
     return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {right}"
 

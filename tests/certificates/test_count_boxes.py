@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.certificates import method_for
-from interp.certificates.base import share_right
+from interp.certificates.base import MarginCounts
 from interp.certificates.certify import options_table
 from interp.certificates.count_boxes import sweep
 from interp.certificates.rounding import logit_error
@@ -97,9 +97,9 @@ def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
     ends = at_answer[:, EOS] - at_answer[:, :EOS].amax(1)
     for question, margin in (("answer", true - best), ("4 against 5", true - other), ("end", ends)):
         found = sweep(model, BOX, question)  # type: ignore[arg-type]
-        assert found.worst_margin == pytest.approx(float(margin.min()), rel=1e-9)
+        assert found.worst == pytest.approx(float(margin.min()), rel=1e-9)
         wrong = counts[margin <= 0]
-        assert np.array_equal(np.unique(found.wrong, axis=0), wrong.unique(dim=0).numpy().reshape(-1, 3))
+        assert np.array_equal(np.unique(found.errors, axis=0), wrong.unique(dim=0).numpy().reshape(-1, 3))
         assert found.wrong_between == (int((true <= other).sum()) if question != "end" else 0)
         neither = (true <= best) & (other < best)
         assert found.neither == (int(neither.sum()) if question == "answer" else 0)
@@ -145,13 +145,13 @@ def test_ties_leave_an_interval() -> None:
     assert found.status == "refuted"  # argmax of equal logits is token 0, a wrong one
     assert interp.certify(model, box=BOX, question="4 against 5").status == "refuted"  # neither is above the other
     walked = sweep(model, BOX)
-    assert (len(walked.wrong), walked.tied, walked.close) == (found.n_inputs, found.n_inputs, 0)  # at margin 0: wrong
+    assert (walked.wrong, walked.tied, walked.close) == (found.n_inputs, found.n_inputs, 0)  # at margin 0: wrong
 
 
 def test_errors_and_ties_widen_the_interval() -> None:
     """Of 10 inputs 3 have a margin of at most 0, and 2 one that this evaluation cannot tell from 0, on either side."""
-    assert share_right(10, wrong=3, tied=2) == (0.5, 0.9)
-    assert share_right(10, wrong=3, tied=0) == 0.7
+    assert MarginCounts(wrong=3, tied=2).accuracy(10) == (0.5, 0.9)
+    assert MarginCounts(wrong=3, tied=0).accuracy(10) == 0.7
 
 
 @pytest.mark.slow

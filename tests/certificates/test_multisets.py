@@ -14,6 +14,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.base import registered_methods
 from interp.certificates.multisets import certify_multisets, labels_follow
+from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
@@ -139,13 +140,11 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
         labels_follow(Rare(K=3, v=3))
 
 
-def test_longer_rows_of_a_later_batch_have_a_larger_bound() -> None:
+def test_longer_rows_have_a_larger_bound() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
-    batch = model.task.of_numbers(torch.zeros(1, 3, dtype=torch.long))
-    _, rows = multisets._outputs(model, model.token_tables(), batch)
-    known: dict[tuple[int, int], tuple[float, float]] = {}
-    first = multisets._bounds(model, rows, known, 4)
-    assert all(after > before for before, after in zip(first, multisets._bounds(model, rows, known, 300)))
+    every = torch.arange(model.task.d_vocab)
+    short, long = (margin_errors(model, model.task.token_id("="), every, n) for n in (4, 300))
+    assert all(after > before for before, after in zip(short, long))
 
 
 def test_the_note_says_whose_word_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
