@@ -275,8 +275,9 @@ def activation_patching(
                     stream = unpatched[streams[-1]] + (change if mask is None else change * mask[..., None])
                     logits = read_out(subject, stream[where.rows, where.at])
                 else:
-                    edits = hooks_of([_edit(what, mask, values)])
-                    logits = forward(subject, piece.corrupted, edits)[where.rows, where.at]
+                    value = what.get(values[what.hook]) if isinstance(what, Part) else values[what]
+                    put = hooks_of([Edit(what, value, mask)])
+                    logits = forward(subject, piece.corrupted, put)[where.rows, where.at]
                 logits = logits.double().cpu()
                 known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
             keys.append(key)
@@ -330,12 +331,6 @@ def position_groups(subject: Subject, pairs: Pairs, indexed: bool) -> dict[str, 
         groups["where it is read"] = read & ~changed
         return groups | {"all other tokens": mask & ~read & ~changed}
     return groups | {"all other tokens": mask & ~changed}
-
-
-def _edit(site: str | Part, mask: Bool[Tensor, "rows length"] | None, values: dict[str, Tensor]) -> Edit:
-    """Return the edit that sets a part, or the stream at a hook point, to its value in the clean run."""
-    value = site.get(values[site.hook]) if isinstance(site, Part) else values[site]
-    return Edit(site, value, mask)
 
 
 def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: Compared, last: int) -> object:

@@ -20,7 +20,7 @@ from interp.measures.results import batch_of
 from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
 from interp.measures.separation import SeparatorPath, score_groups
 from interp.measures.subject import Model, Subject, no_sum
-from interp.measures.variables import feature_at_reads
+from interp.measures.variables import chance, feature_at_reads
 from interp.tasks import Batch
 
 MODES = ("zero", "mean", "resample")
@@ -74,10 +74,8 @@ def survey(
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
     where = head_types(subject, looked, "read").to_frame()
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
-    classes = reads_of(subject, test).classes
-    chance = float(classes.bincount().max()) / len(classes)
     table.attrs |= {"test": len(test), "train": len(train), "looked": len(looked)}
-    table.attrs |= {"accuracy": whole.accuracy, "chance": chance}
+    table.attrs |= {"accuracy": whole.accuracy, "chance": chance(reads_of(subject, test).classes)}
     table.attrs |= {"by_position": by_position(test, train, "mean"), "no_s_acc": no_s_acc}
     return table
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import torch
 
 from interp import words
 from interp.errors import UnsupportedError
@@ -172,9 +171,3 @@ def by_category(study: Study, C: float = 1000.0) -> list[int]:
     """Return the heads by decreasing s-acc, as in the figures: successful, mixed, failed."""
     heads = study.once(singles, C)
     return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]
-
-
-def right_without(found: HeadOutputs, head: int) -> float:
-    """Return the accuracy of the whole model when one head is silenced."""
-    kept = [other for other in range(found.n_heads) if other != head]
-    return float((found.logits(kept, with_skip=True).argmax(-1) == found.labels).to(torch.float64).mean())

@@ -11,6 +11,7 @@ import pandas as pd
 from interp import words
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
+from interp.measures.variables import chance
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
@@ -107,7 +108,10 @@ def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
     if study.once(shared.n_reads) > 1:
         after = study.once(shared.outputs, "test", 1)
         heads["next_l_acc"] = [learned_accuracy(after, (head,)) for head in heads["head"]]
-    heads["accuracy_without"] = [shared.right_without(tested, head) for head in heads["head"]]
+    heads["accuracy_without"] = [
+        learned_accuracy(tested, [other for other in range(tested.n_heads) if other != head], with_skip=True)
+        for head in heads["head"]
+    ]
     return heads
 
 
@@ -119,8 +123,7 @@ def whole_model(study: Study) -> float:
 
 def best_guess(study: Study) -> float:
     """Return the share of the most frequent answer on these inputs, which a constant answer reaches."""
-    labels = study.once(shared.outputs, "test").labels
-    return float(labels.unique(return_counts=True)[1].max() / len(labels))
+    return chance(study.once(shared.outputs, "test").labels)
 
 
 def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]:
