@@ -234,9 +234,7 @@ class Place:
 
 def _parse(subject: Subject, text: str) -> Place:
     match = _PLACE.fullmatch(text.strip())
-    if match is None:
-        raise InterpError(f"{quoted(text)} is not a place; write it as {FORMS}")
-    kind, name, position = match[1].lower(), match[2], match[3]
+    kind, name, position = (match[1].lower(), match[2], match[3]) if match else ("", "", None)
     where: int | str = "read" if position is None else position.lower()
     if re.fullmatch(r"-?\d+", str(where)):
         where = int(where)

@@ -76,6 +76,8 @@ class Subject:
         the tokens' ids if answers are tokens, otherwise the same indices). Raises InterpError if the task is missing or
         a vocabulary does not fit.
         """
+        if not isinstance(task, str | Task | None):
+            raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
         if isinstance(model, Subject):
             _check_nothing_else(model.task, "a subject", task, tokens, outputs, padding)
             return model
@@ -99,8 +101,6 @@ class Subject:
                 "bidirectional model's outputs would depend on which inputs ran before"
             )
         known = make_task(task) if isinstance(task, str) else task
-        if not isinstance(known, Task):
-            raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
         if isinstance(task, str) and tokens is None:
             known = known.for_vocabulary(model.cfg.d_vocab)
         check_made(known)
@@ -448,8 +448,6 @@ def _check_nothing_else(
     own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
     """Raise InterpError for arguments that contradict a model with its own task."""
-    if not isinstance(task, str | Task | None):
-        raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     name = task if isinstance(task, str) or task is None else task.name
     if name not in (None, own.name):
         raise InterpError(f"{who} is a model of task {own.name}, not {name}")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp import words
 from interp.errors import UnsupportedError
-from interp.measures.attention_ratios import raw_scores
+from interp.measures.attention_ratios import raw_scores, token_ratios
 from interp.measures.circuits import number_circuits
 from interp.measures.heads import HeadOutputs, category, group_metrics, head_outputs
 from interp.measures.runs import heads_of, parts_of
@@ -113,6 +113,12 @@ def first(found: HeadOutputs, n: int) -> HeadOutputs:
     """Return the first n rows."""
     cut = {name: getattr(found, name)[:n] for name in ("z", "contributions", "skip", "labels")}
     return replace(found, **cut)
+
+
+def ratios(study: Study) -> pd.DataFrame:
+    """Return each head's ratios of attention to the three counted tokens; columns head, w01, w02."""
+    batch = None if study.subject.count_space else study.once(rows, "test")
+    return token_ratios(study.subject, at=study.subject.read_at, tokens=study.task.counted, batch=batch)
 
 
 def weighed(C: float) -> str:

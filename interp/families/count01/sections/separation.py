@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
 from interp.measures.variables import chance
 from interp.report import Report
@@ -98,13 +97,10 @@ def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
 
 def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
     """Return one row per head with all measures of single heads."""
-    subject, tested = study.subject, study.once(shared.outputs, "test")
-    heads = study.once(shared.singles, C)
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
     if len(study.task.counted) == 3:
-        batch = None if subject.count_space else study.once(shared.rows, "test")
-        ratios = token_ratios(subject, at=subject.read_at, tokens=study.task.counted, batch=batch)
-        heads = heads.merge(ratios, on="head")
-    heads = heads.merge(head_weights(subject), on="head")
+        heads = heads.merge(study.once(shared.ratios), on="head")
+    heads = heads.merge(head_weights(study.subject), on="head")
     if study.once(shared.n_reads) > 1:
         after = study.once(shared.outputs, "test", 1)
         heads["next_l_acc"] = [learned_accuracy(after, (head,)) for head in heads["head"]]

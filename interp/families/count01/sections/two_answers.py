@@ -8,7 +8,7 @@ import torch
 
 from interp import words
 from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
-from interp.measures.attention_ratios import reweight_attention, token_ratios
+from interp.measures.attention_ratios import reweight_attention
 from interp.measures.heads import logit_distributions
 from interp.report import Report
 from interp.report import figures as draw
@@ -121,13 +121,9 @@ def ratios_needs(study: Study) -> str | None:
 @section("attention_ratios", title="Attention to the counted tokens", order=410, block="where", needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
     """Show one dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
-    subject, counted = study.subject, study.task.counted
-    batch = None if subject.count_space else study.once(shared.rows, "test")
-    table = study.once(shared.singles).merge(
-        token_ratios(subject, at=subject.read_at, tokens=counted, batch=batch), on="head"
-    )
-    one, two, three = counted
-    report.heading(f"Attention at '{subject.read_at}'")
+    counted = one, two, three = study.task.counted
+    table = study.once(shared.singles).merge(study.once(shared.ratios), on="head")
+    report.heading(f"Attention at '{study.subject.read_at}'")
     report.add_figure(
         "attention_ratios",
         draw.attention_ratios(table, counted),
