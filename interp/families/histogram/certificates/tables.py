@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, gamma, limits
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, exact, gamma, limits
 from interp.certificates.base import anything
+from interp.certificates.rounding import projected
 from interp.errors import UnsupportedError
 from interp.families.histogram.occurrences import declared
 from interp.tasks.structure import compare
@@ -131,18 +132,6 @@ def tables_of(model: TaskModel) -> Tables:
     )  # fmt: skip
 
 
-def arrays(model: TaskModel) -> dict[str, np.ndarray]:
-    """Return the parameters by their short names, in float64, and `attn_scale`, the divisor of the scores."""
-    parts: Any = model
-    attention, readout = parts.blocks[0].attn, parts.unembed
-    linear = model.spec.layers[0].mixing == "linear"
-    heads = ("W_mix",) if linear else ("W_Q", "b_Q", "W_K", "b_K")
-    tensors = {"W_E": parts.embed.W_E, **{name: getattr(readout, name) for name in ("W_in", "b_in", "W_out", "b_out")}}
-    tensors |= {name: getattr(attention, name)[0] for name in heads}
-    found = {name: tensor.detach().double().cpu().numpy() for name, tensor in tensors.items()}
-    return {**found, "attn_scale": np.array(float(attention.attn_scale))}
-
-
 @np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite give infinite bounds
 def rounding_bound(
     model: TaskModel, tables: Tables, highest: Float[np.ndarray, "T L p"], dtype: torch.dtype, extra: int = 0
@@ -156,46 +145,52 @@ def rounding_bound(
     if dtype not in ROUNDOFF:
         return np.full((tables.T, tables.L, tables.lead.shape[1]), np.inf)
     u = ROUNDOFF[dtype]
-    plain = arrays(model)
-    a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits(dtype)
-    embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]  # of every token, including those outside the alphabet
+    parts: Any = model
+    smallest, largest = limits(dtype)
+    attn, readout = parts.blocks[0].attn, parts.unembed
+    # The embedding is of every token, including those outside the alphabet.
+    embedding, w_in, b_in, w_out, b_out, w_q, w_k = (
+        part.detach().double().abs().cpu().numpy()
+        for part in (parts.embed.W_E, readout.W_in, readout.b_in, readout.W_out, readout.b_out, attn.W_Q, attn.W_K)
+    )
     d, p = w_in.shape
     keys = tables.L + tables.bos
     reach = embedding[tables.ids] @ w_in  # size that one token's value can have in a neuron's sum
-    sums, errors, weight = _mixing(tables, plain, reach, u)
-    own = (reach[: tables.T] + a["b_in"])[:, None]
+    sums, errors, weight = _mixing(model, tables, reach, u)
+    own = (reach[: tables.T] + b_in)[:, None]
     hidden_error = errors * (1 + gamma(2 * keys, u)) + gamma(keys + d + 8 + extra, u) * (own + sums + errors)
     # Underflow: of weights, of weights times values, and of values times neurons, before or after they are mixed.
     hidden_error += keys * smallest * reach.max()
     hidden_error += smallest * ((keys + 8) * (1 + w_in.sum(0)) + (d + 8) * (1 + weight))
     active = np.maximum(highest, 0) + hidden_error
     through = np.einsum("tkp,kjp->tkj", hidden_error, np.abs(tables.lead))
-    last = active @ w_out + a["b_out"]  # (T, L, n_out)
+    last = active @ w_out + b_out  # (T, L, n_out)
     right = np.take_along_axis(last, tables.classes[None, :, None], axis=2)
     bound = through + gamma(p + 4, u) * (last + right) + (p + 4) * smallest
     mixed = keys * embedding.max() * (1 if tables.scores is None else 1 + np.abs(tables.scores).max())
-    inside = 1.0 if tables.scores is None else d**3 * embedding.max() ** 2 * a["W_Q"].max() * a["W_K"].max()
+    inside = 1.0 if tables.scores is None else d**3 * embedding.max() ** 2 * w_q.max() * w_k.max()
     biggest = max(float((own + sums + errors).max()), float(last.max()), float(mixed), float(inside))
     safe = np.isfinite(bound) & (biggest < largest)
     return np.where(safe, bound, np.inf)
 
 
-def _mixing(
-    tables: Tables, a: dict[str, np.ndarray], reach: np.ndarray, u: float
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _mixing(model: TaskModel, tables: Tables, reach: np.ndarray, u: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the mixed value's size in every neuron's sum and its error from the pattern, both (T, L, p), and the
     largest sum of a row of the pattern."""
     T, L, keys = tables.T, tables.L, tables.L + tables.bos
     numbers = Arithmetic(u)
+    attn: Any = model.blocks[0].attn
     if tables.pattern is not None:
         relative = 0.0
         if tables.softmax:  # for numbers that are known exactly
-            spread = torch.tensor(2 * float(np.abs(a["W_mix"]).max()))
+            spread = 2 * attn.W_mix.detach().double().abs().max()
             relative = float(numbers.weight_error(torch.zeros(()), spread, keys))
         weight = float(np.abs(tables.pattern).sum(1).max())
         sums = np.broadcast_to(weight * reach[:T].max(0), (T, L, reach.shape[1]))
         return sums, relative * sums, weight
-    scores = _scores(numbers, tables, a)
+    x = exact(model.embed.W_E.detach()[tables.ids])[None]
+    q, k = (projected(numbers, model, 0, name, x)[0] for name in "QK")
+    scores = numbers.scores(q[:, :T], k, model.spec.layers[0].factor(model.spec.d_model))[0]
     if tables.softmax:
         spread = scores.value.amax(1) - scores.value.amin(1)
         relative_t = numbers.weight_error(scores.error.amax(1), spread, keys).numpy()
@@ -203,14 +198,6 @@ def _mixing(
         return sums, relative_t[:, None, None] * sums, 1.0
     sums, errors = (_over_slots(tables, weights.numpy(), reach) for weights in (scores.size, scores.error))
     return sums, errors, float(scores.size.max()) * keys
-
-
-def _scores(numbers: Arithmetic, tables: Tables, a: dict[str, np.ndarray]) -> Tracked:
-    """Compute the attention scores, indexed by own token and key token."""
-    t = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in a.items()}
-    q = numbers.linear(exact(t["W_E"][tables.ids[: tables.T]]), t["W_Q"], t["b_Q"])
-    k = numbers.linear(exact(t["W_E"][tables.ids]), t["W_K"], t["b_K"])
-    return numbers.scores(q, k, 1 / float(a["attn_scale"]))
 
 
 def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float[np.ndarray, "T L p"]:
