@@ -301,8 +301,13 @@ class SampledShare:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, strata: Sequence[Stratum]) -> SampledShare:
-        """Add up the strata: exact if all is decided; open ones are narrowed by what was drawn."""
+    def of(
+        cls, strata: Sequence[Stratum], drawn_are: str = "answers to random inputs, as run; without them"
+    ) -> SampledShare:
+        """Add up the strata: exact if all is decided; open ones are narrowed by what was drawn.
+
+        drawn_are: in the note, what was drawn.
+        """
         total, wrong = sum(one.inputs for one in strata), sum(one.wrong for one in strata)
         if not any(one.open for one in strata):
             return cls(1 - wrong / total)
@@ -321,8 +326,8 @@ class SampledShare:
                 ends = both if both[0] <= both[1] else ends
             low, high = low + ends[0] * (one.inputs / total), high + ends[1] * (one.inputs / total)
         note = (
-            f"accuracy: {CONFIDENCE:.1%} confidence interval from {sum(one.drawn for one in drawn):,} answers to "
-            f"random inputs, as run; without them [{proved[0]:.6g}, {proved[1]:.6g}]"
+            f"accuracy: {CONFIDENCE:.1%} confidence interval from {sum(one.drawn for one in drawn):,} {drawn_are} "
+            f"[{proved[0]:.6g}, {proved[1]:.6g}]"
         )
         return cls((max(low, proved[0]), min(high, proved[1])), CONFIDENCE, (note,))
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Certificate, Progress, Status, register_method
+from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
 from interp.errors import InterpError, check_size, most
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
@@ -28,7 +28,6 @@ from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
 from interp.families.histogram.occurrences import declared
 from interp.families.histogram.theory.ranges import TokenMixing
-from interp.populations import CONFIDENCE, clopper_pearson
 from interp.resources import Budget, check_seconds
 from interp.tasks.structure import compare
 
@@ -89,13 +88,10 @@ def suspects(
     return [(float(margins[row, at]), sequences[row].tolist(), int(at)) for row, at in places]
 
 
-def sampled_share(
-    tables: Tables, weights: Float[np.ndarray, "T L"], n: int, generator: np.random.Generator
-) -> tuple[float, float]:
-    """Return a confidence interval for the share of right positions, with own token and count drawn by their weights.
+def sampled_right(tables: Tables, weights: Float[np.ndarray, "T L"], n: int, generator: np.random.Generator) -> int:
+    """Return how many of n positions are right, with own token and count drawn by their weights.
 
-    The interval is by Clopper and Pearson, with confidence CONFIDENCE. The other slots are filled independently and
-    uniformly with other tokens.
+    The other slots are filled independently and uniformly with other tokens.
     """
     T, L = tables.T, tables.L
     drawn = generator.choice(T * L, n, p=(weights / weights.sum()).ravel())
@@ -107,8 +103,7 @@ def sampled_share(
     sequences = np.take_along_axis(ordered, place, 1)
     at = (place == 0).argmax(1)
     margins = np.concatenate([tables.margins(part) for part in np.array_split(sequences, 1 + n // 1000)])
-    right = int((margins[np.arange(n), at] > 0).sum())
-    return clopper_pearson(right, n, CONFIDENCE)
+    return int((margins[np.arange(n), at] > 0).sum())
 
 
 @register_method("occurrences of every token", ("counted", ("readout", "all")), refusal, TAKES)
@@ -247,18 +242,9 @@ def _conclude(
     shape = declared(model.task)
     frame = _classes(tables, parts)
     status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
-    total = float(frame["inputs"].sum())
-    wrong = sum(int(n) for n in frame["wrong"])
-    high = 1 - wrong / total
-    decided = not frame[["undecided", "tied"]].to_numpy().any()
-    low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
-    notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ())
-    sampled = samples > 0 and bool((frame["undecided"] > 0).any())
-    if sampled:
-        sound = (low, high)
-        low, high = _narrowed(tables, frame, *sound, samples, generator)
-        notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {samples:,} samples of the undecided own "
-                  f"tokens and counts; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
+    wrong, decided = sum(int(n) for n in frame["wrong"]), not frame[["undecided", "tied"]].to_numpy().any()
+    share = _share(tables, frame, samples, generator)
+    notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ()) + share.notes
     closest = frame.loc[frame["margin"].idxmin()]
     margin = found[0] if found else float(closest["margin"]) if status == "certified" else min(
         least, float(closest["margin"])
@@ -269,7 +255,7 @@ def _conclude(
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=low if decided else (float(low), float(high)),
+        accuracy=share.accuracy,
         n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
         n_inputs=shape.n_inputs,
         n_answers=shape.n_inputs * shape.length,
@@ -280,7 +266,7 @@ def _conclude(
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         notes=notes,
         on_trust=compare(model.task, [shape]),
-        confidence=CONFIDENCE if sampled else None,
+        confidence=share.confidence,
         tables={"classes": frame, "counts": by_count.reset_index()},
         probes=(_probes(model, tables, parts, need, slack),),
     )
@@ -324,19 +310,18 @@ def _classes(tables: Tables, parts: list[OwnToken]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _narrowed(
-    tables: Tables, frame: pd.DataFrame, low: float, high: float, samples: int, generator: np.random.Generator
-) -> tuple[float, float]:
-    """Intersect the proved interval with a sampled one, over all tokens and counts that are not fully decided."""
-    sampled = frame["undecided"] > 0
-    weights = np.zeros((tables.T, tables.L))
-    weights[frame["token"], frame["count"] - 1] = frame["inputs"].where(sampled, 0.0)
-    total, rest = float(frame["inputs"].sum()), frame[~sampled]
-    share = weights.sum() / total
-    known = float(rest[["right", "close"]].to_numpy().sum()) / total
-    perhaps = float(rest["tied"].sum()) / total
-    found_low, found_high = sampled_share(tables, weights, samples, generator)
-    return max(low, known + share * found_low), min(high, known + perhaps + share * found_high)
+def _share(tables: Tables, frame: pd.DataFrame, samples: int, generator: np.random.Generator) -> SampledShare:
+    """Return the share of right positions; random sequences narrow it for tokens and counts that are not decided."""
+    is_open, strata = frame["undecided"] > 0, []
+    for some in (frame[~is_open], frame[is_open]):
+        right, wrong, rest = (sum(int(n) for n in some[names].to_numpy().ravel())
+                              for names in (["right", "close"], ["wrong"], ["tied", "undecided"]))  # fmt: skip
+        strata.append(Stratum(right + wrong + rest, right, wrong))
+    if samples and is_open.any():
+        weights = np.zeros((tables.T, tables.L))
+        weights[frame["token"], frame["count"] - 1] = frame["inputs"].where(is_open, 0.0)
+        strata[1].drawn, strata[1].drawn_right = samples, sampled_right(tables, weights, samples, generator)
+    return SampledShare.of(strata, "samples of the undecided own tokens and counts; without sampling")
 
 
 def _notes(
