@@ -117,9 +117,7 @@ COVERED = {
         "families/languages/constructions/parts"
     ),
     "tests/families/languages/test_measures.py": "families/languages/theory/values",
-    "tests/explanations/test_quantities.py": (
-        "explanations/quantities_counts explanations/quantities_order explanations/quantities_steps"
-    ),
+    "tests/explanations/test_quantities.py": "explanations/kinds_in_order",
     "tests/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/plain_tensors readers/sources",
     "tests/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",

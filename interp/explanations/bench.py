@@ -163,11 +163,11 @@ class View:
 
     def total(self, each: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         """Sum over the positions that each position sees."""
-        return each.cumsum(1) if self.setting.causal else each.sum(1, keepdim=True).expand_as(each)
+        return self.seen(each.cumsum(1))
 
-    def least(self, each: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """Return the minimum over the positions that each position sees."""
-        return each.cummin(1).values if self.setting.causal else each.amin(1, keepdim=True).expand_as(each)
+    def seen(self, running: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """Return what each position sees of a value that is computed from left to right: its last one if not causal."""
+        return running if self.setting.causal else running[:, -1:].expand_as(running)
 
 
 class OutOfSteps(Exception):

@@ -1,13 +1,14 @@
-"""Kinds of quantities: the decorator that declares them, and the simplest kinds.
+"""Kinds of quantities: the decorator that declares them, and the simplest kinds: single tokens, counts and sums.
 
-The simplest kinds are the current token, tokens at fixed places, neighbors, and the position. In source code, `tokens`
-are the words of a row, `i` is the position, and `string` is the list of visible tokens that are not marks.
+In source code, `tokens` are the words of a row, `i` is the position, and `string` is the list of visible tokens that
+are not marks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ class Kind:
 
     words: a name, such as "the number of 1s". code: a Python expression of tokens, i and string. values: the value at
     each position, NOTHING if there is none. candidates: the arguments to try. tokens: whether values are token ids
-    instead of numbers. has: a clause for a value (the last
-    argument) if "is" plus a number would be clumsy, otherwise "".
+    instead of numbers. has: a clause for a value (the last argument) if "is" plus a number would be clumsy, otherwise
+    "". helper: a Python function that the code calls, or "".
     """
 
     words: Callable[..., str]
@@ -37,6 +38,7 @@ class Kind:
     candidates: Callable[[Setting], Iterable[tuple[Any, ...]]]
     tokens: bool
     has: Callable[..., str]
+    helper: str
 
 
 KINDS: dict[str, Kind] = {}
@@ -51,11 +53,12 @@ def kind(
     candidates: Callable[[Setting], Iterable[tuple[Any, ...]]] = lambda setting: [()],
     tokens: bool = False,
     has: Callable[..., str] = lambda *arguments: "",
+    helper: str = "",
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Declare the decorated function as the values of a kind of quantity; see Kind."""
 
     def register(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, has)
+        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, has, helper)
         return values
 
     return register
@@ -148,3 +151,122 @@ def neighbor(view: View, offset: int) -> Tensor:
 def position(view: View) -> Tensor:
     """The position, from 0."""
     return view.place.expand_as(view.tokens)
+
+
+@kind("length", words="the number of tokens", code="len(string)")
+def length(view: View) -> Tensor:
+    """The number of tokens in the string."""
+    return view.total(view.content.long())
+
+
+@kind("own count", words="how often the current token occurs", code="string.count(tokens[i])")
+def own_count(view: View) -> Tensor:
+    """How often the current position's token occurs."""
+    found = torch.zeros_like(view.tokens)
+    for token in range(len(view.setting.vocabulary)):
+        here = (view.tokens == token) & view.content
+        if here.any():
+            found = torch.where(view.tokens == token, view.total(here.long()), found)
+    return found
+
+
+def _count_words(_: object, token: str) -> str:
+    return f"the number of {plural(token)}"
+
+
+@kind(
+    "count",
+    words=_count_words,
+    code=lambda _, token: f"string.count({token!r})",
+    candidates=lambda setting: [(token,) for token in few(setting)],
+)
+def count(view: View, token: str) -> Tensor:
+    """How often a token occurs."""
+    return view.total(view.is_token(token))
+
+
+def _remainder_words(setting: Setting, token: str, modulus: int) -> str:
+    number = _count_words(setting, token)
+    return f"the parity of {number}" if modulus == 2 else f"{number} modulo {modulus}"
+
+
+def _has_remainder(setting: Setting, token: str, modulus: int, value: int) -> str:
+    return f"{_count_words(setting, token)} is {('even', 'odd')[value]}" if modulus == 2 else ""
+
+
+@kind(
+    "remainder",
+    words=_remainder_words,
+    has=_has_remainder,
+    code=lambda _, token, modulus: f"string.count({token!r}) % {modulus}",
+    candidates=lambda setting: [(token, modulus) for modulus in (2, 3, 4, 5) for token in few(setting)],
+)
+def remainder(view: View, token: str, modulus: int) -> Tensor:
+    """How often a token occurs, modulo a number."""
+    return view.total(view.is_token(token)) % modulus
+
+
+def _difference_words(_: object, one: str, other: str) -> str:
+    return f"the number of {plural(one)} minus the number of {plural(other)}"
+
+
+@kind(
+    "difference",
+    words=_difference_words,
+    code=lambda _, one, other: f"string.count({one!r}) - string.count({other!r})",
+    candidates=lambda setting: permutations(few(setting), 2),
+)
+def difference(view: View, one: str, other: str) -> Tensor:
+    """How much more often one token occurs than another (for two brackets: the elevation)."""
+    return view.total(view.is_token(one) - view.is_token(other))
+
+
+@kind(
+    "lowest",
+    words=lambda *given: f"the lowest value of {_difference_words(*given)} along the string",
+    code=lambda _, one, other: f"lowest(string, {one!r}, {other!r})",
+    candidates=lambda setting: permutations(few(setting), 2),
+    helper='''def lowest(string, one, other):
+    """The smallest number of `one` minus `other` over all beginnings of the string."""
+    level = low = 0
+    for token in string:
+        level += (token == one) - (token == other)
+        low = min(low, level)
+    return low
+''',
+)
+def lowest(view: View, one: str, other: str) -> Tensor:
+    """The smallest difference of two counts over all prefixes of the string, with 0 for the empty prefix."""
+    level = (view.is_token(one) - view.is_token(other)).cumsum(1)
+    return view.seen(level.cummin(1).values).clamp(max=0)
+
+
+@kind(
+    "sum",
+    words="the sum of the numbers",
+    code="sum(map(int, string))",
+    candidates=lambda setting: [()] if setting.numbers else [],
+)
+def sum_of_numbers(view: View) -> Tensor:
+    """The sum of the number tokens."""
+    return view.total(view.values)
+
+
+@kind(
+    "sum modulo",
+    words=lambda _, modulus: f"the sum of the numbers modulo {modulus}",
+    code=lambda _, modulus: f"sum(map(int, string)) % {modulus}",
+    candidates=lambda setting: [(len(setting.numbers),)] if len(setting.numbers) > 1 else [],
+)
+def sum_modulo(view: View, modulus: int) -> Tensor:
+    """The sum of the number tokens modulo the size of their alphabet."""
+    return view.total(view.values) % modulus
+
+
+@kind("distinct", words="how many different tokens there are", code="len(set(string))")
+def distinct(view: View) -> Tensor:
+    """The number of different tokens in the string."""
+    found = torch.zeros_like(view.tokens)
+    for token in view.setting.content:
+        found = found + (view.total(view.is_token(token)) > 0)
+    return found

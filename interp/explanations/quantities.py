@@ -1,8 +1,8 @@
 """Quantities: functions of an input and a position, in words, as Python source and as a tensor.
 
 A quantity is plain data, its kind and arguments: ["count", "0"]. Words, source and values are derived from
-these, so a program on disk contains no code. Kinds are declared in kinds.py and the quantities_* files; `candidates`
-lists the quantities that make sense in a setting, simple ones first.
+these, so a program on disk contains no code. Kinds are declared in the kinds* files; `candidates` lists the
+quantities that make sense in a setting, simple ones first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import check_one_of
-from interp.explanations import quantities_counts, quantities_order, quantities_steps
+from interp.explanations import kinds_in_order as kinds_in_order  # declares its kinds
 from interp.explanations.bench import Setting, View
 from interp.explanations.kinds import KINDS, NOTHING
-
-HELPERS = quantities_counts.HELPERS | quantities_order.HELPERS | quantities_steps.HELPERS
-"""Helper functions for the source of a program, by the call that needs them."""
 
 
 @dataclass(frozen=True)

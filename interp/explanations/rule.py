@@ -18,7 +18,8 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, quoted
 from interp.explanations.bench import Setting, View
-from interp.explanations.quantities import HELPERS, Quantity, combine
+from interp.explanations.kinds import KINDS
+from interp.explanations.quantities import Quantity, combine
 
 FORMS = ("same", "number", "steps", "all", "sum", "table", "except")
 MAIN = -2
@@ -104,9 +105,9 @@ class Rule:
         marks = self.setting.marks
         names = [chr(ord("a") + n) for n in range(len(self.quantities))]
         lines = [f"    {name} = {one.code}" for name, one in zip(names, self.quantities)]
-        used = "\n".join(lines)
-        helpers = [text for call, text in HELPERS.items() if call in used]
-        if "string" in used:
+        read = {one.kind for one in self.quantities}
+        helpers = [one.helper for kind, one in KINDS.items() if kind in read and one.helper]
+        if any("string" in line for line in lines):
             seen = "tokens[: i + 1]" if self.setting.causal else "tokens"
             lines = [f"    string = content({seen})", *lines]
             helpers = ['def content(tokens):\n    """The tokens that are not marks."""\n'
