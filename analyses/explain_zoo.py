@@ -20,8 +20,7 @@ import pandas as pd
 import interp
 from interp.errors import InterpError
 from interp.explanations import Explanation
-from interp.explanations.explanation import LEVELS
-from interp.explanations.shipped import FILE, weights_hash
+from interp.explanations.explanation import LEVELS, SHIPPED, weights_hash
 from interp.files import write_atomically
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -67,7 +66,7 @@ def row(name: str, found: Explanation) -> dict[str, object]:
 
 def study(arguments: Arguments) -> Report:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    file = arguments.out / FILE
+    file = arguments.out / SHIPPED
     known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     rows = []
     for name in names(arguments):

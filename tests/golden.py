@@ -38,7 +38,7 @@ import interp.programs.compile  # registers programs/compiled
 from interp.certificates import certify_model, check
 from interp.certificates.known import known
 from interp.constructions import registered_constructions
-from interp.explanations.shipped import shipped
+from interp.explanations.explanation import shipped
 from interp.families.histogram.certificates import certify as histogram
 from interp.measures.subject import Subject
 from interp.programs.task import ENDS

@@ -20,13 +20,13 @@ from interp.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.explanations.strings import Strings, answers
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
-from interp.populations import Population, everything, sample, wilson
+from interp.populations import Population, everything, sample
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums
 from interp.programs.quantize import KEPT
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
-from interp.programs.running import Kept, Running
+from interp.programs.running import Running
 from interp.programs.words import step_words
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
@@ -141,7 +141,7 @@ def explained(
         whole = Running.of(subject, population.batch)
         counts = whole.mask.double() if whole.counts is None else whole.counts
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
-        agreement = agreed(Kept.of(given, whole.answers), int((given != whole.answers).sum()), population)
+        agreement = Agreement.of(given, whole.answers, population)
         level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
         listing = misses(agreement) if level == "in part" else lists(program, population, empty.parameters)
         level = "in part" if listing else level
@@ -172,11 +172,6 @@ def lists(program: Program, population: Population, parameters: int) -> str:
 
 def tested(population: Population, n: int) -> str:
     return population.on if n == population.n else f"on {n:,} of {population.n:,} inputs"
-
-
-def agreed(kept: Kept, changed: int, population: Population) -> Agreement:
-    low, high = (kept.share, kept.share) if population.exact else wilson(kept.share, population.n)
-    return Agreement(kept.n, changed, kept.share, kept.least, low, high, population.on)
 
 
 def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole:
@@ -290,8 +285,7 @@ def closest(scored: Scored | None) -> str:
 def judged(bench: Bench, rule: Rule) -> Agreement:
     """Measure how many of the model's answers a rule gives on a population."""
     given = rule.at(bench.view, bench.where.rows, bench.where.positions)
-    kept = Kept.of(given, bench.answers)
-    return agreed(kept, int((given != bench.answers).sum()), bench.population)
+    return Agreement.of(given, bench.answers, bench.population)
 
 
 STRINGS, SHORTEST = 4_000, 3

@@ -1,6 +1,7 @@
 """The result of explain: the program of a model's parts, or a rule for its answers, and how often they agree.
 
-What its sentences say of a part is what its replacement in the running model bears out.
+What its sentences say of a part is what its replacement in the running model bears out. The explanations that come with
+interp are found by the hash of the weights.
 """
 
 from __future__ import annotations
@@ -8,25 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
 from interp import words
+from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError
-from interp.explanations.findings import Agreement, PartRole
-from interp.explanations.picture import svg
+from interp.explanations.findings import Agreement, PartRole, svg
 from interp.explanations.rule import Rule
 from interp.measures.hypothesis import Hypothesis
+from interp.measures.subject import Subject
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.language import Normed, Program, Sums
 from interp.programs.quantize import KEPT
 from interp.programs.source import function, source
 from interp.programs.words import answer_words, grouped, parts_words, plural
+from interp.tasks.base import tensors_sha256
 from interp.views import view
 
 SCHEMA = 2
+SHIPPED = "shipped.json"
+"""The file of the explanations that come with interp, by the hash of the weights."""
 
 Level: TypeAlias = Literal["explained", "in part", "answers only", "none"]
 LEVELS: tuple[Level, ...] = ("explained", "in part", "answers only", "none")
@@ -179,6 +186,28 @@ class Explanation:
             return cls(**{**data, "program": program, "rule": rule, "agreement": agreement, "parts": parts})
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InterpError(f"this is not an explanation: {error}") from None
+
+
+def weights_hash(subject: Subject) -> str | None:
+    """Return the sha256 of a task model's weights and task; None for other models and for models with hooks."""
+    model = subject.model
+    if not isinstance(model, TaskModel) or subject.token_ids is not None or hooked(model):
+        return None
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    return f"{model.spec.id}:{tensors_sha256(tensors)}"
+
+
+def shipped(subject: Subject) -> Explanation | None:
+    """Return the shipped explanation of exactly these weights, or None."""
+    key = weights_hash(subject)
+    known = _known()
+    return None if key is None or key not in known else Explanation.from_json(json.dumps(known[key]))
+
+
+@cache
+def _known() -> dict[str, dict[str, object]]:
+    file = files("interp.explanations") / SHIPPED
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 TABLE = "A look-up table, no algorithm. "

@@ -8,8 +8,8 @@ import math
 from interp import words
 from interp.explanations import Explanation, automata, explain_subject
 from interp.explanations.automata import STRINGS, LearnedAutomaton, learn_automaton
-from interp.explanations.picture import svg
-from interp.explanations.shipped import shipped
+from interp.explanations.explanation import shipped
+from interp.explanations.findings import svg
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations
 from interp.populations import SPEED, InputsAsked

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import interp
 from interp.explanations import PartRole
-from interp.explanations.picture import WIDTH, in_order, svg
+from interp.explanations.findings import WIDTH, in_order, svg
 
 LONG = "reads " + "a long quantity " * 20
 PARTS = (

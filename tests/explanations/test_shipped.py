@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.explanations import Explanation
-from interp.explanations.shipped import _known, shipped, weights_hash
+from interp.explanations.explanation import _known, shipped, weights_hash
 from interp.measures.subject import Subject
 
 
