@@ -59,11 +59,14 @@ class Quantity:
             return None if value == NOTHING else self.setting.vocabulary[value]
         return value
 
+    def said(self, value: int) -> str:
+        """Write a value in a sentence."""
+        spoken = self.spoken(value)
+        return "nothing" if spoken is None else str(spoken)
+
     def has(self, value: int) -> str:
         """Return a clause that states a value: "the number of 1s is 3", "the number of 1s is odd"."""
-        spoken = self.spoken(value)
-        special = KINDS[self.kind].has(self.setting, *self.arguments, value)
-        return special or f"{self.words} is {'nothing' if spoken is None else spoken}"
+        return KINDS[self.kind].has(self.setting, *self.arguments, value) or f"{self.words} is {self.said(value)}"
 
     def to_json(self) -> list[Any]:
         return [self.kind, *_lists(self.arguments)]

@@ -15,8 +15,8 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.bench import Bench, Setting, Steps, least_share
-from interp.explanations.formulas import PRICE, fits, majority, weighted
-from interp.explanations.quantities import Quantity, candidates, combine
+from interp.explanations.forms import FORMS, PRICE, Grouped, Sum
+from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 
 EXTENDED, THIRDS = 12, 60
@@ -85,6 +85,11 @@ class Data:
             judge,
         )  # fmt: skip
 
+    def seen(self, picked: Sequence[int]) -> Grouped:
+        """The quantities and answers to which rules are fitted."""
+        values = [self.values[number][self.fit] for number in picked]
+        return Grouped(self.setting, [self.quantities[number] for number in picked], values, self.answers[self.fit])
+
     def judged(self, rule: Rule, picked: Sequence[int]) -> float:
         values = [torch.from_numpy(self.values[number][self.judge]) for number in picked]
         given = rule.answers(values).numpy()
@@ -97,11 +102,9 @@ class Data:
         listing: whether to allow tables that list nearly all inputs.
         """
         self.steps.check()
-        values = [self.values[number][self.fit] for number in picked]
-        of, answers = [self.quantities[number] for number in picked], self.answers[self.fit]
-        rules = [rule for rule in fits(self.setting, of, values, answers) if rule.constants <= most]
-        if not listing:  # a table with nearly as many cells as inputs explains nothing
-            rules = [rule for rule in rules if rule.constants * PER_CELL <= len(answers)]
+        # A table with nearly as many cells as inputs explains nothing.
+        limit = most if listing else min(most, len(self.fit) // PER_CELL)
+        rules = [rule for rule in fits(self.seen(picked)) if rule.constants <= limit]
         price = sum(self.prices[number] for number in picked)
         scored = [Scored(rule, self.judged(rule, picked), price) for rule in rules]
         return min(scored, key=lambda one: one.cost, default=None)
@@ -109,12 +112,17 @@ class Data:
     def potential(self, picked: Sequence[int]) -> float:
         """Return the share of answers that a table of these quantities gives; -1 if it has too many cells."""
         self.steps.check()
-        codes, cells = combine([self.values[number][self.fit] for number in picked])
+        seen = self.seen(picked)
+        codes, cells = seen.combined
         if len(cells) * PER_CELL > len(self.fit):
             return -1.0
-        best = majority(codes, self.answers[self.fit], len(self.setting.answers))
-        answers = torch.from_numpy(self.answers[self.fit])
-        return least_share(torch.from_numpy(best[codes]) == answers, answers)
+        answers = torch.from_numpy(seen.answers)
+        return least_share(torch.from_numpy(seen.best[codes]) == answers, answers)
+
+
+def fits(seen: Grouped) -> list[Rule]:
+    """Fit rules that read all of these quantities to a model's answers: the best ones of each applicable form."""
+    return [Rule(seen.setting, name, tuple(of), data) for name, form in FORMS.items() for of, data in form.fit(seen)]
 
 
 def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -> list[int]:
@@ -173,14 +181,12 @@ def _sums(data: Data, most: int) -> list[Scored | None]:
     counts = [number for number, one in enumerate(data.quantities) if one.kind == "count"]
     if len(counts) < 2:
         return []
-    fit, answers = data.fit, data.answers
-    if len(np.unique(answers[fit])) != 2:
+    found = Sum().weigh(data.seen(counts))
+    if found is None:
         return []
-    rule = weighted(
-        data.setting, [data.quantities[c] for c in counts], [data.values[c][fit] for c in counts], answers[fit]
-    )
+    rule = Rule(data.setting, "sum", tuple(data.quantities[c] for c in counts), found)
     price = sum(data.prices[c] for c in counts)
-    return [Scored(rule, data.judged(rule, counts), price)] if rule is not None and rule.constants <= most else []
+    return [Scored(rule, data.judged(rule, counts), price)] if rule.constants <= most else []
 
 
 def _good(found: Sequence[Scored | None], share: float) -> list[Scored]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from interp.explanations import rule
+from interp.explanations import forms
 from interp.explanations.bench import Setting
 from interp.explanations.explanation import TABLE, Explanation, how, summary
 from interp.explanations.findings import Agreement, PartRole
+from interp.explanations.forms import LISTED
 from interp.explanations.quantities import Quantity
-from interp.explanations.rule import LISTED, Rule
+from interp.explanations.rule import Rule
 from interp.programs.language import Head, Linear, Program
 from interp.programs.words import answer_words
 
@@ -150,7 +151,7 @@ def test_values_of_several_parts_are_named_together(n: int, said: str) -> None:
 
 def test_values_are_listed_up_to_three() -> None:
     """A fourth makes it a range of numbers, or a count of values."""
-    number: Any = SimpleNamespace(spoken=str, tokens=False)
-    assert rule._values(number, [2, 3, 4]) == "2, 3 or 4"
-    assert rule._values(number, [2, 3, 4, 5]) == "from 2 to 5"
-    assert rule._values(number, [2, 3, 4, 6]).startswith("one of 4 values (2, 3")
+    number: Any = SimpleNamespace(said=str, tokens=False)
+    assert forms._among(number, [2, 3, 4]) == "2, 3 or 4"
+    assert forms._among(number, [2, 3, 4, 5]) == "from 2 to 5"
+    assert forms._among(number, [2, 3, 4, 6]).startswith("one of 4 values (2, 3")

@@ -10,10 +10,10 @@ import torch
 
 from interp.errors import InterpError
 from interp.explanations.bench import Setting, View
-from interp.explanations.formulas import fits, weighted
+from interp.explanations.forms import Grouped, Sum
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
-from interp.explanations.search import Data, search
+from interp.explanations.search import Data, fits, search
 from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))
@@ -110,8 +110,9 @@ def test_a_weighted_sum_is_fitted() -> None:
     view = strings()
     values = [one.values(view)[:, 0].numpy() for one in (ONES, ZEROS)]
     answers = (2 * values[0] > values[1]).astype(int)
-    rule = weighted(BITS, (ONES, ZEROS), values, answers)
-    assert rule is not None
+    found = Sum().weigh(Grouped(BITS, (ONES, ZEROS), values, answers))
+    assert found is not None
+    rule = Rule(BITS, "sum", (ONES, ZEROS), found)
     assert (rule.answers([torch.from_numpy(v) for v in values]).numpy() == answers).all()
 
 
@@ -120,7 +121,8 @@ def test_a_number_with_exceptions_is_found() -> None:
     of = [OWN_COUNT, OWN]
     values = [one.values(view)[:, 1:].flatten().numpy() for one in of]
     answers = np.where((values[0] == 4) & (values[1] == 1), 3, values[0])
-    best = min((rule for rule in fits(DIGITS, of, values, answers) if rule.form == "except"), key=lambda r: r.constants)
+    found = fits(Grouped(DIGITS, of, values, answers))
+    best = min((rule for rule in found if rule.form == "except"), key=lambda r: r.constants)
     assert best.data["entries"] == [[4, 1, 3]]
     assert (best.answers([torch.from_numpy(v) for v in values]).numpy() == answers).all()
 
@@ -128,10 +130,10 @@ def test_a_number_with_exceptions_is_found() -> None:
 def test_a_table_leaves_out_what_costs_nothing() -> None:
     values = np.array([0] * 5000 + [1] * 5000 + [2])
     answers = np.array([0] * 5000 + [1] * 5000 + [1])
-    found = {rule.form: rule for rule in fits(BITS, (ONES,), [values], answers)}
+    found = {rule.form: rule for rule in fits(Grouped(BITS, (ONES,), [values], answers))}
     assert len(found["table"].data["entries"]) == 1
     answers = np.array([0] * 5000 + [0] * 2497 + [1] * 2503 + [0])  # the default is right nearly as often
-    half = {rule.form: rule for rule in fits(BITS, (ONES,), [values], answers)}
+    half = {rule.form: rule for rule in fits(Grouped(BITS, (ONES,), [values], answers))}
     assert half["table"].data["entries"] == []
 
 
