@@ -229,10 +229,9 @@ def learned(
         found = lstar.learn(table, letters, most_states)
         return None if found is None else LearnedAutomaton.of(strings, found, len(table) - 1, two, sets)
 
-    whole, shorter, below = machine(said.model), None, longest - 1
-    while whole is None and shorter is None and below > 0:
-        shorter = machine(said.model[: below + 1])
-        below -= 1
+    whole = machine(said.model)
+    lengths = range(longest - 1, 0, -1) if whole is None else ()
+    shorter = next((one for n in lengths if (one := machine(said.model[: n + 1])) is not None), None)
     differ = sum(int((a != b).sum()) for a, b in zip(said.model, said.task))
     first = lstar.first_difference(said.model, said.task, letters)
     return Learned(
@@ -258,51 +257,28 @@ def spelled(strings: Strings, word: Word) -> str:
 def sentence(found: Learned) -> str:
     """Describe the result in one to three sentences."""
     every = f"every string of {_lengths(found.longest)}{' that is an input' * found.others} ({found.strings:,})"
-    own = "" if found.task is None else f"the task's own, of {words.counted(found.task.states, 'state')}"
-    example = f"{found.example!r}"
-    if found.different == 0:
-        errs = ""
-    elif found.different == 1:
-        errs = f" It is wrong on one of them, {example}."
-    else:
-        errs = f" It is wrong on {found.different:,} of them, such as {example}."
+    own = found.task and words.counted(found.task.states, "state")
+    wrong = ""
+    if found.different:
+        which = "one of them," if found.different == 1 else f"{found.different:,} of them, such as"
+        wrong = f" It is wrong on {which} {found.example!r}."
     if found.model is None:
-        upto = (
-            ""
-            if found.shorter is None
-            else f"; on every string of {_lengths(found.shorter.longest)} one of "
-            f"{words.counted(found.shorter.states, 'state')} does"
-        )
-        task = (
-            f" The smallest with the right answers has {words.counted(found.task.states, 'state')}."
-            if found.task
-            else ""
-        )
+        shorter = ""
+        if found.shorter is not None:
+            states = words.counted(found.shorter.states, "state")
+            shorter = f"; on every string of {_lengths(found.shorter.longest)} one of {states} does"
+        right = f" The smallest with the right answers has {own}." if own else ""
         return (
             f"No automaton of at most {words.counted(found.most_states, 'state')} gives the model's answers on "
-            f"{every}{upto}.{task}{errs.replace('It is', 'The model is')}"
+            f"{every}{shorter}.{right}{wrong.replace('It is', 'The model is')}"
         )
-    states = words.counted(found.model.states, "state")
     if found.model.states == 1:
-        only = found.model.word(0)
-        said = f"On {every}, the model gives one answer, {only}."
-        return (
-            said
-            + (
-                f" The task's own automaton has {words.counted(found.task.states, 'state')}."
-                if found.task and found.different
-                else ""
-            )
-            + errs
-        )
+        other = f" The task's own automaton has {own}." if own and found.different else ""
+        return f"On {every}, the model gives one answer, {found.model.word(0)}.{other}{wrong}"
+    said = f"On {every}, the model is an automaton of {words.counted(found.model.states, 'state')}"
     if found.different == 0:
-        return f"On {every}, the model is an automaton of {states}, the task's own."
-    beside = (
-        f" The task's own has {words.counted(found.task.states, 'state')}."
-        if own and found.task is not None
-        else (f" The task's own has more than {found.most_states}.")
-    )
-    return f"On {every}, the model is an automaton of {states}.{beside}{errs}"
+        return f"{said}, the task's own."
+    return f"{said}. The task's own has {own or f'more than {found.most_states}'}.{wrong}"
 
 
 def _lengths(longest: int) -> str:
