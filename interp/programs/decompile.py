@@ -111,19 +111,10 @@ def readout(reading: Reading) -> tuple[Answer, list[Step]] | None:
     found = []
     for sources in (*tried, reading.edges(None)):
         if (one := over(reading, sources)) is not None:
-            if (share := gives(reading, *one)) >= ANSWER:
+            if (share := reading.answered(*one).share) >= ANSWER:
                 return one
             found.append((share, one))
     return max(found, key=lambda pair: pair[0])[1] if found else None
-
-
-def gives(reading: Reading, answer: Answer, more: Sequence[Step]) -> float:
-    """The share of the model's answers that a readout gives."""
-    made, reads = dict(reading.made), reading.running.reads
-    for step in more:
-        made[step.name] = step.applied(made, reading.seen)
-    classes = answer.sums(made)[reads.rows, reads.positions].argmax(-1)
-    return float((classes == reading.running.answers).double().mean())
 
 
 def over(reading: Reading, sources: Sequence[str] | None) -> tuple[Answer, list[Step]] | None:
@@ -147,11 +138,11 @@ def over(reading: Reading, sources: Sequence[str] | None) -> tuple[Answer, list[
     for name in readable:  # the value that has the largest share
         if name not in known and reading.holds_tokens(name) and reading.whole((name,), different):
             same = same_word(tuple(reading.task.vocabulary), words)
-            given = (reading.made[name][mask] @ torch.tensor(same, dtype=torch.float64)).argmax(1)
-            if float((given == target).double().mean()) >= ANSWER:
-                return Linear("answer", (name,), (same,), (0.0,) * len(words), words), []
+            largest = Linear("answer", (name,), (same,), (0.0,) * len(words), words)
+            if reading.answered(largest).share >= ANSWER:
+                return largest, []
     if (direct := model_sum(reading, sources, mask, words)) is not None:
-        cosines = as_cosines(reading, direct[0], mask, ANSWER)
+        cosines = as_cosines(reading, direct[0], ANSWER)
         return direct if cosines is None else (cosines, [])
     for one in maps.tables(target, known, most=3, enough=ANSWER):
         if reading.whole(one.of, different):
@@ -230,8 +221,7 @@ def model_sum(
         weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
         bias = torch.cat([torch.zeros(1).double(), bias])
     step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
-    given = step.sums(reading.made)[mask].argmax(1)
-    return (step, []) if float((given == running.answers).double().mean()) >= 0.99 else None
+    return (step, []) if reading.answered(step).share >= 0.99 else None
 
 
 FEW = 16
@@ -263,11 +253,7 @@ def describe_mlp(reading: Reading, part: Part) -> None:
         if not describe_by_waves(reading, part, found) and not describe_by_sums(reading, part, found):
             reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
         return
-    step, name = best, str(part)
-    reading.add(step)
-    reading.vectors[name] = found.vectors
-    share = reading.described(part, found, found.vectors[reading.made[name].argmax(-1)], enough)
-    reading.roles[part] = Role(name, "explained", name, share)
+    reading.explain(part, found, [best], found.vectors, found.vectors[reading.code(best)], enough)
 
 
 def as_table(

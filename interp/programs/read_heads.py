@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,9 +22,9 @@ from interp.programs.heads import (
     values_of_shares,
 )  # fmt: skip
 from interp.programs.quantize import Quantized
-from interp.programs.read_sums import describe_by_sums, made_by
+from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import attention_by_waves
-from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
+from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.running import Running, scaled, softmax
 from interp.programs.steps import Head, Linear, Step
 
@@ -48,18 +49,13 @@ def describe_head(reading: Reading, part: Part) -> None:
         if asked.total or not describe_by_sums(reading, part, found):
             reading.keep(part, found, "its attention and values are no table over variables found so far")
         return
-    step, shares, mean, value = one
+    step, mean, value = one
     steps: list[Step] = [step]
     if waves := attention_by_waves(reading, found, step, mean, enough):
-        steps, shares = waves, made_by(reading, waves)
-        value = (shares @ mean.double()).float()
-    share = reading.described(part, found, value, enough)
-    if share < enough:
+        steps, value = waves, (reading.variable(*waves) @ mean.double()).float()
+    if not reading.explain(part, found, steps, mean, value, enough):
         reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
         return
-    reading.steps += steps
-    reading.made[name], reading.vectors[name] = shares, mean
-    reading.roles[part] = Role(name, "explained", name, share)
     if name not in reading.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:
         add_level(reading, part, found, mean, enough)
 
@@ -70,10 +66,7 @@ def elsewhere(reading: Reading, part: Part) -> float:
     step = reading.step(str(part))
     if not isinstance(step, Head):
         raise ValueError(f"{part} is not described as a head")
-    made = dict(reading.made)
-    for one in reading.steps:
-        if one.name not in made:
-            made[one.name] = one.applied(made, reading.seen)
+    made = reading.after([one for one in reading.steps if one.name not in reading.made])
     asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
     return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
 
@@ -94,7 +87,7 @@ def queries(reading: Reading, part: Part, where: Tensor, running: Running | None
 
 def selected(
     reading: Reading, part: Part, found: Quantized, asked: Queries, enough: float
-) -> tuple[Head, Tensor, Tensor, Tensor] | None:
+) -> tuple[Head, Tensor, Tensor] | None:
     """The simplest attention by two variables and value by a third that take the head's place."""
     v, low = reading.running.v(part), reading.low(part)
     pattern = fitting_pattern(reading, part, found, asked, v, enough)
@@ -118,7 +111,7 @@ def selected(
         return float((weights(scores) - asked.pattern).abs().sum(-1).mean()) / 2
 
     def good(scores: Tensor) -> bool:
-        return reading.stays(part, with_attention(reading, found, asked, weights(scores), v)) >= enough
+        return reading.stays(part, with_attention(found, asked, weights(scores), v)) >= enough
 
     scores = graded
     # An exact pattern also says which key comes next where the selected ones are missing.
@@ -150,10 +143,9 @@ def selected(
         if left <= near:
             step = Head(str(part), *attends, name, str(part), asked.total)
             step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
-            shares = step.applied(reading.made, reading.seen)
-            value = (shares @ mean.double()).float()
+            value = (reading.variable(step) @ mean.double()).float()
             if reading.stays(part, reading.spread(found, value)) >= enough:
-                return step, shares, mean, value
+                return step, mean, value
     return None
 
 
@@ -164,13 +156,11 @@ def given(pattern: Pattern, asked: Queries) -> Tensor:
 
 def fewest_exceptions(pattern: Pattern, weights: Tensor, good: Callable[[Tensor], bool]) -> Tensor:
     """The weights with as many pairs alike as will do, at least half of them; else as they are."""
-    low, high = 0, weights.numel() // 2
-    if not good(alike(weights, pattern.seen, high)):
+    most = weights.numel() // 2
+    if not good(alike(weights, pattern.seen, most)):
         return weights
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if good(alike(weights, pattern.seen, middle)) else (middle + 1, high)
-    return alike(weights, pattern.seen, high)
+    n = bisect_left(range(most), True, key=lambda n: good(alike(weights, pattern.seen, n)))
+    return alike(weights, pattern.seen, n)
 
 
 def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:
@@ -211,12 +201,12 @@ def first_fitting(
     for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
         cell = codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
         weights = asked.attention(given(one, asked)[cell])
-        if reading.stays(part, with_attention(reading, found, asked, weights, v)) >= enough:
+        if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
             return one
     return None
 
 
-def with_attention(reading: Reading, found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
+def with_attention(found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
     """The head's value with other attention at the queries that matter."""
     new = found.elsewhere.clone()
     new[asked.rows, asked.positions] = torch.einsum("nk,nkd->nd", weights, v[asked.rows])
@@ -231,8 +221,7 @@ def add_level(reading: Reading, part: Part, found: Quantized, mean: Tensor, enou
     name = f"{part} level"
     values = tuple(f"level {i}" for i in range(found.size))
     step = Linear(name, (str(part),), (matrix(weights),), tuple(bias.tolist()), values, str(part))
-    code = step.applied(reading.made, reading.seen).argmax(-1)
-    if reading.stays(part, found.put(code)) >= enough:
+    if reading.stays(part, found.put(reading.code(step))) >= enough:
         reading.add(step)
 
 

@@ -22,7 +22,7 @@ from interp.programs.language import Program
 from interp.programs.limits import MOST_LIMITS, NEVER
 from interp.programs.read_own import products
 from interp.programs.reading import Reading, matrix
-from interp.programs.running import Running
+from interp.programs.running import Kept, Running
 from interp.programs.steps import Evened, Head, Linear, Product, Step, Sums
 from interp.tasks import Batch
 
@@ -56,7 +56,7 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     for before in own_weights(reading, mask):
         points = Points.of(reading, before, drawn(reading, population))
         limits = ValueLimits.of(points)
-        share = float((limits.answers(points) == points.target).double().mean())
+        share = Kept.of(limits.answers(points), points.target).share
         if found is None or share > found[0]:
             found = (share, before, points, limits)
     if found is None:

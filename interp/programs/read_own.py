@@ -14,8 +14,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.limits import LOOSE, MOST_LIMITS, Limits, limits, ranked
 from interp.programs.quantize import Quantized
-from interp.programs.reading import Reading, Role, matrix
-from interp.programs.running import Kept
+from interp.programs.reading import Reading, matrix, regressed
 from interp.programs.steps import Features, Head, Linear, Product, Step, Sums, Values
 
 SHARE, LEAST = 0.998, 0.99
@@ -48,7 +47,8 @@ def own_weight(
             reading.check()
             one = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
             answer, steps = steps_of(one, own, known, words)
-            if good(made, steps, answer, mask, target):
+            kept = reading.answered(answer, [own, *steps])
+            if kept.share >= SHARE and kept.least >= LEAST:
                 return answer, [own, *steps]
     return None
 
@@ -59,18 +59,13 @@ def describe_by_product(reading: Reading, part: Part, found: Quantized, sources:
     value = reading.running.value(part).double()
     for own in products(reading, sources, where, part):
         numbers = own.mapped(reading.made)
-        points = torch.cat([numbers[where], torch.ones(int(where.sum()), 1).double()], 1)
-        vectors = torch.linalg.lstsq(points, value[where], driver="gelsd").solution
-        new = numbers @ vectors[:-1] + vectors[-1]
+        vectors, constant = regressed(numbers[where], value[where])
+        new = numbers @ vectors + constant
         left = ((value - new)[where] @ low).square().sum()
-        if (
-            float(left) <= FITS * float(((value[where] - value[where].mean(0)) @ low).square().sum())
-            and reading.stays(part, reading.spread(found, new.float())) >= reading.enough()
+        whole = ((value[where] - value[where].mean(0)) @ low).square().sum()
+        if float(left) <= FITS * float(whole) and reading.explain(
+            part, found, [own], vectors.float(), new.float(), reading.enough()
         ):
-            share = reading.described(part, found, new.float(), reading.enough())
-            reading.steps.append(own)
-            reading.made[str(part)], reading.vectors[str(part)] = numbers, vectors[:-1].float()
-            reading.roles[part] = Role(str(part), "explained", str(part), share)
             return True
     return False
 
@@ -108,10 +103,3 @@ def steps_of(one: Limits, own: Product, known: Features, words: Values) -> tuple
     total = Sums("sum read out", one.of, tuple(matrix(w[:, None]) for w in weights.values()), (0.0,))
     slopes = one.slopes(torch.ones(1).double(), len(words))
     return Linear("answer", (total.name,), (matrix(slopes),), bias, words), [total]
-
-
-def good(made: Features, steps: Sequence[Step], answer: Linear, mask: Tensor, target: Tensor) -> bool:
-    for step in steps:
-        made = {**made, step.name: step.mapped(made)}
-    kept = Kept.of(answer.sums(made)[mask].argmax(1), target)
-    return kept.share >= SHARE and kept.least >= LEAST

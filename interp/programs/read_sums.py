@@ -8,6 +8,7 @@ left out, those that add least first.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.norms import gain_and_shift, length, norm_before, undivided
 from interp.programs.quantize import Quantized
-from interp.programs.reading import MOST_VALUES, Reading, Role, matrix
+from interp.programs.reading import MOST_VALUES, Reading, matrix, regressed
 from interp.programs.running import scaled
 from interp.programs.steps import Head, Normed, Step, Sums
 
@@ -30,8 +31,8 @@ first reading; in the second, they may lose none."""
 LEAST = 0.993
 """Least share of each frequent answer that stays."""
 
-Described: TypeAlias = tuple[list[Step], Tensor, Tensor, Tensor]
-"""Steps of a part, its variable, the vector of each of its values, and the value of the part that these give."""
+Described: TypeAlias = tuple[list[Step], Tensor, Tensor]
+"""Steps of a part, the vector of each value of the last one's variable, and the value of the part that these give."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +142,6 @@ def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]
     return left
 
 
-def made_by(reading: Reading, steps: Sequence[Step]) -> Tensor:
-    """The variable of the last step."""
-    made = dict(reading.made)
-    for step in steps:
-        made[step.name] = step.applied(made, reading.seen)
-    return made[steps[-1].name]
-
-
 def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
     """Whether enough answers stay, and enough of each frequent one."""
     least = min(LEAST, reading.kept({}).least)
@@ -164,12 +157,7 @@ def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
         by = None if without_norm else length_before(reading, part)
         one = describe(reading, part, found, enough, by) if without_norm or by is not None else None
         if one is not None:
-            steps, numbers, vectors, value = one
-            reading.steps += [step for step in steps if reading.step(step.name) is None]
-            reading.made[str(part)], reading.vectors[str(part)] = numbers, vectors
-            share = reading.described(part, found, value, enough)
-            reading.roles[part] = Role(str(part), "explained", str(part), share)
-            return True
+            return reading.explain(part, found, *one, enough)
     return False
 
 
@@ -193,7 +181,7 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
             side: one.sums(f"{part} {name}", weights[side], bias[side])
             for (side, one), name in zip(fitted.items(), ("query", "key", "reads"), strict=True)
         }
-        q, k = made_by(reading, every["Q"]), made_by(reading, every["K"])
+        q, k = reading.variable(*every["Q"]), reading.variable(*every["K"])
         left, right = products_of(q[where["Q"]], k[where["K"]], products)
         steps = {
             step.name: step
@@ -205,20 +193,19 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
             str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part),
             scaled=scaled(reading.running.blocks[part.layer]),
         )  # fmt: skip
-        z = made_by(reading, [*steps.values(), *every["V"], attend])
+        z = reading.variable(*steps.values(), *every["V"], attend)
         axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]
         steps |= {step.name: step for step in fitted["V"].sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)}
-        numbers = made_by(reading, [*steps.values(), attend])
-        points = torch.cat([numbers[found.needed], torch.ones(int(found.needed.sum()), 1).double()], 1)
-        vectors = torch.linalg.lstsq(points, z[found.needed], driver="gelsd").solution
-        return [*steps.values(), attend], numbers, vectors[:-1].float(), (numbers @ vectors[:-1] + vectors[-1]).float()
+        numbers = reading.variable(*steps.values(), attend)
+        vectors, constant = regressed(numbers[found.needed], z[found.needed])
+        return [*steps.values(), attend], vectors.float(), (numbers @ vectors + constant).float()
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
 
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
-        return bool(names["V"]) and stays(reading, part, found, made(names, products, n)[3], enough)
+        return bool(names["V"]) and stays(reading, part, found, made(names, products, n)[2], enough)
 
     if not good(best):
         return None
@@ -260,21 +247,18 @@ def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums
     def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
         at = sorted(neurons)
         steps = reads.fit(names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
-        numbers = made_by(reading, steps)
-        points = torch.cat([numbers[where], torch.ones(int(where.sum()), 1).double()], 1)
-        vectors = torch.linalg.lstsq(points, value[where], driver="gelsd").solution
-        return steps, numbers, vectors[:-1].float(), (numbers @ vectors[:-1] + vectors[-1]).float()
+        numbers = reading.variable(*steps)
+        vectors, constant = regressed(numbers[where], value[where])
+        return steps, vectors.float(), (numbers @ vectors + constant).float()
 
     def good(names: Sequence[str], neurons: Sequence[int]) -> bool:
-        return bool(names) and stays(reading, part, found, made(names, neurons)[3], enough)
+        return bool(names) and stays(reading, part, found, made(names, neurons)[2], enough)
 
     neurons = list(range(w_in.shape[1]))
     if not good(list(reads.features), neurons):
         return None
     names = fewest(reads.by_spread(w_in), lambda some: good(some, neurons))
-    order = (made(names, neurons)[1][where].std(0) * w_out.norm(dim=1)).argsort().tolist()
-    low, high = 0, len(order) - 1
-    while low < high:  # as many as can go at once, then one by one
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if good(names, order[middle:]) else (low, middle - 1)
-    return made(names, fewest(order[low:], lambda some: bool(some) and good(names, some)))
+    order = (reading.variable(*made(names, neurons)[0])[where].std(0) * w_out.norm(dim=1)).argsort().tolist()
+    n = len(order) - 1  # as many as can go at once, then one by one
+    out = n - bisect_left(range(n, 0, -1), True, key=lambda out: good(names, order[out:]))
+    return made(names, fewest(order[out:], lambda some: bool(some) and good(names, some)))

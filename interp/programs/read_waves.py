@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.quantize import Quantized
-from interp.programs.reading import Reading, Role, matrix
+from interp.programs.reading import Reading, matrix, regressed
 from interp.programs.steps import NEVER, Head, Linear, Step
 from interp.programs.waves import Cosines, Waves, wave_matrix
 
@@ -43,8 +43,7 @@ def attention_by_waves(reading: Reading, found: Quantized, head: Head, mean: Ten
         steps: list[Step] = [waves, replace(head, key=waves.name, scores=matrix(weights.T))]
         if sum(step.constants for step in steps) >= head.constants:
             break
-        made = {**reading.made, waves.name: waves.mapped(reading.made)}
-        value = (steps[1].applied(made, reading.seen) @ mean.double()).float()
+        value = (reading.variable(*steps) @ mean.double()).float()
         if reading.stays(found.part, reading.spread(found, value)) >= enough:
             return steps
     return []
@@ -68,16 +67,11 @@ def describe_by_waves(reading: Reading, part: Part, found: Quantized) -> bool:
     share, step = max(tried, key=lambda one: one[0])
     if len(step.frequencies) > MOST:
         return False
-    numbers = step.applied(reading.made, reading.seen)
+    numbers = reading.variable(step)
     vectors, constant = regressed(numbers[where], value[where])
     new = (numbers @ vectors + constant).float()
-    if reading.stays(part, reading.spread(found, new)) < enough:
-        return False
-    reading.add(step)
-    reading.vectors[step.name] = vectors.float()
     note = f"these waves have {share:.1%} of the variance of what is read of its output"
-    reading.roles[part] = Role(step.name, "explained", step.name, reading.described(part, found, new, enough), note)
-    return True
+    return reading.explain(part, found, [step], vectors.float(), new, enough, note)
 
 
 def cycle(reading: Reading) -> int:
@@ -102,26 +96,19 @@ def with_key_frequencies(
 ) -> tuple[float, Waves]:
     """The waves with key frequencies alone, and their share of the variance."""
     centered = target - target.mean(0)
-    waves = step.applied(reading.made, reading.seen)[where]
+    waves = reading.variable(step)[where]
     waves = waves - waves.mean(0)
     power = (waves.T @ centered).square().sum(1) / waves.square().sum(0).clamp(min=1e-9)
     power = power.view(-1, 2).sum(1)
     chosen = [k for k, one in zip(step.frequencies, power.tolist(), strict=True) if one >= KEY * float(power.max())]
     step = replace(step, frequencies=tuple(chosen))
-    numbers = step.applied(reading.made, reading.seen)[where]
+    numbers = reading.variable(step)[where]
     vectors, constant = regressed(numbers, target)
     left = (target - numbers @ vectors - constant).square().sum()
     return 1 - float(left / centered.square().sum().clamp(min=1e-30)), step
 
 
-def regressed(numbers: Float[Tensor, "points n"], target: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
-    """The vectors of numbers, and the constant, whose sum is nearest to the target."""
-    points = torch.cat([numbers, torch.ones(len(numbers), 1).double()], 1)
-    found = torch.linalg.lstsq(points, target, driver="gelsd").solution
-    return found[:-1], found[-1]
-
-
-def as_cosines(reading: Reading, answer: Linear, mask: Tensor, enough: float) -> Cosines | None:
+def as_cosines(reading: Reading, answer: Linear, enough: float) -> Cosines | None:
     """A readout of waves alone as a sum of cosines around each answer, if this gives the answers."""
     step = reading.step(answer.of[0]) if len(answer.of) == 1 else None
     if not isinstance(step, Waves) or answer.values != tuple(reading.task.vocabulary[: step.period]):
@@ -129,5 +116,4 @@ def as_cosines(reading: Reading, answer: Linear, mask: Tensor, enough: float) ->
     weights = torch.tensor(answer.weights[0], dtype=torch.float64)
     along = (weights * wave_matrix(step.frequencies, step.period)).mean(1).view(-1, 2).sum(1)
     made = Cosines("answer", answer.of, step.frequencies, tuple(along.tolist()), answer.values)
-    given = made.sums(reading.made)[mask].argmax(1)
-    return made if float((given == reading.running.answers).double().mean()) >= enough else None
+    return made if reading.answered(made).share >= enough else None

@@ -8,9 +8,11 @@ from functools import cached_property, reduce
 from operator import and_
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.measures.runs import Part
+from interp.programs.language import Answer
 from interp.programs.quantize import KEPT, Quantized, metric, quantize
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -130,17 +132,24 @@ class Reading:
             return self.needed.get(name if step is None else step.part, everywhere)
         return reduce(and_, map(self.matters, step.of), everywhere)
 
-    def described(self, part: Part, found: Quantized, value: Tensor, enough: float) -> float:
-        """Replace a part by its description, and return the share of answers that stays.
+    def explain(
+        self, part: Part, found: Quantized, steps: Sequence[Step], vectors: Tensor, value: Tensor, enough: float,
+        note: str = "",
+    ) -> bool:  # fmt: skip
+        """Let steps take a part's place, of which the last makes its variable; False if too few of the answers stay.
 
-        Where the part does not matter, it gets its mean only if the description gives too few of the answers there.
+        vectors: what the part gives for each value of the variable. value: what it gives at each position. Where the
+        part does not matter, it gets its mean only if the steps give too few of the answers there.
         """
-        share = 0.0
+        name = str(part)
         for new in (value, self.spread(found, value)):
             if (share := self.stays(part, new)) >= enough:
                 self.put({part: new})
-                break
-        return share
+                self.made[name], self.vectors[name] = self.variable(*steps), vectors
+                self.steps += [step for step in steps if self.step(step.name) is None]
+                self.roles[part] = Role(name, "explained", name, share, note)
+                return True
+        return False
 
     def put(self, edits: Edits) -> None:
         """Parts are replaced from here on."""
@@ -260,16 +269,33 @@ class Reading:
             covered |= {name, *(() if step is None else (step.part,) if step.part else step.of)}
         return covered >= set(sources)
 
+    def after(self, steps: Sequence[Step]) -> Features:
+        """The variables with those that further steps make."""
+        made = dict(self.made)
+        for step in steps:
+            made[step.name] = step.applied(made, self.seen)
+        return made
+
+    def variable(self, *steps: Step) -> Tensor:
+        """The variable that the last of these steps makes."""
+        return self.after(steps)[steps[-1].name]
+
+    def answered(self, answer: Answer, steps: Sequence[Step] = ()) -> Kept:
+        """How many of the model's answers a readout gives, with steps before it."""
+        reads = self.running.reads
+        given = answer.sums(self.after(steps))[reads.rows, reads.positions].argmax(-1)
+        return Kept.of(given, self.running.answers)
+
     def add(self, step: Step) -> None:
         self.steps.append(step)
-        self.made[step.name] = step.applied(self.made, self.seen)
+        self.made[step.name] = self.variable(step)
 
     def spread(self, found: Quantized, value: Tensor) -> Tensor:
         return torch.where(found.needed[..., None], value, found.elsewhere)
 
     def code(self, step: Step) -> Tensor:
         """The value that a step gives at each position."""
-        return step.applied(self.made, self.seen).argmax(-1)
+        return self.variable(step).argmax(-1)
 
     def minor(self, part: Part, found: Quantized) -> None:
         self.put({part: found.put()})
@@ -286,3 +312,10 @@ class Reading:
 
 def matrix(table: Tensor) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in table.tolist())
+
+
+def regressed(numbers: Float[Tensor, "points n"], target: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
+    """The vectors of numbers, and the constant, whose sum is nearest to the target."""
+    points = torch.cat([numbers, torch.ones(len(numbers), 1).double()], 1)
+    found = torch.linalg.lstsq(points, target, driver="gelsd").solution
+    return found[:-1], found[-1]

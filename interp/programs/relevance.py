@@ -10,6 +10,7 @@ does not matter.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,11 +101,9 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
 
     alone = {name: kept([name]).both for name in names}
     order = sorted(names, key=lambda name: -alone[name])
-    low, high = 0, sum(alone[name] >= 1 - 5 * changed for name in order)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if stays(order[:middle]) else (low, middle - 1)
-    out, again = order[:low], True
+    n = sum(alone[name] >= 1 - 5 * changed for name in order)
+    n -= bisect_left(range(n, 0, -1), True, key=lambda n: stays(order[:n]))
+    out, again = order[:n], True
     while again:
         again = False
         for name in [name for name in order if name not in out]:

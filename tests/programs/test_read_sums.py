@@ -13,6 +13,7 @@ from interp.measures.runs import Part
 from interp.programs.language import Head, Sums
 from interp.programs.norms import length, undivided
 from interp.programs.read_sums import Fitted, Input, covariance, describe_by_sums, fewest, products_of
+from interp.programs.reading import Reading
 
 
 def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
@@ -107,16 +108,14 @@ class Reads:
         same = [float((value - self.truth).abs().max()) < 1e-4 for value in edits.values()]
         return SimpleNamespace(share=float(all(same)), least=float(all(same)))
 
-    def described(self, part: Part, found: Any, value: torch.Tensor, enough: float) -> float:
-        return self.kept({part: value}).share
-
     def step(self, name: str) -> Any:
         return next((one for one in self.steps if one.name == name), None)
 
     def low(self, part: Part) -> torch.Tensor:
         return torch.eye(3)
 
-    before = allowed = lambda self, *of: True
+    before = allowed = put = lambda self, *of: True
+    after, variable, explain, stays = Reading.after, Reading.variable, Reading.explain, Reading.stays
     read = lambda self, part: (None, None, None)  # noqa: E731
     spread = lambda self, found, value: value  # noqa: E731
 

@@ -94,6 +94,7 @@ def test_a_head_attends_by_the_fewest_waves_that_do(second: float) -> None:
     mean = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
     true = (head.applied(made, seen) @ mean).float()
     reading: Any = SimpleNamespace(
+        variable=lambda waves, head: head.applied({**made, waves.name: waves.mapped(made)}, seen),
         task=SimpleNamespace(cyclic={"x": vocabulary[:29]}, vocabulary=vocabulary), made=made, seen=seen,
         spread=lambda found, value: value, stays=lambda part, value: float(torch.allclose(value, true, atol=1e-4)),
     )  # fmt: skip
