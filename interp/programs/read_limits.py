@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.populations import Population, sample
 from interp.programs.decompile import program_of, sketch
 from interp.programs.language import Program
-from interp.programs.limits import MOST_LIMITS, NEVER
+from interp.programs.maps import MOST_LIMITS, NEVER
 from interp.programs.read_own import products
 from interp.programs.reading import Reading, matrix
 from interp.programs.running import Kept, Running

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.limits import LOOSE, MOST_LIMITS, Limits, limits, ranked
+from interp.programs.maps import LOOSE, MOST_LIMITS, Limits, limits, ranked
 from interp.programs.quantize import Quantized
 from interp.programs.reading import Reading, matrix, regressed
 from interp.programs.steps import Features, Head, Linear, Product, Step, Sums, Values

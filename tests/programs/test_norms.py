@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import interp
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
-from interp.programs.norms import ACCURACY, gain_and_shift, length, norm_before, undivided
+from interp.programs.read_sums import ACCURACY, gain_and_shift, length, norm_before, undivided
 from interp.programs.running import Running
 from interp.programs.steps import Sums, codes
 from interp.spec import MLP, Layer, ModelSpec

@@ -11,8 +11,16 @@ import torch
 import interp.programs.read_sums as read_sums
 from interp.measures.runs import Part
 from interp.programs.language import Head, Sums
-from interp.programs.norms import length, undivided
-from interp.programs.read_sums import Fitted, Input, covariance, describe_by_sums, fewest, products_of
+from interp.programs.read_sums import (
+    Fitted,
+    Input,
+    covariance,
+    describe_by_sums,
+    fewest,
+    length,
+    products_of,
+    undivided,
+)
 from interp.programs.reading import Reading
 
 
