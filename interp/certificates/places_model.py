@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.answers import Decision
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
 from interp.certificates.probes import hooks_on
@@ -50,6 +51,11 @@ class OneLayer:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.embed.W_E.dtype
+
+    @property
+    def decision(self) -> Decision:
+        """How the outputs decide: a single one by its sign."""
+        return Decision("argmax" if self.read.shape[1] > 1 else "sigmoid")
 
     def rows(self, numbers: Arithmetic, seen: int) -> Tracked:
         """Return the stream of each token at each of the first `seen` positions: (places, tokens, d_model)."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, correct, word_of
+from interp.architecture.answers import correct, margins, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Stratum
@@ -108,11 +108,10 @@ class Proof:
         false = None
         drawn, repeating = self.paths.draw(n, seed), self.paths.repeating(n // 4, seed)
         for rows, counts in [(part, True) for part in drawn.split(DRAWN)] + [(repeating, False)]:
-            margin = self._margins(rows)
             if counts:
                 self.drawn.append(rows)
             if false is None:
-                false = first_error(self, rows[torch.from_numpy(~(margin > 0).all(1))])
+                false = first_error(self, rows)
         return false
 
     def count_open(self) -> None:
@@ -126,11 +125,11 @@ class Proof:
             read.tally.drawn_right += int(bounds.right.sum())
             read.tally.drawn_open += int((~(bounds.right | bounds.wrong)).sum())
 
-    def _margins(self, rows: Int[Tensor, "rows length"]) -> Float[Array, "rows reads"]:
-        """Return the margins of the model's own answers."""
-        out, right = self.logits(rows).numpy(), self.paths.right(rows).numpy()
-        columns = [_margin(out[:, read.at], right[:, read.at]) for read in self.reads]
-        return np.stack(columns, 1)
+    def errs(self, rows: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
+        """Return the rows in which the model's own answers, after the right ones before, are not all right."""
+        places = [read.at for read in self.reads]
+        out, right = self.logits(rows)[:, places], self.paths.right(rows)[:, places]
+        return ~(margins(out, right, self.net.decision) > 0).all(1)
 
     def probes(self) -> Probes:
         """Return random inputs with bounds on the model's own margins."""
@@ -210,7 +209,7 @@ class ReadProof:
         masses, pulls = mass.sum(2), pull.sum(2)
         stream = self.real.stream.value.numpy()[asked] + net.b_write.numpy()
         states = self.paths.walk(torch.from_numpy(rows))
-        right = self.proof.right(self.at)[states[:, self.after]]
+        right = torch.from_numpy(self.proof.right(self.at)[states[:, self.after]])
 
         def margin(mixed: Array) -> Array:
             """Return margins (rows, tried) from head outputs (heads, rows, tried, d_head)."""
@@ -218,8 +217,8 @@ class ReadProof:
             flat = x.reshape(-1, x.shape[-1]).T.copy()
             forms = Forms(flat, np.zeros((len(flat), 0, flat.shape[1])), 0 * flat, 0 * flat)
             last = behind_attention(FormArithmetic(net.dtype), net.model, 0, forms).center
-            found = _margin(last.T @ net.read.numpy() + net.b_read.numpy(), right.repeat(x.shape[1]))
-            return found.reshape(x.shape[:2])
+            out = (torch.from_numpy(last).T @ net.read + net.b_read).view(*x.shape[:2], -1)
+            return margins(out, right[:, None].expand(x.shape[:2]), net.decision).numpy()
 
         tried = [(place, position, token) for place, position in enumerate(self.paths.order)
                  if position < seen and position != self.at
@@ -312,13 +311,9 @@ def first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
     """Describe the first of these inputs on which the model itself generates a wrong answer, or None."""
     if not len(rows):
         return None
-    right, out = proof.paths.right(rows), proof.logits(rows).numpy()
-    places = [read.at for read in proof.reads]
-    for row, (tokens, labels) in enumerate(zip(rows, right)):
-        bad = ~(_margin(out[row, places], labels[places].numpy()) > 0)
-        if bad.any() and (words := _generated(proof, tokens, labels)) is not None:
-            return words
-    return None
+    wrong = rows[proof.errs(rows)]
+    found = (_generated(proof, *each) for each in zip(wrong, proof.paths.right(wrong)))
+    return next((words for words in found if words is not None), None)
 
 
 def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, "length"]) -> str | None:
@@ -328,18 +323,7 @@ def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, 
         row = tokens[None, : read.at + 1] if proof.net.causal else tokens[None]
         out = model(row.to(model.cfg.device))[0, read.at].double().cpu()
         right = int(labels[read.at])
-        rule = Decision("argmax" if len(out) > 1 else "sigmoid")
-        if not bool(correct(out, torch.tensor(right), rule)):
-            said = word_of(task, out, rule)
+        if not bool(correct(out, torch.tensor(right), proof.net.decision)):
+            said = word_of(task, out, proof.net.decision)
             return f"{task.format(tokens)}: the answer at position {read.at} is {said}, right is {task.word(right)}"
     return None
-
-
-def _margin(out: Float[Array, "rows n_out"], right: Int[Array, "rows"]) -> Float[Array, "rows"]:
-    """Return the right output minus the best other output; for a single output s: s or -s."""
-    if out.shape[1] == 1:
-        return out[:, 0] * (2 * right - 1)
-    rows = np.arange(len(out))
-    others = out.copy()
-    others[rows, right] = -np.inf
-    return out[rows, right] - others.max(1)

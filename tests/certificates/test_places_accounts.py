@@ -6,11 +6,13 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
+from interp.architecture.answers import Decision, margins
 from interp.certificates import places_search
 from interp.certificates.places import Sets, _wrong_inputs
 from interp.certificates.places_ranges import TokenPattern
-from interp.certificates.places_search import Proof, ReadProof, ReadTally, _margin
+from interp.certificates.places_search import Proof, ReadProof, ReadTally
 from interp.families.algorithmic import Addition
 from interp.tasks.automata import declared
 
@@ -73,8 +75,8 @@ def test_inputs_with_a_wrong_answer_lie_between() -> None:
 
 
 def test_a_margin_is_the_right_output_less_the_best_other_one() -> None:
-    out = np.array([[1.0, 3.0, 2.0], [5.0, 1.0, 5.0]])
-    assert _margin(out, np.array([1, 0])).tolist() == [1.0, 0.0]
-    assert _margin(out, np.array([0, 1])).tolist() == [-2.0, -4.0]
-    assert _margin(np.array([[2.0], [-3.0]]), np.array([1, 1])).tolist() == [2.0, -3.0]
-    assert _margin(np.array([[2.0], [-3.0]]), np.array([0, 0])).tolist() == [-2.0, 3.0]
+    out, one = torch.tensor([[1.0, 3.0, 2.0], [5.0, 1.0, 5.0]]), torch.tensor([[2.0], [-3.0]])
+    assert margins(out, torch.tensor([1, 0]), Decision()).tolist() == [1.0, 0.0]
+    assert margins(out, torch.tensor([0, 1]), Decision()).tolist() == [-2.0, -4.0]
+    assert margins(one, torch.tensor([1, 1]), Decision("sigmoid")).tolist() == [2.0, -3.0]
+    assert margins(one, torch.tensor([0, 0]), Decision("sigmoid")).tolist() == [-2.0, 3.0]
