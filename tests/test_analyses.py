@@ -19,7 +19,21 @@ from study_numbers import FOUND, SAID
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = sorted((ROOT / "analyses").glob("*.py"))
-SCRIPTS = [*STUDIES, *sorted((ROOT / "analyses" / "benchmarks").glob("*.py"))]
+BENCHMARKS = sorted((ROOT / "analyses" / "benchmarks").glob("*.py"))
+SCRIPTS = [*STUDIES, *BENCHMARKS]
+LITTLE = {
+    "certificates": "--quick --rounds 1 --adders",
+    "files_run": "",
+    "gpu_engines": "--quick --rounds 1 --device cpu",
+    "memorization": "--smoke",
+    "scaling": "--smoke",
+    "subsets": "--smoke",
+    "train_count01": "--quick",
+    "train_histogram": "--models lin --rounds 1 --no-engines",
+    "train_languages": "--quick --seeds 2 --length 10",
+    "train_vmap": "--rounds 1 --seeds 2 --batch 8",
+}
+"""Arguments with which a benchmark has little to do."""
 
 
 def run_here(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +87,19 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
     assert "count01/nothing" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+def test_a_benchmark_runs(path: Path, tmp_path: Path) -> None:
+    """In a process of its own: some keep to one core."""
+    out = ["--out", str(tmp_path / "out")] if path.stem == "scaling" else []
+    done = subprocess.run(
+        [sys.executable, str(path), *LITTLE[path.stem].split(), *out],
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d", done.stdout)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

@@ -58,12 +58,8 @@ def steps_of(engine: str, model: str, batch: int, seeds: int) -> Callable[[], No
     def run() -> None:
         nonlocal epoch
         epoch += 1
-        if engine == "reference":
-            for index in range(seeds):
-                trainer._epoch_of(index, epoch)
-        else:
-            for group in trainer.groups:
-                group.run_epoch(epoch)
+        for group in trainer.groups:
+            trainer.train_group(group, epoch)
 
     return run
 

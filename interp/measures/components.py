@@ -71,6 +71,10 @@ class Contrast:
         return self.sign[:, None] * found.T
 
 
+TIED = 1e-5
+"""Outputs that differ by less than this share of the largest tie: which of them is larger hangs on rounding."""
+
+
 def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
     """Choose the contrast between the right and the best wrong output, from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
@@ -82,10 +86,10 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
         if rule.among is not None:
             wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
         wrong[rows, classes] = -torch.inf
-        return Contrast(classes, wrong.argmax(-1), one, none)
+        return Contrast(classes, first_largest(wrong), one, none)
     if rule.kind == "set":  # the output closest to being wrong, signed so that positive is right
         signs = 2 * unpack_sets(classes, logits.shape[1]).double() - 1
-        weakest = (signs * logits.double()).argmin(-1)
+        weakest = first_largest(-signs * logits.double())
         return Contrast(weakest, None, signs[rows, weakest], none)
     first = torch.zeros_like(classes)
     yes = 2.0 * classes.double() - 1
@@ -93,6 +97,12 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
         return Contrast(first, None, yes, none)
     tolerance = rule.tolerance or 0.0
     return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -one, one), yes * tolerance)
+
+
+def first_largest(outputs: Float[Tensor, "reads n_out"]) -> Int[Tensor, "reads"]:
+    """Return each read's largest output, and the first of those that are equal up to rounding; -inf never is."""
+    scale = outputs.abs().nan_to_num(posinf=0.0).amax(-1, keepdim=True)
+    return (outputs >= outputs.amax(-1, keepdim=True) - TIED * scale).int().argmax(-1)
 
 
 SHOWN = 40

@@ -357,7 +357,7 @@ def batch_logits(s: Any, P: Any, w: Any, data: Any, first: int, last: int, out: 
 
 
 def _entry_points(sources: str) -> tuple[Any, Any]:
-    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see training/compiled/layout.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def logits(s: Any, P: Any, w: Any, data: Any, out: Any) -> None:

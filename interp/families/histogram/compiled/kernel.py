@@ -178,7 +178,7 @@ def take(s: Any, w: Any, data: Any, first: int, last: int) -> None:
 
 
 def _entry_points(sources: str) -> tuple[Any, Any]:
-    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see training/compiled/layout.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def accuracy(s: Any, params: Any, w: Any, tokens: Any) -> float:

@@ -220,7 +220,7 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, first: int, last: 
 
 
 def _entry_points(sources: str) -> tuple[Any, Any]:
-    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see training/compiled/layout.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def answers(s: Any, P: Any, w: Any, data: Any, out: Any) -> None:

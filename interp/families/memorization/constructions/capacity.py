@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
-from interp.families.memorization.theory.attention_heads import memorized_associations
+from interp.families.memorization.theory.attention_heads import attention_matrix, memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
 from interp.families.memorization.theory.table import as_table
 
@@ -147,7 +147,9 @@ def _draw(
         # x = e + pos has variance 2. If weights have a^2, queries and keys have 2 d a^2: scores deviate by 2 d a^2.
         W_Q, W_K = rng.standard_normal((2, heads, d, d_head)) * np.sqrt(spread / (2 * d))
         W_V = rng.standard_normal((heads, d, d_head)) / np.sqrt(d)
-        z = _mixed_values(contexts, W_E, W_pos, W_Q, W_K, W_V)
+        W_QK = W_Q @ W_K.transpose(0, 2, 1) * np.sqrt(d / d_head)  # attention_matrix divides by sqrt d
+        mixed = attention_matrix(contexts, W_E, W_pos, W_QK).reshape(len(contexts), heads, d)
+        z = np.einsum("rha,hab->rhb", mixed, W_V, optimize=True).reshape(len(contexts), -1)
         features = np.hstack([W_E[contexts[:, -1]], z])
         values = np.linalg.svd(features[chosen], compute_uv=False)
         rank = int((values > RANK_TOLERANCE * values[0]).sum())
@@ -168,19 +170,6 @@ def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"])
     _, values, outputs = np.linalg.svd(directions[:rank] @ B)
     completed = B + values[0] * directions[rank:].T @ outputs[rank:]
     return completed, float(values[0] / max(values[-1], np.finfo(float).tiny))
-
-
-def _mixed_values(
-    contexts: np.ndarray, W_E: np.ndarray, W_pos: np.ndarray, W_Q: np.ndarray, W_K: np.ndarray, W_V: np.ndarray
-) -> Float[np.ndarray, "contexts features"]:
-    """Return z of every head at the last token, concatenated."""
-    x = W_E[contexts] + W_pos
-    query = np.einsum("ra,hab->rhb", x[:, -1], W_Q)
-    key, value = np.einsum("rja,hab->rhjb", x, W_K), np.einsum("rja,hab->rhjb", x, W_V)
-    scores = np.einsum("rhb,rhjb->rhj", query, key) / np.sqrt(W_Q.shape[2])
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    weights /= weights.sum(axis=2, keepdims=True)
-    return np.einsum("rhj,rhjb->rhb", weights, value).reshape(len(contexts), -1)
 
 
 def _unit_vectors(n_outputs: int, d: int, rng: np.random.Generator) -> Float[np.ndarray, "d outputs"]:
