@@ -249,7 +249,8 @@ def _path(source: object) -> Path:
 def _check_name(name: object) -> None:
     if isinstance(name, torch.nn.Module):
         raise InterpError(
-            "this is already a model: build and load take a name such as 'count01/paper', a path or a spec"
+            "this is already a model: load takes it with its task, load(model, task=...); otherwise give a name such as "
+            "'count01/paper', a path or a spec"
         )
     if not isinstance(name, (str, Path)):
         raise InterpError(
@@ -338,9 +339,9 @@ def _is_own(name_or_path: str | Path) -> bool:
 
 
 def _has_spec(path: Path) -> bool:
-    """Test whether a spec is next to this file, rather than a config of another library."""
+    """Test whether a spec is next to this file, rather than a config of another library or an explanation."""
     beside = [path.with_suffix(suffix) for suffix in (".toml", ".json")]
-    return any("task" in (settings_of(other) or {}) for other in beside if is_file(other))
+    return any({"task", "d_model"} <= set(settings_of(other) or {}) for other in beside if is_file(other))
 
 
 def _lacks_header(path: Path) -> bool:

@@ -23,7 +23,7 @@ BENCHMARKS = sorted((ROOT / "analyses" / "benchmarks").glob("*.py"))
 SCRIPTS = [*STUDIES, *BENCHMARKS]
 LITTLE = {
     "certificates": "--quick --rounds 1 --adders",
-    "files_run": "",
+    "files_run": "--call interp.load('count01/paper')",
     "gpu_engines": "--quick --rounds 1 --device cpu",
     "memorization": "--smoke",
     "scaling": "--smoke",

@@ -339,3 +339,17 @@ def test_a_loaded_model_knows_its_name_until_its_weights_change() -> None:
     with torch.no_grad():
         model.blocks[0].attn.W_V[0, 0, 0] += 1
     assert model.loaded_as == ""
+
+
+def test_what_lies_beside_a_state_dict_is_its_spec_only_if_it_has_a_width(tmp_path: Path) -> None:
+    """An explanation, for example, names its task, too."""
+    path = tmp_path / "mine.pt"
+    torch.save({"embed.W_E": torch.zeros(2, 3)}, path)
+    path.with_suffix(".json").write_text('{"schema": 2, "task": "count01", "level": "answers only"}')
+    with pytest.raises(InterpError, match=r"mine\.pt has tensors such as embed\.W_E, which no reader knows"):
+        zoo.load(path, task="count01")
+
+
+def test_a_model_without_its_task_is_not_loaded() -> None:
+    with pytest.raises(InterpError, match=r"already a model: load takes it with its task, load\(model, task=\.\.\.\)"):
+        zoo.load(torch.nn.Linear(2, 2))
