@@ -249,8 +249,8 @@ def _path(source: object) -> Path:
 def _check_name(name: object) -> None:
     if isinstance(name, torch.nn.Module):
         raise InterpError(
-            "this is already a model: load takes it with its task, load(model, task=...); otherwise give a name such as "
-            "'count01/paper', a path or a spec"
+            "this is already a model: load takes it with its task, load(model, task=...); otherwise give a name such "
+            "as 'count01/paper', a path or a spec"
         )
     if not isinstance(name, (str, Path)):
         raise InterpError(
