@@ -248,8 +248,8 @@ def _compare_labels(model: TaskModel, fresh: TaskModel, batch: Batch) -> None:
 
 def outputs_apart(found: Tensor, wanted: Tensor, sizes: float = 0.0) -> int | None:
     """Return the first row in which outputs differ by more than two runs of one model, or None; sizes: of weights."""
-    limits = torch.finfo(wanted.dtype)
-    scale = float(wanted.nan_to_num(0, 0, 0).abs().max()) + sizes
+    limits, finite = torch.finfo(wanted.dtype), wanted.nan_to_num(0, 0, 0).abs()
+    scale = (float(finite.max()) if finite.numel() else 0.0) + sizes  # a batch may have no rows
     return _first_apart(found, wanted, STEPS * limits.eps * scale + limits.tiny)
 
 
