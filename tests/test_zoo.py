@@ -341,7 +341,7 @@ def test_a_loaded_model_knows_its_name_until_its_weights_change() -> None:
     assert model.loaded_as == ""
 
 
-def test_what_lies_beside_a_state_dict_is_its_spec_only_if_it_has_a_width(tmp_path: Path) -> None:
+def test_an_explanation_beside_a_state_dict_is_no_spec(tmp_path: Path) -> None:
     """An explanation, for example, names its task, too."""
     path = tmp_path / "mine.pt"
     torch.save({"embed.W_E": torch.zeros(2, 3)}, path)
