@@ -135,7 +135,7 @@ def check_one_of(kind: str, value: Choice, choices: Collection[object]) -> Choic
 
 
 def refuse_if(reason: str | None, before: str = "") -> None:
-    """Raise UnsupportedError with the reason why something does not apply, after the words `before`; None: it does."""
+    """Raise UnsupportedError with `before` and the reason why something does not apply, unless the reason is None."""
     if reason is not None:
         raise UnsupportedError(before + reason)
 

@@ -271,7 +271,7 @@ def stored(case: str, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def moved(case: str, keys: Sequence[str] = ()) -> list[tuple[str, Any, Any]]:
-    """What differs from the stored file: path, old and new value; but for what rounding decides."""
+    """What differs from the stored file: path, old and new value, except for what rounding decides."""
     found = differences(steady(stored(case, keys)), steady(now(case, keys)))
     return [one for one in found if not one[0].startswith(OF_THIS_CPU.get(case, ("-",)))]
 

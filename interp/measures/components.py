@@ -72,7 +72,7 @@ class Contrast:
 
 
 TIED = 1e-5
-"""Outputs that differ by less than this share of the largest tie: which of them is larger hangs on rounding."""
+"""Outputs that differ by less than this share of the largest are tied: rounding decides which of them is larger."""
 
 
 def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
@@ -100,7 +100,7 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
 
 
 def first_largest(outputs: Float[Tensor, "reads n_out"]) -> Int[Tensor, "reads"]:
-    """Return each read's largest output, and the first of those that are equal up to rounding; -inf never is."""
+    """Return the index of each read's largest output, or of the first that is tied with it."""
     scale = outputs.abs().nan_to_num(posinf=0.0).amax(-1, keepdim=True)
     return (outputs >= outputs.amax(-1, keepdim=True) - TIED * scale).int().argmax(-1)
 

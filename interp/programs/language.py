@@ -41,7 +41,6 @@ from interp.programs.steps import (
     Features,
     Head,
     Linear,
-    Matrix,  # noqa: F401
     Normed,
     Product,
     Step,

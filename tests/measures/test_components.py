@@ -12,7 +12,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.circuits import token_circuits
-from interp.measures.components import contrast, direct_logit_attribution
+from interp.measures.components import contrast, direct_logit_attribution, first_largest
 from interp.measures.heads import head_outputs
 from interp.measures.subject import Subject
 from interp.measures.survey import survey
@@ -161,3 +161,10 @@ def test_half_precision_adds_up_to_its_own_rounding() -> None:
     half.unembed.register_forward_hook(lambda module, given, out: 2 * out)  # what attribution does not see
     with pytest.raises(InterpError, match="direct attribution misses a part"):
         direct_logit_attribution(replace(subject, model=half), batch)
+
+
+def test_outputs_equal_up_to_rounding_are_tied() -> None:
+    """The first is chosen on every CPU, whichever of them rounding makes larger; hidden outputs (-inf) never."""
+    tied = torch.tensor([[-torch.inf, 30.0, 30.0 + 1e-5, 2.0], [-torch.inf, 30.0 + 1e-5, 30.0, 2.0]])
+    assert first_largest(tied).tolist() == [1, 1]
+    assert first_largest(torch.tensor([[-torch.inf, 30.0, 30.01, 2.0]])).tolist() == [2]

@@ -6,7 +6,8 @@ import pytest
 
 import interp
 from interp.explanations import Explanation
-from interp.programs.language import NEVER, Head, Linear, Matrix, Program, Table, Values
+from interp.programs.language import NEVER, Head, Linear, Program, Table, Values
+from interp.programs.steps import Matrix
 
 LETTERS = ("a", "b", "c", "d")
 
