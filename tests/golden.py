@@ -59,7 +59,10 @@ NOT_COMPARED = {
 }  # fmt: skip
 """Columns of tables that rounding decides, so that they differ between CPUs."""
 OF_THIS_CPU = {
-    "algorithmic/modular-addition": ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
+    **dict.fromkeys(
+        ("algorithmic/modular-addition", "programs/compiled", "programs/compiled@small"),
+        ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
+    ),
     "histogram/bos": ("report.tables.attention_by_relation",),
     "histogram/dot-exact": ("explanation",),
     "languages/first@small": ("report.verdict", "report.facts.accuracy_without_it", "report.tables.heads"),
