@@ -24,9 +24,9 @@ from interp.explanations.rule import Rule
 from interp.measures.hypothesis import Hypothesis
 from interp.measures.subject import Subject
 from interp.programs.as_hypothesis import as_hypothesis
-from interp.programs.language import Normed, Program, Sums
+from interp.programs.language import Normed, Program, Sums, entries, misread
 from interp.programs.quantize import KEPT
-from interp.programs.source import function, source
+from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.tasks.base import tensors_sha256
 from interp.views import view
@@ -97,13 +97,15 @@ class Explanation:
     def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
         """Return the answer of the program or rule at a position of a row of tokens (words, without padding).
 
-        Raises InterpError if there is neither.
+        Raises InterpError if there is neither, and for rows that are no input of it.
         """
         row = list(tokens)
+        if not -len(row) <= position < len(row):
+            raise InterpError(f"a row of {words.counted(len(row), 'token')} has no position {position}")
         if self.program is None:
             return self._rule(row, position % len(row))
-        given = function(self.program)(row)
-        return given[position] if self.program.read == "all" else given
+        given = self.program(row)
+        return given[position] if isinstance(given, list) else given
 
     @property
     def _rule(self) -> Rule:
@@ -174,9 +176,7 @@ class Explanation:
     def from_json(cls, text: str) -> Explanation:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
-            data = json.loads(text)
-            if (schema := data.pop("schema")) != SCHEMA:
-                raise InterpError(f"an explanation of schema {schema} is not known; this version knows {SCHEMA}")
+            data = entries(text, "an explanation", SCHEMA)
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
             program = None if data["program"] is None else Program.from_json(json.dumps(data["program"]))
@@ -184,8 +184,8 @@ class Explanation:
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
             parts = tuple(PartRole(**one) for one in data["parts"])
             return cls(**{**data, "program": program, "rule": rule, "agreement": agreement, "parts": parts})
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise InterpError(f"this is not an explanation: {error}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise misread("an explanation", error) from None
 
 
 def weights_hash(subject: Subject) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, quoted
+from interp.errors import InterpError, check_one_of, quoted
 from interp.explanations.bench import Setting, View
 from interp.explanations.forms import FORMS, LISTED
 from interp.explanations.kinds import KINDS
@@ -60,7 +60,12 @@ class Rule:
         return FORMS[self.form].answers(self, values)
 
     def __call__(self, tokens: Sequence[str], position: int) -> Any:
-        """Return the word of the answer at a position of a row of tokens (words, without padding)."""
+        """Return the word of the answer at a position of a row of tokens (words, without padding).
+
+        Raises InterpError for other tokens.
+        """
+        for word in tokens:
+            check_one_of("token", word, self.setting.vocabulary)
         return self._function(tokens, position)
 
     @cached_property
@@ -81,7 +86,8 @@ class Rule:
         marks = (f"MARKS = {self.setting.marks!r}\n",) if any("MARKS" in text for text in helpers) else ()
         form = FORMS[self.form]
         tables = (f"{form.table} = {{\n{self._entries}}}\n",) if form.table else ()
-        lines = [f'"""{quoted_docstring(self.words)}"""', *lines, form.code(self)]
+        where = "i: the position where the answer is read, from 0."
+        lines = [f'"""{quoted_docstring(self.words)} {where}"""', *lines, form.code(self)]
         answer = "\n    ".join(["def answer(tokens, i):", *lines])
         return "\n".join([*marks, *tables, *(f"\n{text}" for text in (*helpers, f"{answer}\n"))])
 

@@ -90,8 +90,9 @@ class Data:
         values = [self.values[number][self.fit] for number in picked]
         return Grouped(self.setting, [self.quantities[number] for number in picked], values, self.answers[self.fit])
 
-    def judged(self, rule: Rule, picked: Sequence[int]) -> float:
-        values = [torch.from_numpy(self.values[number][self.judge]) for number in picked]
+    def judged(self, rule: Rule) -> float:
+        own = [self.quantities.index(one) for one in rule.quantities]  # in the rule's order
+        values = [torch.from_numpy(self.values[number][self.judge]) for number in own]
         given = rule.answers(values).numpy()
         answers = torch.from_numpy(self.answers[self.judge])
         return least_share(torch.from_numpy(given == self.answers[self.judge]), answers)
@@ -106,7 +107,7 @@ class Data:
         limit = most if listing else min(most, len(self.fit) // PER_CELL)
         rules = [rule for rule in fits(self.seen(picked)) if rule.constants <= limit]
         price = sum(self.prices[number] for number in picked)
-        scored = [Scored(rule, self.judged(rule, picked), price) for rule in rules]
+        scored = [Scored(rule, self.judged(rule), price) for rule in rules]
         return min(scored, key=lambda one: one.cost, default=None)
 
     def potential(self, picked: Sequence[int]) -> float:
@@ -186,7 +187,7 @@ def _sums(data: Data, most: int) -> list[Scored | None]:
         return []
     rule = Rule(data.setting, "sum", tuple(data.quantities[c] for c in counts), found)
     price = sum(data.prices[c] for c in counts)
-    return [Scored(rule, data.judged(rule, counts), price)] if rule.constants <= most else []
+    return [Scored(rule, data.judged(rule), price)] if rule.constants <= most else []
 
 
 def _good(found: Sequence[Scored | None], share: float) -> list[Scored]:

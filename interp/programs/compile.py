@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.constructions import Construct, ConstructedWeights, construct, register_construction
-from interp.errors import InterpError
+from interp.errors import InterpError, quoted
 from interp.programs.language import Program
 from interp.programs.neurons import Observed, neurons
 from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, Step, Sums, Table
@@ -71,6 +71,8 @@ def compile_program(
     rows: dict[str, Any] = {"shortest": shortest, "first": first, "last": last}
     if isinstance(program, ProgramTask):
         rows, program = {name: program.parameters[name] for name in rows}, program.program
+    if not isinstance(program, Program):
+        raise InterpError(f"{quoted(program)} is not a program: give an interp.programs.language.Program")
     task = ProgramTask(program=placed(program).to_json(), **rows)
     return construct(
         "programs/compiled", program=task, decoys=decoys, rotate=rotate, noise=noise, sharp=sharp, draw_seed=seed

@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from interp.errors import InterpError
+from interp.errors import InterpError, check_one_of, quoted
 from interp.programs.steps import (
     NEVER,  # noqa: F401, it belongs to the language
     Evened,
@@ -180,9 +180,11 @@ class Program:
         return here.int().argmax(1)
 
     def __call__(self, tokens: Sequence[str]) -> str | list[str]:
-        """Return the answer to a row of words, or the answer at each position. Raises InterpError for other tokens."""
-        if unknown := [word for word in tokens if word not in self.vocabulary]:
-            raise InterpError(f"{unknown[0]!r} is not a token of this program: {', '.join(self.vocabulary)}")
+        """Return the answer to a row of words, or the answer at each position. Raises InterpError for other rows."""
+        if not tokens:
+            raise InterpError("a row without tokens has no answer")
+        for word in tokens:
+            check_one_of("token", word, self.vocabulary)
         row = torch.tensor([[self.vocabulary.index(word) for word in tokens]])
         found = self.classes(row)[0].tolist()
         return (
@@ -206,15 +208,33 @@ class Program:
     def from_json(cls, text: str) -> Program:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
-            data = json.loads(text)
-            if data.pop("schema") != SCHEMA:
-                raise InterpError(f"a program of another schema than {SCHEMA}")
+            data = entries(text, "a program", SCHEMA)
             steps = tuple(KINDS[one.pop("kind")](**_tuples(one)) for one in data.pop("steps"))
             given, said = _tuples(data.pop("answer")), data.pop("words")
             answer = Cosines(**given) if "amplitudes" in given else Linear(**given)
             return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in said.items()})
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-            raise InterpError(f"this is not a program: {error}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise misread("a program", error) from None
+
+
+def entries(text: str, what: str, schema: int) -> dict[str, Any]:
+    """The entries of plain data, without its schema. Raises InterpError for text that is no such data."""
+    try:
+        data = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise misread(what, error) from None
+    if not isinstance(data, dict) or "schema" not in data:
+        raise InterpError(f"this is not {what}: it has no entry 'schema'")
+    if (found := data.pop("schema")) != schema:
+        raise InterpError(f"{what} of schema {quoted(found)} is not known; this version knows {schema}")
+    return data
+
+
+def misread(what: str, error: Exception) -> InterpError:
+    """The error for plain data with an entry missing, or of another type."""
+    if isinstance(error, InterpError):
+        return error
+    return InterpError(f"this is not {what}: {f'it has no entry {error}' if isinstance(error, KeyError) else error}")
 
 
 def _tuples(value: Any) -> Any:

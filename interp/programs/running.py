@@ -327,7 +327,7 @@ def scaled(block: Any) -> bool:
 
 
 FREQUENT = 0.01
-"""An answer is frequent if it is at least this share of the model's answers."""
+"""An answer is frequent if it is at least this share of the model's answers, or if none is given more often."""
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class Kept:
         same = (new == old).double()
         n = torch.bincount(old)
         each = torch.bincount(old, weights=same) / n.clamp(min=1)
-        frequent = n >= FREQUENT * len(old)
+        frequent = n >= min(FREQUENT * len(old), int(n.max()))
         return cls(float(same.mean()), float(each[frequent].min()), len(old))
 
     @property

@@ -29,6 +29,19 @@ def test_the_program_of_the_parts() -> None:
     assert [found.answer(row) for row in words] == [str(answer) for answer in model.predict(batch.tokens).tolist()]
 
 
+def test_rows_and_files_that_do_not_fit_are_refused() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3))
+    for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row of 0 tokens has no position -1"),
+                      (["0", "1"], "row 0 has no '=', where the answer is read")):  # fmt: skip
+        with pytest.raises(interp.InterpError, match=said):
+            found.answer(row)
+    for text, said in (("{}", "it has no entry 'schema'"), ('{"schema": 0}', "an explanation of schema 0 is not")):
+        with pytest.raises(interp.InterpError, match=said):
+            Explanation.from_json(text)
+    with pytest.raises(interp.InterpError, match="None is not a program"):
+        interp.compile(None)  # type: ignore[arg-type]
+
+
 def test_a_rule_is_no_mechanism() -> None:
     """Where no part has a description, the rule for the answers is said to be no more."""
     model = interp.load("algorithmic/addition")
@@ -38,6 +51,9 @@ def test_a_rule_is_no_mechanism() -> None:
     assert found.rule is not None
     assert found.sentence.startswith("The answer is the next digit of the sum of the two numbers")
     assert found.sentence.endswith("How the model computes it is not explained.")
+    assert "i: the position where the answer is read, from 0." in found.source
+    with pytest.raises(interp.InterpError, match="unknown token 'z'"):
+        found.answer(["z"])
     batch = model.task.sample(20, seed=4)
     reads = reads_of(Subject.of(model), batch)
     answers = model.predict(batch.tokens)[reads.rows, reads.positions].tolist()

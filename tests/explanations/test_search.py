@@ -42,6 +42,20 @@ def test_planted_rules_are_found(answers: np.ndarray, kinds: list[tuple[object, 
     assert sorted((one.kind, one.arguments[0]) for one in good[0].rule.quantities) == sorted(kinds)
 
 
+def test_an_exception_by_either_number_is_found() -> None:
+    """The answer is the number, which comes second in one order, except where the other quantity has a value."""
+    setting = Setting(("0", "1", "2"), (), False, tuple(map(str, range(9))))
+    of = [Quantity(setting, "place", (0,)), Quantity(setting, "count", ("0",))]
+    values = [DRAWN.integers(0, 3, 4_000), VALUES[1]]
+    answers = np.where((values[0] == 2) & (values[1] == 3), 8, values[1]).astype(np.int64)
+    for order in ((0, 1), (1, 0)):
+        made = Data.made([of[n] for n in order], [values[n] for n in order], [0, 0], answers, np.arange(4_000), False)
+        found = made.fitted([0, 1], 20)
+        assert found is not None
+        assert (found.rule.form, found.share) == ("except", 1.0)
+        assert [one.kind for one in found.rule.quantities] == ["count", "place"]
+
+
 def test_random_answers_have_no_rule() -> None:
     assert search(data(np.random.default_rng(1).integers(0, 2, 4_000)), 0.9, 200) == []
 

@@ -18,7 +18,7 @@ from interp.programs.generate import Shape, random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.quantize import metric
 from interp.programs.reading import Reading
-from interp.programs.running import Running
+from interp.programs.running import Kept, Running
 
 
 def decompiled(model: interp.TaskModel, n: int = 1000) -> Reading:
@@ -243,3 +243,12 @@ def test_what_moves_two_answers_alike_is_not_read() -> None:
     size = (readout[:, 0] - readout[:, 1]).norm() / 2**0.5  # of the difference from the mean of both
     torch.testing.assert_close((alike @ read).norm(), torch.tensor(0.0), rtol=0, atol=1e-5)
     torch.testing.assert_close((apart @ read).norm(), 2**0.5 / size, rtol=1e-4, atol=0)
+
+
+def test_of_rare_answers_those_given_most_often_are_frequent() -> None:
+    """Each of 200 answers once but one twice, of which one is kept."""
+    old = torch.cat([torch.arange(200), torch.tensor([7])])
+    new = old.clone()
+    new[-1] = new[0] = 3
+    found = Kept.of(new, old)
+    assert (found.share, found.least) == (199 / 201, 0.5)

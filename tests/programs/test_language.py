@@ -53,7 +53,13 @@ def test_files() -> None:
     assert Program.from_json(REPEATS.to_json()) == REPEATS
     data = json.loads(REPEATS.to_json())
     data["steps"][1]["entries"] = [5] * 9
-    for text, said in ((json.dumps(data), "entries below 2"), ("{}", "not a program"), ("[1", "not a program")):
+    missing = {name: one for name, one in data.items() if name != "answer"}
+    for text, said in (
+        (json.dumps(data), "entries below 2"), ("[1", "this is not a program: Expecting"),
+        ("{}", "this is not a program: it has no entry 'schema'"), ("[]", "it has no entry 'schema'"),
+        (json.dumps(missing), "this is not a program: it has no entry 'answer'"),
+        (json.dumps({**data, "schema": 99}), "a program of schema 99 is not known; this version knows 1"),
+    ):  # fmt: skip
         with pytest.raises(InterpError, match=said):
             Program.from_json(text)
     assert REPEATS.constants == 3 + 4 + 2  # three pairs of positions, three equal pairs and a default, two answers
@@ -72,8 +78,10 @@ def test_refusals() -> None:
         Program(WORDS, 4, True, (), YES)
     with pytest.raises(InterpError, match="at most 4"):
         REPEATS(["a"] * 5)
-    with pytest.raises(InterpError, match="not a token"):
+    with pytest.raises(InterpError, match="unknown token 'c'; known: a, b, ="):
         REPEATS(["c"])
+    with pytest.raises(InterpError, match="a row without tokens has no answer"):
+        REPEATS([])
 
 
 def test_a_head_without_softmax_adds_up_its_weights() -> None:
