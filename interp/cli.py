@@ -46,7 +46,7 @@ FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output for
 
 
 def _print(frame: pd.DataFrame, format: OutputFormat) -> None:
-    from interp.report.text import format_table
+    from interp.report.cells import format_table
 
     typer.echo(format_table(frame, format.value))
 

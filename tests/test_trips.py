@@ -19,7 +19,7 @@ from interp import cli
 from interp.architecture.parameters import model_problems
 from interp.errors import InterpError
 from interp.progress import LateBar
-from interp.report.figures_matrices import circuit
+from interp.report.figures_heads import circuit
 from interp.spec import Layer, ModelSpec, TaskRef, Training
 from interp.tasks import make_task
 from interp.training.results import FILE

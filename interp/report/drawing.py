@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -185,10 +184,3 @@ def filled(layout: dict[str, Any], plots: Sequence[Plot], **more: Any) -> go.Fig
 def is_lowest(place: tuple[int, int], places: Sequence[tuple[int, int]]) -> bool:
     """Return whether this is the lowest plot in its column, which gets the title of the axis."""
     return (place[0] + 1, place[1]) not in places
-
-
-def is_number(column: pd.Series) -> bool:
-    """Return whether a column contains numbers; booleans do not count."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return is_numeric_dtype(column) and not is_bool_dtype(column)

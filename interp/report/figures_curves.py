@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, compact, is_number, log_axis, piles
+from interp.report.cells import is_number
+from interp.report.drawing import color_axis, color_range, compact, log_axis, piles
 from interp.report.theme import plain
 
 Axis = Literal["linear", "log"]

@@ -1,3 +1,5 @@
+"""Matrices as colored cells: heat maps and circuits."""
+
 from itertools import product
 
 import numpy as np
@@ -5,7 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.figures_matrices import circuit, heatmap
+from interp.report.figures_heads import circuit, heatmap
 
 
 def test_heatmap_names_everything():

@@ -1,3 +1,5 @@
+"""Tables for the terminal: text, JSON and CSV."""
+
 import io
 import json
 
@@ -6,7 +8,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.text import format_table
+from interp.report.cells import format_table
 
 FRAME = pd.DataFrame(
     {
