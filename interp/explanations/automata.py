@@ -138,6 +138,7 @@ class Learned:
         task: the smallest automaton with the right answers; None if it is too large.
         strings: number of strings that are inputs of the task, and were run.
         others: whether other strings are not inputs; they are "not asked".
+        inferred: whether letters were inferred from samples, so that some of the strings may be no inputs of the task.
         different: number of strings on which the model is wrong; example: the first of the shortest ones.
         seconds: time taken.
     """
@@ -152,6 +153,7 @@ class Learned:
     most_states: int
     seconds: float
     others: bool = False
+    inferred: bool = False
 
     @property
     def shown(self) -> LearnedAutomaton | None:
@@ -245,6 +247,7 @@ def learned(
         most_states,
         time.perf_counter() - started,
         said.others,
+        not strings.declared,
     )
 
 
@@ -256,7 +259,8 @@ def spelled(strings: Strings, word: Word) -> str:
 
 def sentence(found: Learned) -> str:
     """Describe the result in one to three sentences."""
-    every = f"every string of {_lengths(found.longest)}{' that is an input' * found.others} ({found.strings:,})"
+    which = " that is an input" if found.others else ", input of the task or not" if found.inferred else ""
+    every = f"every string of {_lengths(found.longest)}{which} ({found.strings:,})"
     own = found.task and words.counted(found.task.states, "state")
     wrong = ""
     if found.different:

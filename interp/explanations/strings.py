@@ -62,6 +62,11 @@ class Strings:
         return _seen(subject)
 
     @property
+    def declared(self) -> bool:
+        """Whether the task declares its letters, so that every string of them is an input."""
+        return lacks(self.task, LISTED_STRINGS) is None
+
+    @property
     def alphabet(self) -> tuple[str, ...]:
         return tuple(self.task.vocabulary[token] for token in self.letters)
 

@@ -42,7 +42,8 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
     if found.status == "certified":
         word = ", if the task labels its inputs as it declares" if found.on_trust else ""
-        report.say(f"Always right{word}: the model gives the right answer on every input of the domain.", "what")
+        every = f"on every input of the domain ({found.domain})"
+        report.say(f"Always right{word}: the model gives the right answer {every}.", "what")
     if found.status == "refuted":
         report.say(not_as_asked(found), "what")
     report.mark = mark_of(found)

@@ -6,8 +6,9 @@ The answers of a model of strings are shown as an automaton, too.
 import math
 
 from interp import words
+from interp.certificates import Certificate
 from interp.explanations import Explanation, automata, explain_subject
-from interp.explanations.automata import STRINGS, LearnedAutomaton, learn_automaton
+from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.explanations.explanation import shipped
 from interp.explanations.findings import svg
 from interp.explanations.strings import Strings
@@ -119,10 +120,11 @@ def as_automaton(study: Study, report: Report, longest: int | None = None) -> No
     longest: the length in symbols (default: as long as all fit SECONDS).
     """
     learned = study.measure(learn_automaton, study.once(affordable) if longest is None else longest)
+    said = automata.sentence(learned) + _proved_apart(study, learned)
     report.heading(
         "As an automaton",
-        f"{automata.sentence(learned)} It was learned by Angluin's L* from the answers to all of these strings. No "
-        "smaller automaton gives the same answers.",
+        f"{said} It was learned by Angluin's L* from the answers to all of these strings. No smaller automaton gives "
+        "the same answers.",
     )
     shown = []
     if learned.shown is not None:
@@ -131,12 +133,23 @@ def as_automaton(study: Study, report: Report, longest: int | None = None) -> No
     if learned.task is not None and not learned.same:
         shown += _show(report, "automaton_task", learned.task, "The task's own automaton, learned from its labels.")
     if learned.model is not None:
-        report.say(automata.sentence(learned), "what", shown)
+        report.say(said, "what", shown)
         report.add_fact("automaton_states", learned.model.states)
     if learned.task is not None:
         report.add_fact("automaton_states_task", learned.task.states)
     report.add_fact("automaton_longest", learned.longest)
     report.add_fact("automaton_wrong", learned.different)
+
+
+def _proved_apart(study: Study, learned: Learned) -> str:
+    """Return a sentence if the model errs on strings, but is proved right on the inputs of its task."""
+    if not (learned.inferred and learned.different):
+        return ""
+    found = study.certificate
+    if not isinstance(found, Certificate) or found.status != "certified" or found.on_trust:
+        return ""
+    it = "It is none" if learned.different == 1 else "None of these is one"
+    return f" {it} of the inputs on which the model is proved right ({found.domain})."
 
 
 def _show(report: Report, key: str, one: LearnedAutomaton, caption: str) -> list[str]:
