@@ -30,8 +30,8 @@ from interp.errors import InterpError
 from interp.families.memorization import TableTask, lookup
 from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.forward import context_logits
 from interp.families.memorization.theory.attention_heads import accuracy_lower_bound, memorized_associations
+from interp.families.memorization.training import context_logits
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
@@ -83,7 +83,7 @@ def train(cell: Cell, seeds: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
             order = torch.stack([row[torch.randperm(len(row), generator=generator)] for row in rows])
         at = step % (rows.shape[1] // BATCH) * BATCH
         chosen = order[:, at : at + BATCH]
-        logits = context_logits(spec, composed(cell, leaves), contexts[chosen])
+        logits = context_logits(spec, tasks[0], composed(cell, leaves), contexts[chosen])
         loss = functional.cross_entropy(logits.transpose(1, 2), targets.gather(1, chosen), reduction="sum") / BATCH
         adam.param_groups[0]["lr"] = FIRST_RATE + (LAST_RATE - FIRST_RATE) * step / steps
         adam.zero_grad()
@@ -91,7 +91,8 @@ def train(cell: Cell, seeds: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
         adam.step()
     with torch.no_grad():
         tensors = composed(cell, leaves)
-        answers = torch.cat([context_logits(spec, tensors, part[None]).argmax(-1) for part in contexts.split(500)], 1)
+        parts = [context_logits(spec, tasks[0], tensors, part[None]).argmax(-1) for part in contexts.split(500)]
+        answers = torch.cat(parts, 1)
     right = answers == targets
     return right.double().mean(1).numpy(), right.gather(1, rows).double().mean(1).numpy()
 

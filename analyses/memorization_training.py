@@ -17,11 +17,11 @@ import torch
 
 from interp.families.memorization import TableTask, kgram
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.forward import context_logits
 from interp.families.memorization.theory.attention_heads import attention_parameters, mlp_width
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
+from interp.families.memorization.training import context_logits
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
@@ -39,7 +39,7 @@ def divergences(task: TableTask, d: int, heads: int, width: int, seeds: int, ste
     engine, _ = train_parameters(spec, range(seeds), task=task, progress=False)
     # In float64: the training loss is a difference of float32 numbers, good to 1e-6 only.
     tensors = {name: parameter.double() for name, parameter in engine.parameters().items()}
-    logits = context_logits(spec, tensors, torch.tensor(task.contexts)[None])
+    logits = context_logits(spec, task, tensors, torch.tensor(task.contexts)[None])
     return np.array([kl_divergence(task, one) for one in logits])
 
 

@@ -28,5 +28,8 @@ SPECS = {
     "identity values": memorization_spec(TASK, 3, 2, dtype="float64", origin=EXACT).replace(
         layers=(Layer(n_heads=2, d_head=3, value_output="identity", scale=0.7),)
     ),
+    "two layers": plain().replace(
+        layers=(Layer(n_heads=1, d_head=2, norm="pre", bias={"q": True}), Layer(d_head=2, norm="pre"))
+    ),
     "frozen embedding": memorization_spec(TASK, 3, 2, dtype="float64", origin=EXACT).replace(embedding="frozen"),
 }

@@ -26,6 +26,9 @@ Tensors = Mapping[str, Tensor]
 Mask = Float[Tensor, "runs 1 _ length"] | None
 """Added to scores: 0 or -inf, or the logarithm of a key's count; "runs" are the rows of all models, or 1."""
 
+SHORT = 8
+"""Number of keys up to which plain products are faster than fused attention if there is only one query."""
+
 
 def sequence_inputs(
     spec: ModelSpec, task: Task, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
@@ -61,16 +64,17 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
     """
     embedding = tensors["embed.W_E"]
     tokens, at = (inputs[name].expand(len(embedding), *inputs[name].shape[-2:]) for name in ("tokens", "at"))
-    source: _Stream | _Embedded = _Embedded(tokens, embedding, tensors.get("pos_embed.W_pos"))
-    x = source.times(None)
+    source: _Stream | _Embedded = _Embedded(tokens, embedding)
+    if "pos_embed.W_pos" in tensors:
+        source = source.placed(tensors["pos_embed.W_pos"])
     if "codes" in inputs:
-        x = x + inputs["codes"].to(x)
-        source = _Stream(x)
+        source = _Stream(source.times(None) + inputs["codes"].to(embedding))
     for index, layer in enumerate(spec.layers):
         part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
-        few = index == len(spec.layers) - 1 and at.shape[2] < tokens.shape[2]
-        x = _block(spec, layer, part, x, source, at if few else None, inputs, _mask(spec, x, inputs, few))
-        source = _Stream(x)
+        few = index == len(spec.layers) - 1 and at.shape[2] < max(tokens.shape[2], 2)
+        mask = _mask(spec, embedding, tokens.shape, inputs, few)
+        source = _Stream(_block(spec, layer, part, source, at if few else None, inputs, mask))
+    x = source.times(None)
     if spec.final_norm != "none":
         x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps, spec.final_norm == "rms_norm")
     if spec.readout == "relu_mlp":
@@ -129,6 +133,9 @@ class _Stream:
     def at(self, at: Int[Tensor, "models rows reads"]) -> _Stream:
         return _Stream(_rows_at(self.x, at))
 
+    def placed(self, positions: Float[Tensor, "models max_length d_model"]) -> _Stream:
+        return _Stream(self.x + positions[:, None, : self.x.shape[2]])
+
     def times(
         self, weight: Float[Tensor, "models d_model outputs"] | None
     ) -> Float[Tensor, "models rows length outputs"]:
@@ -136,31 +143,30 @@ class _Stream:
 
 
 class _Embedded:
-    """The residual stream before the first layer: token plus position embedding.
+    """Rows of a table: the stream before the first layer, of few tokens or few pairs of a token and its position.
 
-    Products with a matrix are looked up in tables, because there are fewer tokens and positions than rows.
+    Products with a matrix are computed once for each entry of the table.
     """
 
     def __init__(
-        self,
-        tokens: Int[Tensor, "models rows length"],
-        embedding: Float[Tensor, "models d_vocab d_model"],
-        positions: Float[Tensor, "models max_length d_model"] | None,
-        places: Int[Tensor, "models rows length"] | None = None,
+        self, index: Int[Tensor, "models rows length"], table: Float[Tensor, "models entries d_model"]
     ) -> None:
-        self.tokens, self.embedding, self.positions, self.places = tokens, embedding, positions, places
+        self.index, self.table = index, table
 
     def at(self, at: Int[Tensor, "models rows reads"]) -> _Embedded:
-        return _Embedded(self.tokens.gather(2, at), self.embedding, self.positions, at)
+        return _Embedded(self.index.gather(2, at), self.table)
+
+    def placed(self, positions: Float[Tensor, "models max_length d_model"]) -> _Stream | _Embedded:
+        (rows, length), entries = self.index.shape[1:], self.table.shape[1]
+        if rows < entries:
+            return _Stream(self.times(None)).placed(positions)
+        pairs = (positions[:, :length, None] + self.table[:, None]).flatten(1, 2)
+        return _Embedded(self.index + entries * torch.arange(length, device=self.index.device), pairs)
 
     def times(
         self, weight: Float[Tensor, "models d_model outputs"] | None
     ) -> Float[Tensor, "models rows length outputs"]:
-        found = _looked_up(self.embedding if weight is None else self.embedding @ weight, self.tokens)
-        if self.positions is None:
-            return found
-        here = self.positions if weight is None else self.positions @ weight
-        return found + (here[:, None, : self.tokens.shape[2]] if self.places is None else _looked_up(here, self.places))
+        return _looked_up(self.table if weight is None else self.table @ weight, self.index)
 
 
 def _looked_up(
@@ -168,7 +174,8 @@ def _looked_up(
 ) -> Float[Tensor, "models rows length d"]:
     """Look up entries in each model's table."""
     starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
-    return functional.embedding(index + starts[:, None, None], tables.flatten(0, 1))
+    at = index + starts[:, None, None]
+    return tables.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, -1)
 
 
 def _rows_at(
@@ -177,9 +184,12 @@ def _rows_at(
     return x.gather(2, at[..., None].expand(-1, -1, -1, x.shape[-1]))
 
 
-def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Tensors, few: bool) -> Mask:
-    """Return the mask of a layer. With `few`, only the read positions are queries."""
-    length = x.shape[2]
+def _mask(spec: ModelSpec, x: Tensor, shape: torch.Size, inputs: Tensors, few: bool) -> Mask:
+    """Return the mask of a layer, as numbers like x. With `few`, only the read positions are queries.
+
+    shape: models, rows, length.
+    """
+    models, rows, length = shape
     if spec.direction == "bidirectional":
         if "weight" in inputs:
             added: Tensor | None = inputs["weight"].to(x)[..., None, :]
@@ -189,7 +199,7 @@ def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Ten
         added = _hiding(x, inputs["later"]) if "later" in inputs else None
     else:
         return _hiding(x, torch.ones(1, 1, length, length, dtype=torch.bool, device=x.device).triu(1))
-    return None if added is None else added.expand(*x.shape[:2], *added.shape[-2:]).flatten(0, 1)[:, None]
+    return None if added is None else added.expand(models, rows, *added.shape[-2:]).flatten(0, 1)[:, None]
 
 
 def _hiding(x: Tensor, hidden: Bool[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -200,7 +210,6 @@ def _block(
     spec: ModelSpec,
     layer: Layer,
     part: Tensors,
-    x: Float[Tensor, "models rows length d_model"],
     source: _Stream | _Embedded,
     at: Int[Tensor, "models rows reads"] | None,
     inputs: Tensors,
@@ -212,11 +221,11 @@ def _block(
     def normed(value: Tensor, name: str) -> Tensor:
         return _normed(value, part, name, layer.norm_eps, layer.norm_kind == "rms")
 
-    if pre:
-        source = _Stream(normed(x, "ln1"))
+    inner = _Stream(normed(source.times(None), "ln1")) if pre else source
     if "attn.W_pos" in part:
-        source = _Stream(source.times(None) + part["attn.W_pos"][:, None, : x.shape[2]])
-    stream = (x if at is None else _rows_at(x, at)) + _attention(spec, layer, part, source, at, inputs, mask)
+        inner = inner.placed(part["attn.W_pos"])
+    skip = source if at is None else source.at(at)
+    stream = skip.times(None) + _attention(spec, layer, part, inner, at, inputs, mask)
     stream = normed(stream, "ln1") if post else stream
     if layer.mlp is None:
         return stream
@@ -236,25 +245,25 @@ def _attention(
 ) -> Float[Tensor, "models rows asking d_model"]:
     """Compute the output of a layer's heads at the query positions."""
     if layer.mixing == "linear":
-        (value,) = _projected(layer, part, source, "V")
+        value = _for_heads(_projected(part, source, "V")[0], layer.n_heads)
         mixed = _weighted(layer, _mixing_scores(part["attn.W_mix"], value, at), _runs(value), mask)
     else:
         if at is None:
-            query, key, value = _projected(layer, part, source, "QKV")
+            query, key, value = _projected(part, source, "QKV")
         else:
-            (query,), (key, value) = _projected(layer, part, source.at(at), "Q"), _projected(layer, part, source, "KV")
+            (query,), (key, value) = _projected(part, source.at(at), "Q"), _projected(part, source, "KV")
         if layer.query_key_norm:
             query = _normed(query, part, "attn.q_norm", layer.norm_eps, rms=True)
             key = _normed(key, part, "attn.k_norm", layer.norm_eps, rms=True)
         if spec.positions == "rotary":
             query, key = _rotated(spec, layer, query, at), _rotated(spec, layer, key, None)
-        repeats = layer.n_heads // key.shape[3]
-        if repeats > 1:
-            key, value = key.repeat_interleave(repeats, 3), value.repeat_interleave(repeats, 3)
         if spec.positions == "alibi":
             mask = _sloped(layer, query, key.shape[2], at, mask)
         query, factor = _length_scaled(layer, query, key.shape[2], inputs), layer.factor(spec.d_model)
-        q, k, v = _runs(query), _runs(key), _runs(value)
+        if layer.normalizer == "softmax" and query.shape[2] == 1 and key.shape[2] <= SHORT and mask is None:
+            mixed = _mixed_for_one(query[:, :, 0] * factor, key, value)
+            return _written(part, mixed[:, :, None])
+        q, k, v = (_runs(_for_heads(x, layer.n_heads)) for x in (query, key, value))
         if layer.normalizer == "softmax":
             causal = spec.direction == "causal" and at is None and spec.positions != "alibi"
             mixed = functional.scaled_dot_product_attention(
@@ -262,9 +271,41 @@ def _attention(
             )
         else:
             mixed = _weighted(layer, q @ k.transpose(2, 3) * factor, v, mask)
-    mixed = mixed.transpose(1, 2).unflatten(0, value.shape[:2])  # models, rows, asking, heads, d_head
+    return _written(part, mixed.transpose(1, 2).unflatten(0, value.shape[:2]))
+
+
+def _written(
+    part: Tensors, mixed: Float[Tensor, "models rows asking heads d_head"]
+) -> Float[Tensor, "models rows asking d_model"]:
+    """Compute what the heads add to the stream."""
     out = _linear(mixed.flatten(3), part["attn.W_O"].flatten(1, 2)) if "attn.W_O" in part else mixed.sum(3)
     return out + part["attn.b_O"][:, None, None] if "attn.b_O" in part else out
+
+
+def _mixed_for_one(
+    query: Float[Tensor, "models rows heads d_head"],
+    key: Float[Tensor, "models rows length _ d_head"],
+    value: Float[Tensor, "models rows length _ width"],
+) -> Float[Tensor, "models rows heads width"]:
+    """Mix the values of a few keys by softmax for one query. Keys or values that all heads share have one head."""
+    heads = query.shape[2]
+    if key.shape[3] == 1 < heads:
+        scores = key[:, :, :, 0] @ query.mT
+    else:
+        scores = (query[:, :, None] * _for_heads(key, heads)).sum(-1)
+    pattern = scores.softmax(2)  # (models, rows, length, heads): softmax is slow over a short last axis
+    if value.shape[3] == 1 < heads:
+        return pattern.mT @ value[:, :, :, 0]
+    return (pattern[..., None] * _for_heads(value, heads)).sum(2)
+
+
+def _for_heads(
+    x: Float[Tensor, "models rows length _ d_head"], heads: int
+) -> Float[Tensor, "models rows length heads d_head"]:
+    """Give each head its keys or values; heads of a group share them."""
+    if x.shape[3] == 1:
+        return x.expand(-1, -1, -1, heads, -1)
+    return x if x.shape[3] == heads else x.repeat_interleave(heads // x.shape[3], 3)
 
 
 def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, "runs heads length d_head"]:
@@ -272,11 +313,11 @@ def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, 
 
 
 def _projected(
-    layer: Layer, part: Tensors, source: _Stream | _Embedded, names: str
+    part: Tensors, source: _Stream | _Embedded, names: str
 ) -> list[Float[Tensor, "models rows length heads d_head"]]:
     """Compute queries, keys or values of all heads, in one product.
 
-    Without a weight matrix, each head gets the stream. Grouped keys and values have fewer heads than queries.
+    Without a weight matrix, heads share the stream. Grouped keys and values have fewer heads than queries.
     """
 
     def held(name: str) -> Tensor | None:
@@ -290,7 +331,7 @@ def _projected(
         if name in weights:
             out = next(products).unflatten(3, (weights[name].shape[1], -1))
         else:
-            out = source.times(None)[:, :, :, None].expand(-1, -1, -1, layer.n_heads, -1)
+            out = source.times(None)[:, :, :, None]
         bias = held(f"b_{name}")
         found.append(out if bias is None else out + bias[:, None, None])
     return found

@@ -7,15 +7,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from context_specs import EXACT, SPECS, TASK, plain
+from closeness import close
+from context_specs import EXACT, SPECS, TASK
+from numpy_forward import forward
 
 import interp
+from interp.architecture.parameters import initialize
 from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.training import context_logits
 from interp.spec import Layer, ModelSpec, TaskRef, Training
 from interp.training.train import train_parameters
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_stacked_forward_is_the_numpy_forward(name: str) -> None:
+    spec = SPECS[name]
+    drawn = [initialize(spec, TASK, seed) for seed in (0, 1)]
+    stacked = {key: torch.stack([one[key] for one in drawn]) for key in drawn[0]}
+    contexts = torch.tensor(TASK.contexts)
+    expected = np.array(
+        [
+            [forward(spec, {k: v.numpy() for k, v in one.items()}, list(c))[0][-1] for c in TASK.contexts]
+            for one in drawn
+        ]
+    )
+    close(context_logits(spec, TASK, stacked, contexts[None]), expected, atol=1e-12)
+    own = torch.stack([contexts, contexts.flip(0)])  # each model its own contexts
+    close(context_logits(spec, TASK, stacked, own)[1], expected[1, ::-1], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -104,10 +125,7 @@ def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
     ("spec", "word"),
     [
         (SPECS["full"].replace(origin=Training(data="fresh", samples_per_epoch=10)), "data = 'exact'"),
-        (SPECS["full"].replace(layers=SPECS["full"].layers * 2), "one layer"),
-        (SPECS["full"].replace(readout_at="all"), "one layer"),
-        (plain().replace(layers=(Layer(n_heads=1, d_head=2, norm="pre"),)), "layer norm"),
-        (plain().replace(layers=(Layer(n_heads=1, d_head=2, bias={"q": True}),)), "biases"),
+        (SPECS["full"].replace(readout_at="all"), "last token"),
         (
             ModelSpec(task=TaskRef(name="histogram"), d_model=2, layers=(Layer(d_head=2),), origin=EXACT),
             "not a conditional table",
