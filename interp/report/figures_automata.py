@@ -1,21 +1,29 @@
-"""Drawings of finite automata: states on a circle, and arrows with their letters."""
+"""Drawings of finite automata: states on a circle, and arrows whose color and dash name their letters."""
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.errors import InterpError
+from interp.errors import InterpError, first_few
 from interp.report import theme
 
 MOST_STATES = 14
 """Largest number of states of a readable drawing."""
-RADIUS = 0.11
+RADIUS = 0.17
+"""Radius of a state. All lengths are in units of the axes, so that a narrow page shows the same drawing, smaller."""
+TIP = 0.07
+"""Distance from a state to the middle of an arrow's tip."""
 ON_LIGHT = "#111111"
 """Color of text on fills that are light in both themes."""
+LIGHT = {theme.ORANGE, theme.SKY, theme.PURPLE}
 FILLS = (theme.PAPER, theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme.SKY, theme.VERMILLION)
+LETTERS = (theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.SKY, theme.GREY, theme.INK)
+DASHES = ("solid", "dash", "dot", "dashdot")
 Point = tuple[float, float]
 
 
@@ -25,7 +33,7 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
     Args:
         following: following[state][letter], the next state.
         answers: the answer of each state, in words. States with the same answer share a color, named in the legend.
-        alphabet: the letters, written next to the arrows.
+        alphabet: the letters, named in the legend. Letters that lead everywhere to the same states share their arrows.
 
     Raises:
         InterpError: there are no states, or too many to draw.
@@ -33,26 +41,31 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
     n = len(following)
     if not 1 <= n <= MOST_STATES:
         raise InterpError(f"an automaton of {n} states: 1 to {MOST_STATES} can be drawn")
-    places = _places(n)
-    size = _half(n)
-    drawn = theme.figure(height=min(620, 240 + 40 * n))
-    labels: dict[tuple[int, int], list[str]] = {}
-    for state, row in enumerate(following):
-        for letter, target in zip(alphabet, row):
-            labels.setdefault((state, target), []).append(letter)
-    drawn.add_traces(
-        [trace for pair, letters in labels.items() for trace in _arrow(places, pair, letters, labels, size)]
-    )
-    drawn.add_traces(_start(places[0], size))
+    places, drawn = _places(n), theme.figure(height=min(620, 240 + 40 * n))
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for letter, targets in zip(alphabet, zip(*following)):
+        alike.setdefault(targets, []).append(letter)
+    before: Counter[frozenset[int]] = Counter()  # arrows so far between two states, in any direction
+    for number, (targets, letters) in enumerate(alike.items()):
+        curves = []
+        for state, target in enumerate(targets):
+            curves.append(_curve(places[state], places[target], before[frozenset((state, target))]))
+            before[frozenset((state, target))] += 1
+        name = f"on {theme.plain(first_few(letters))}"
+        drawn.add_traces(_arrows(curves, LETTERS[number % len(LETTERS)], DASHES[number % len(DASHES)], name))
+    drawn.add_traces(_start(places[0]))
     fills = dict(zip(["", *sorted(set(answers) - {""})], itertools.cycle(FILLS)))  # an answer has one in all automata
     for answer in dict.fromkeys(answers):
-        drawn.add_trace(_nodes(places, answers, answer, fills[answer]))
-    reach = size + 0.45
+        mine = {state: place for state, (place, said) in enumerate(zip(places, answers)) if said == answer}
+        drawn.add_traces(_states(mine, answer or "no string ends here", fills[answer]))
+    loops = max([count for pair, count in before.items() if len(pair) == 1], default=0)
+    reach = _half(n) + 0.45 + 0.08 * loops
     drawn.update_xaxes(visible=False, range=[-reach, reach], constrain="domain")
     drawn.update_yaxes(visible=False, range=[-reach, reach], scaleanchor="x")
     height = int(drawn.layout.height)
-    meta = {"max_width": height, "min_height": min(height, 80 + 19 * n), "words": _words(following, answers, alphabet)}
-    return drawn.update_layout(showlegend=True, margin={"l": 8, "r": 8, "t": 24, "b": 8}, meta=meta)
+    meta = {"max_width": height, "min_height": min(height, 340), "words": _words(following, answers, alphabet)}
+    margin = {"l": 8, "r": 8, "t": 24, "b": 8}
+    return drawn.update_layout(showlegend=True, legend_itemwidth=44, margin=margin, meta=meta)
 
 
 def _words(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet: Sequence[str]) -> str:
@@ -77,82 +90,75 @@ def _half(n: int) -> float:
     return 0.0 if n == 1 else max(0.5, 0.4 / math.sin(math.pi / n))
 
 
-def _nodes(places: Sequence[Point], answers: Sequence[str], answer: str, fill: str) -> go.Scatter:
-    mine = [state for state, said in enumerate(answers) if said == answer]
-    light = {theme.ORANGE, theme.SKY, theme.PURPLE}
-    ink = theme.INK if fill == theme.PAPER else ON_LIGHT if fill in light else theme.PAPER
-    return go.Scatter(
-        x=[places[state][0] for state in mine],
-        y=[places[state][1] for state in mine],
-        mode="markers+text",
-        text=[str(state) for state in mine],
-        textfont={"size": 14, "color": ink},
-        marker={"size": 36, "color": fill, "line": {"color": theme.INK, "width": 2}},
-        name=answer or "no string ends here",
-        hovertext=[f"state {state}: {answer or 'no string ends here'}" for state in mine],
-        hoverinfo="text",
-    )
+def _places(n: int) -> list[Point]:
+    """Return the states' positions on a circle, the first at the left."""
+    r = _half(n)
+    return [(-r * math.cos(2 * math.pi * i / n), r * math.sin(2 * math.pi * i / n)) for i in range(n)]
 
 
-def _arrow(
-    places: Sequence[Point],
-    pair: tuple[int, int],
-    letters: Sequence[str],
-    labels: dict[tuple[int, int], list[str]],
-    size: float,
-) -> list[go.Scatter]:
-    """Return a curve from one state to another (bent more if there is also one back), its tip, and its letters."""
-    source, target = np.array(places[pair[0]]), np.array(places[pair[1]])
-    if pair[0] == pair[1]:
-        curve = _loop(source)
+def _half(n: int) -> float:
+    return 0.0 if n == 1 else max(0.5, 0.4 / math.sin(math.pi / n))
+
+
+def _states(places: dict[int, Point], answer: str, fill: str) -> list[go.Scatter]:
+    """Return the states with one answer: an entry in the legend, their discs, and their numbers on them."""
+    turn = np.linspace(0, 2 * math.pi, 60)
+    discs = [np.array(place) + RADIUS * np.stack([np.cos(turn), np.sin(turn)], 1) for place in places.values()]
+    ink = theme.INK if fill == theme.PAPER else ON_LIGHT if fill in LIGHT else theme.PAPER
+    line, at = {"color": theme.INK, "width": 2}, dict(zip("xy", zip(*places.values())))
+    return [
+        go.Scatter(**at, mode="markers", name=answer, legendgroup=answer, hoverinfo="skip",
+                   marker={"size": 6, "color": fill, "line": line}),  # under the discs: larger in the legend
+        _line(discs, fill="toself", fillcolor=fill, line=line, legendgroup=answer, showlegend=False),
+        go.Scatter(**at, mode="text", text=list(map(str, places)), textfont={"size": 13, "color": ink},
+                   hoverinfo="text", hovertext=[f"state {state}: {answer}" for state in places],
+                   legendgroup=answer, showlegend=False),
+    ]  # fmt: skip
+
+
+def _line(curves: Sequence[np.ndarray], **more: Any) -> go.Scatter:
+    """Return one trace of several curves."""
+    gap = np.full((1, 2), np.nan)
+    points = np.concatenate([part for curve in curves for part in (curve, gap)][:-1])
+    return go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", hoverinfo="skip", **more)
+
+
+def _arrows(curves: Sequence[np.ndarray], color: str, dash: str, name: str | None) -> list[go.Scatter]:
+    """Return arrows along curves, with an entry in the legend if they have a name."""
+    line = _line(curves, name=name, showlegend=name is not None, line={"color": color, "width": 1.8, "dash": dash})
+    angles = [math.degrees(math.atan2(*(curve[-1] - curve[-3]))) for curve in curves]
+    tips = go.Scatter(
+        x=[curve[-1][0] for curve in curves], y=[curve[-1][1] for curve in curves], mode="markers", hoverinfo="skip",
+        showlegend=False, marker={"symbol": "triangle-up", "size": 9, "angle": angles, "color": color},
+    )  # fmt: skip
+    return [line, tips]
+
+
+def _curve(start: Point, end: Point, before: int) -> np.ndarray:
+    """Return a curve from one state to another. before: the number of arrows between them that are drawn already.
+
+    It is bent towards the middle of the circle, so that it does not pass through the states between.
+    """
+    a, b = np.array(start), np.array(end)
+    if start == end:
+        outward = a / np.linalg.norm(a) if np.linalg.norm(a) > 0 else np.array([0.0, 1.0])
+        center, radius = a + (RADIUS + 0.05 + 0.04 * before) * outward, 0.12 + 0.04 * before
+        turn = math.atan2(*-outward[::-1]) + np.linspace(0, 2 * math.pi, 200)
+        curve = center + radius * np.stack([np.cos(turn), np.sin(turn)], 1)
     else:
-        along = (target - source) / np.linalg.norm(target - source)
-        side = np.array([along[1], -along[0]])
-        bend = 0.22 if (pair[1], pair[0]) in labels else 0.06
-        curve = _bezier(source, (source + target) / 2 + bend * 2 * side, target)
-        far = (np.linalg.norm(curve - source, axis=1) > RADIUS) & (
-            np.linalg.norm(curve - target, axis=1) > RADIUS + 0.02
-        )
-        curve = curve[far]
-    middle = curve[len(curve) // 2]
-    if pair[0] == pair[1]:
-        label = source + (middle - source) * 1.25
-    else:
-        label = middle + 0.07 * side
-    step = curve[-1] - curve[-3]
-    angle = math.degrees(math.atan2(step[0], step[1]))
-    line = go.Scatter(x=curve[:, 0], y=curve[:, 1], mode="lines", line={"color": theme.GREY, "width": 1.6},
-                      hoverinfo="skip", showlegend=False)  # fmt: skip
-    head = go.Scatter(x=[curve[-1][0]], y=[curve[-1][1]], mode="markers", hoverinfo="skip", showlegend=False,
-                      marker={"symbol": "triangle-up", "size": 10, "angle": angle, "color": theme.GREY})  # fmt: skip
-    text = go.Scatter(x=[label[0]], y=[label[1]], mode="text", text=[", ".join(letters)], hoverinfo="skip",
-                      textfont={"size": 13, "color": theme.INK}, showlegend=False)  # fmt: skip
-    return [line, head, text]
+        middle, across = (a + b) / 2, np.array([b[1] - a[1], a[0] - b[0]]) / np.linalg.norm(b - a)
+        inward = -across if across @ middle > 0 else across
+        control, t = middle + (0.1 + 0.32 * before) * inward, np.linspace(0, 1, 200)[:, None]
+        curve = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
+    apart = [np.linalg.norm(curve - one, axis=1) for one in (a, b)]
+    last = np.arange(len(curve)) > len(curve) // 2
+    return curve[(apart[0] > RADIUS) & ((apart[1] > RADIUS + TIP) | ~last)]
 
 
-def _bezier(a: np.ndarray, control: np.ndarray, b: np.ndarray) -> np.ndarray:
-    t = np.linspace(0, 1, 60)[:, None]
-    return (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
-
-
-def _loop(at: np.ndarray) -> np.ndarray:
-    """Return a loop on the outer side of a state."""
-    out = at / np.linalg.norm(at) if np.linalg.norm(at) > 0 else np.array([0.0, 1.0])
-    center = at + 0.17 * out
-    start = math.atan2(-out[1], -out[0])
-    turn = np.linspace(start + 0.75, start + 2 * math.pi - 0.75, 40)
-    return center + 0.12 * np.stack([np.cos(turn), np.sin(turn)], 1)
-
-
-def _start(at: Point, size: float) -> list[go.Scatter]:
+def _start(at: Point) -> list[go.Scatter]:
     """Return the arrow that leads into the first state from outside, below it."""
-    x, y = at
-    end = np.array([x - RADIUS * 0.75, y - RADIUS * 0.75])
-    begin = end - np.array([0.2, 0.2])
-    line = go.Scatter(x=[begin[0], end[0]], y=[begin[1], end[1]], mode="lines", line={"color": theme.INK, "width": 1.6},
-                      hoverinfo="skip", showlegend=False)  # fmt: skip
-    head = go.Scatter(x=[end[0]], y=[end[1]], mode="markers", hoverinfo="skip", showlegend=False,
-                      marker={"symbol": "triangle-up", "size": 10, "angle": 45, "color": theme.INK})  # fmt: skip
-    word = go.Scatter(x=[begin[0]], y=[begin[1] - 0.05], mode="text", text=["start"], hoverinfo="skip",
-                      textfont={"size": 12, "color": theme.GREY}, showlegend=False)  # fmt: skip
-    return [line, head, word]
+    away = np.array([-0.6, -0.8])
+    line = np.array(at) + np.linspace(RADIUS + 0.22, RADIUS + TIP, 5)[:, None] * away
+    word = go.Scatter(x=[line[0][0]], y=[line[0][1]], mode="text", text=["start"], textposition="bottom center",
+                      hoverinfo="skip", textfont={"size": 12, "color": theme.GREY}, showlegend=False)  # fmt: skip
+    return [*_arrows([line], theme.INK, "solid", None), word]

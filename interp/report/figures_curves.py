@@ -38,7 +38,7 @@ def lines(
     interp.report.aim. `colors`: by the values of `color`.
     """
     theme.check_frame(frame, [column for column in (x, y, color, spread, tokens) if column], "lines")
-    drawn = theme.figure(x=x_title or x, y=y_title or y)
+    drawn = theme.figure(x=x_title or x, y=y_title or y, **({"legend_itemwidth": 44} if owner else {}))  # shows dashes
     owners: list[object] = []
     for position, (name, part) in enumerate(_groups(frame, color)):
         part = part.sort_values(x, kind="stable")

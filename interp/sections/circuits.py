@@ -60,7 +60,8 @@ def circuits(study: Study, report: Report) -> None:
         "square of their sum divided by the sum of their squares.",
     )
     if values["index"].max() > 0 and values["matrix"].nunique() <= 12:
-        report.add_figure("circuits_singular", found.plot(), "Singular values of W_QK and W_OV, the largest first.")
+        caption = "Singular values of W_QK (solid) and W_OV (dashed), the largest first. A head has one color."
+        report.add_figure("circuits_singular", found.plot(), caption)
     cells = n_heads * study.task.d_vocab * max(study.task.d_vocab, study.task.n_out)
     if not subject.count_space and cells <= MOST_CELLS and n_heads <= MOST_HEADS:
         _tables(study, report)
