@@ -142,10 +142,6 @@ class Subject:
             return False
         return not hooked(self.model)
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the model's parameters in float64."""
-        return {name: parameter.detach().double().cpu() for name, parameter in self.model.named_parameters()}
-
     @property
     def own_split(self) -> bool:
         """Whether the task's fixed data sets are this model's: interp made it, or the user's task or seed says so."""
@@ -348,22 +344,17 @@ class Subject:
 
     def no_decomposition(self, layer: int = -1) -> str | None:
         """Return why the logits are not a sum over this layer's heads plus a part without them, or None if they are."""
-        cfg = self.model.cfg
-        if isinstance(self.model, TaskModel):
-            if not self.model.spec.additive_residual:
-                return "after post-layer-norm, the logits are not a sum over heads"
-            if self.model.spec.final_norm != "none":
-                return "after a final layer norm, the logits are not a sum over heads"
-            if not self.model.spec.linear_readout:
-                return "after a ReLU readout, the logits are not a sum over heads"
-        elif cfg.normalization_type is not None:
-            return f"after a final layer norm ({cfg.normalization_type}), the logits are not a sum over heads"
+        if (reason := no_sum(self.model)) is not None:
+            return reason
+        cfg, spec = self.model.cfg, self.model.spec if isinstance(self.model, TaskModel) else None
+        if cfg.normalization_type is not None if spec is None else spec.final_norm != "none":
+            return "after a final norm, the logits are not a sum over heads"
         if layer % cfg.n_layers != cfg.n_layers - 1 or hasattr(self.model.blocks[layer], "mlp"):
             return (
                 "what follows the heads (an MLP or a further layer) is not linear, so the logits are not a sum over "
                 "heads"
             )
-        return no_sum(self.model)
+        return None
 
 
 def check_finite(subject: Subject) -> None:

@@ -80,18 +80,6 @@ def _words(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet:
 
 def _places(n: int) -> list[Point]:
     """Return the states' positions on a circle, the first at the left."""
-    if n == 1:
-        return [(0.0, 0.0)]
-    r = _half(n)
-    return [(-r * math.cos(2 * math.pi * i / n), r * math.sin(2 * math.pi * i / n)) for i in range(n)]
-
-
-def _half(n: int) -> float:
-    return 0.0 if n == 1 else max(0.5, 0.4 / math.sin(math.pi / n))
-
-
-def _places(n: int) -> list[Point]:
-    """Return the states' positions on a circle, the first at the left."""
     r = _half(n)
     return [(-r * math.cos(2 * math.pi * i / n), r * math.sin(2 * math.pi * i / n)) for i in range(n)]
 

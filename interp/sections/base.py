@@ -2,7 +2,7 @@
 
 A section is a function that writes one part of a report. It declares what it needs of the model and its task:
 
-    @section("lengths", title="Accuracy by length", order=150, needs=lambda study: study.lacks_features("length"))
+    @section("lengths", title="Accuracy by length", order=150, task=("alphabet",))
     def lengths(study: Study, report: Report) -> None:
         right = study.subject.right(study.data("test"))
         report.heading("Accuracy by length", "Longer inputs first.")
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
@@ -151,14 +150,6 @@ class Study:
         except UnsupportedError as error:
             return str(error)
 
-    # ------------------------------------------------------------ reasons why a section does not apply
-
-    def lacks_features(self, *names: str) -> str | None:
-        """Return a sentence if the task does not declare all of these features, otherwise None."""
-        declared = self.once(_features)
-        missing = [name for name in names if name not in declared]
-        return f"task {self.task.name} declares no feature {', '.join(map(repr, missing))}" if missing else None
-
 
 def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> Value:
     return function(study.subject, *arguments)
@@ -189,11 +180,6 @@ def _of_task(study: Study, make: Callable[..., Value], *arguments: Any) -> Value
 
 def _data(study: Study, split: str) -> Batch:
     return usual(study.task, split, study.asked.inputs or SAMPLED_ROWS, fixed=study.subject.own_split).batch
-
-
-def _features(study: Study) -> Mapping[str, Tensor]:
-    batch = study.task.example
-    return study.task.features(study.data()[slice(0, 1)] if batch is None else batch)
 
 
 # ---------------------------------------------------------------- sections

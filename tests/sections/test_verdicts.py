@@ -17,7 +17,6 @@ from interp.families.count01.sections.separation import facts_of
 from interp.families.count01.sections.separation import sentence as heads_sentence
 from interp.families.histogram.measures.relation_or_inventory import Mechanism
 from interp.families.histogram.sections.answers import answers_sentence as which_counts
-from interp.families.histogram.sections.answers import mechanism_sentence
 from interp.families.languages import Parity
 from interp.families.languages.sections import sentence as lengths
 from interp.families.memorization.measures import Memorization
@@ -437,7 +436,7 @@ def test_mechanisms(changes, says) -> None:
     given = {"verdict": "relation-based", "accuracy": 1.0, "by_weights": 1.0, "by_contents": 0.0, "explained": 1.0,
              "without_contents": 1.0, "without_weights": 0.0, "neurons": 1, "own_loss": 0.5, "other_loss": 0.5,
              "positions": 10}  # fmt: skip
-    assert says in mechanism_sentence(Mechanism(**(given | changes)))
+    assert says in str(Mechanism(**(given | changes)))
 
 
 @pytest.mark.parametrize(

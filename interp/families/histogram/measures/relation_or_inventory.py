@@ -34,9 +34,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp import words
 from interp.errors import InterpError
 from interp.families.histogram.measures.counting import Counting, CountingModel, CountingRun, cell_means, flat_sample
-from interp.words import share
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
 CLEAR = 0.7
@@ -47,6 +47,8 @@ frames with raw scores, whose mean is not small: 0.05 at T = 32, L = 10, d = 8, 
 """
 COUNTS = 0.5
 """Least balanced accuracy of a model for a verdict on its mechanism."""
+ROUNDING = 9
+"""Number of decimals of a regression's slopes; the rest is rounding error."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,20 @@ class Mechanism:
 
     def __str__(self) -> str:
         if self.verdict == "does not count":
-            said = share(self.accuracy, 3)
-            return f"It does not count well enough for a verdict: accuracy {said}, averaged over the counts."
+            right = words.share(self.accuracy, 3)
+            return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
         how = "is partly relation-based and partly inventory-based" if self.verdict == "mixed" else f"is {self.verdict}"
-        neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
-        return (
+        weights, contents = (words.number(round(by, ROUNDING), 2) for by in (self.by_weights, self.by_contents))
+        said = (
             f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer "
-            f"follows the weights by {self.by_weights:z.2f} and the contents by {self.by_contents:z.2f}. Silencing the "
-            f"{neurons} most about a token costs that token {self.own_loss:z.2f} of accuracy and the others "
-            f"{self.other_loss:z.2f}."
+            f"follows the weights by {weights} and the contents by {contents}."
         )
+        neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
+        mine, theirs = words.number(self.own_loss, 2), words.number(self.other_loss, 2)
+        silenced = f"{said} Silencing the {neurons} most about a token costs"
+        if mine == theirs:
+            return f"{silenced} every token the same, {mine} of accuracy."
+        return f"{silenced} that token {mine} of accuracy, the others {theirs}."
 
 
 def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:

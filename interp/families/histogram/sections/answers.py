@@ -10,7 +10,7 @@ from torch import Tensor
 from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures.counting import CountingModel
-from interp.families.histogram.measures.relation_or_inventory import Mechanism, mechanism
+from interp.families.histogram.measures.relation_or_inventory import mechanism
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
@@ -194,35 +194,11 @@ def counting_mechanism(study: Study, report: Report) -> None:
         f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
         {"value": ".3f"},
     )
-    report.say(mechanism_sentence(found), "how", ["conflict", "hidden_by_count"])
+    report.say(str(found), "how", ["conflict", "hidden_by_count"])
     report.add_fact("mechanism", found.verdict)
     report.add_fact("by weights", found.by_weights)
     report.add_fact("by contents", found.by_contents)
     report.add_fact("specificity", found.specificity)
-
-
-ROUNDING = 9
-"""Number of decimals of a regression's slopes; the rest is rounding error."""
-
-
-def mechanism_sentence(found: Mechanism) -> str:
-    """Return the verdict in words."""
-    if found.verdict == "does not count":
-        right = words.share(found.accuracy, 3)
-        return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
-    how = "is partly relation-based and partly inventory-based" if found.verdict == "mixed" else f"is {found.verdict}"
-    weights, contents = (words.number(round(by, ROUNDING), 2) for by in (found.by_weights, found.by_contents))
-    said = (
-        f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer follows "
-        f"the weights by {weights} and the contents by {contents}."
-    )
-    neurons = "neuron that tells" if found.neurons == 1 else f"{found.neurons} neurons that tell"
-    mine, theirs = words.number(found.own_loss, 2), words.number(found.other_loss, 2)
-    if mine == theirs:
-        return f"{said} Silencing the {neurons} most about a token costs every token the same, {mine} of accuracy."
-    return (
-        f"{said} Silencing the {neurons} most about a token costs that token {mine} of accuracy, the others {theirs}."
-    )
 
 
 def needs(study: Study) -> None:
