@@ -30,6 +30,7 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, UnsupportedError, quoted
 from interp.tasks import Batch, Task
+from interp.tasks.batch import joined
 from interp.tasks.domain import every_input, n_inputs
 
 Kind = Literal["exact", "sample", "dataset", "given"]
@@ -265,7 +266,7 @@ def everything(task: Task) -> Population:
     Raises UnsupportedError for a task that does not list its inputs, and InterpError if the list contradicts the task's
     own declarations (see tasks.domain).
     """
-    batch = joined(task, list(every_input(task)))
+    batch = joined([*every_input(task)], task.pad_id)
     return Population("exact", batch, total=len(batch), weights=weights_of(task, batch))
 
 
@@ -278,7 +279,7 @@ def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Popul
         # Some tasks list inputs and have no sampler for them: see Histogram with L > T.
         if task.n_inputs is None or task.n_inputs > LISTED:
             raise
-        batch = joined(task, list(every_input(task)))
+        batch = joined([*every_input(task)], task.pad_id)
         rows = torch.randint(len(batch), (n,), generator=torch.Generator().manual_seed(seed))
         return Population("sample", batch[rows], task.n_inputs, named, seed)
 
@@ -377,19 +378,3 @@ def clopper_pearson(right: int, n: int, confidence: float) -> tuple[float, float
     low = float(beta.ppf(tail, right, n - right + 1)) if right else 0.0
     high = float(beta.ppf(1 - tail, right + 1, n - right)) if right < n else 1.0
     return low, high
-
-
-def joined(task: Task, parts: list[Batch]) -> Batch:
-    """Concatenate batches, with shorter ones padded on the right."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(part.tokens.shape[1] for part in parts)
-    pad = torch.nn.functional.pad
-    tokens = torch.cat([pad(part.tokens, (0, width - part.tokens.shape[1]), value=task.pad_id or 0) for part in parts])
-    labels = torch.cat(
-        [
-            pad(part.labels, (0, width - part.labels.shape[1]), value=-1) if part.labels.ndim == 2 else part.labels
-            for part in parts
-        ]
-    )
-    return Batch(tokens, torch.cat([part.lengths for part in parts]), labels)

@@ -22,13 +22,13 @@ from interp.populations import (
     choose,
     everything,
     given,
-    joined,
     sample,
     wilson,
 )
 from interp.sections.base import Study
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Task, make_task
+from interp.tasks.batch import joined
 
 STRINGS = make_task(TaskRef(name="max-of-k", parameters={"K": 3, "v": 8}))  # 512 inputs
 COUNT01 = make_task("count01")
@@ -206,7 +206,7 @@ def test_seconds_must_be_a_positive_number(seconds: object) -> None:
 def test_rows_of_several_widths_are_joined_with_padding() -> None:
     parity: Task = make_task("parity")
     parts = [parity.batch(parity.encode([text]).tokens) for text in ("1", "0110")]
-    both = joined(parity, parts)
+    both = joined(parts, parity.pad_id)
     assert both.lengths.tolist() == [2, 5]
     assert both.tokens[0].tolist() == [*parts[0].tokens[0].tolist(), *[parity.pad_id] * 3]
     assert both.labels.tolist() == [True, False]

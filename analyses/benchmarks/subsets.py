@@ -26,7 +26,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from interp.measures.separation import SeparatorPath
-from interp.measures.subsets import Group, sample_subsets, subset_logit_metrics
+from interp.measures.subsets import Group, all_subsets, sample_subsets, subset_logit_metrics
 
 C, TOLERANCE = 1000.0, 1e-8
 
@@ -148,7 +148,7 @@ def run(heads: Heads, n_sample: int, seed: int) -> pd.DataFrame:
     separating = time.perf_counter() - begin - race.elsewhere
     begin = time.perf_counter()
     columns = (int(heads.test_y.min()), int(heads.test_y.max()))
-    subset_logit_metrics(heads.contributions, heads.bias, heads.test_y, columns, max_subsets=total)
+    subset_logit_metrics(heads.contributions, heads.bias, heads.test_y, columns, all_subsets(n_heads))
     logits = time.perf_counter() - begin
 
     drawn = pd.DataFrame(race.theirs).merge(ours, on="heads")

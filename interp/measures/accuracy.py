@@ -19,7 +19,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.subject import Model, Subject
 from interp.populations import Population, everything, wilson
-from interp.tasks import IGNORED, Batch, Generates, Task
+from interp.tasks import IGNORED, Batch, Generates
 from interp.training.results import COLUMNS
 
 FEW = 100_000
@@ -175,8 +175,12 @@ def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
     if declared is None:
         starts, stop = read.int().argmax(1), None
     else:
-        starts = declared_starts(task, batch.tokens) - 1
-        stop = None
+        start, stop = declared.start, None  # of generation; the first answer is read one token before
+        starts = (
+            find_positions(task, batch.tokens, start)
+            if isinstance(start, str)
+            else torch.full((len(batch),), start - 1)
+        )
         if declared.stop is not None:
             stop = task.answer_words.index(check_one_of(f"answer of task {name}", declared.stop, task.answer_words))
     longest = read.shape[1] if declared is None else declared.length
@@ -218,15 +222,6 @@ def _not_as_declared(
     if bool(((last != stop) & (length < declared.length)).any()):
         return f"answers of task {name} do not end with the stop {declared.stop!r}"
     return None
-
-
-def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-    """Return the position of each row's first generated token, from `task.generates`."""
-    assert task.generates is not None
-    start = task.generates.start
-    if isinstance(start, str):
-        return find_positions(task, tokens, start) + 1
-    return torch.full((len(tokens),), start)
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,6 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     return pd.concat(frames, ignore_index=True)
 
 
-def numbers_of(subject: Subject) -> list[str]:
-    """Return the task's integer tokens if there are at least eight, in increasing order, otherwise an empty list."""
-    words = [word for word in subject.task.vocabulary if word.isdecimal()]
-    return words if len(words) >= 8 and words == sorted(words, key=int) else []
-
-
 def number_circuits(model: Model) -> pd.DataFrame:
     """Measure how heads attend to numbers from the read position, and whether they copy them (Gross et al. 2024).
 
@@ -110,8 +104,9 @@ def number_circuits(model: Model) -> pd.DataFrame:
     no numbers or is not read at one token.
     """
     subject = Subject.of(model)
-    words = numbers_of(subject)
-    if not words or subject.read_at not in subject.task.vocabulary:
+    words = [word for word in subject.task.vocabulary if word.isdecimal()]
+    ordered = len(words) >= 8 and words == sorted(words, key=int)
+    if not ordered or subject.read_at not in subject.task.vocabulary:
         raise UnsupportedError(f"task {subject.task.name} has no eight numbers in order, or is not read at one token")
     scores = token_circuits(subject, "QK", subject.task.d_vocab).query("query == @subject.read_at")
     table = scores.pivot(index=["layer", "head"], columns="key", values="value")[words]

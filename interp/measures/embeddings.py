@@ -27,14 +27,6 @@ def token_vectors(model: Model) -> Float[Tensor, "tokens d_model"]:
     return table if subject.token_ids is None else table[subject.token_ids.cpu()]
 
 
-def output_vectors(model: Model) -> Float[Tensor, "n_out d_model"] | None:
-    """Return each output's readout vector, with the final norm's gain folded in; None for a ReLU readout."""
-    subject = Subject.of(model)
-    if isinstance(subject.model, TaskModel) and subject.model.spec.readout == "relu_mlp":
-        return None
-    return readout_map(subject)[0].T
-
-
 def principal_components(vectors: Float[Tensor, "rows d"], n: int = 3) -> tuple[Float[ndarray, "rows n"], ndarray]:
     """Return coordinates along the first n principal components, and every component's share of the variance."""
     centered = (vectors - vectors.mean(0)).numpy()
@@ -73,7 +65,8 @@ def spectra(model: Model) -> pd.DataFrame:
         raise UnsupportedError(f"task {subject.task.name} declares no tokens on which addition acts (Task.cyclic)")
     frames = []
     tables = {"embedding": (token_vectors(subject), list(subject.task.vocabulary))}
-    if (outputs := output_vectors(subject)) is not None and len(outputs) == len(subject.task.answer_words):
+    has_neurons = isinstance(subject.model, TaskModel) and subject.model.spec.readout == "relu_mlp"
+    if not has_neurons and len(outputs := readout_map(subject)[0].T) == len(subject.task.answer_words):
         tables["readout"] = (outputs, list(subject.task.answer_words))
     for group, words in subject.task.cyclic.items():
         for what, (vectors, names) in tables.items():

@@ -99,7 +99,11 @@ def _head_outputs(subject: Subject, batch: Batch, where: Reads, layer: int | Non
         found = decompose(subject, batch, where.positions, where.classes, z)
     else:
         found = _from_hooks(subject, batch, where, layer)
-    return two_logits(found) if found.bias.shape[0] == 1 else found
+    if found.bias.shape[0] > 1:
+        return found
+    # One output s becomes the logits (0, s), which give the same decision, s > 0.
+    padded = {name: torch.nn.functional.pad(getattr(found, name), (1, 0)) for name in ("contributions", "bias", "skip")}
+    return replace(found, **padded)
 
 
 def check_layer(subject: Subject, layer: int) -> int:
@@ -108,12 +112,6 @@ def check_layer(subject: Subject, layer: int) -> int:
     if not -n_layers <= layer < n_layers:
         raise InterpError(f"layer {layer} does not exist: the model has layers 0 to {n_layers - 1}")
     return layer % n_layers
-
-
-def two_logits(found: HeadOutputs) -> HeadOutputs:
-    """Replace one output s by the logits (0, s), which give the same decision, s > 0."""
-    padded = {name: torch.nn.functional.pad(getattr(found, name), (1, 0)) for name in ("contributions", "bias", "skip")}
-    return replace(found, **padded)
 
 
 _LARGEST = 2**30  # most bytes of one table of contributions

@@ -194,7 +194,9 @@ def reduced_pairs(subject: Subject, pairs: Pairs) -> Pairs:
 def _reduced(subject: Subject, *batches: Batch) -> tuple[Batch, ...]:
     first, kinds = batches[0], subject.task.d_vocab ** len(batches)
     read = [subject.answer_positions(batch.tokens) for batch in batches]
-    filler = _filler(subject)
+    # A token to fill rows with: neither padding nor the one at which answers are read.
+    marks = (subject.task.pad, subject.read_at)
+    filler = next((i for i, word in enumerate(subject.task.vocabulary) if word not in marks), None)
     alike = all(
         torch.equal(at, read[0]) and batch.tokens.shape == first.tokens.shape for at, batch in zip(read, batches)
     )
@@ -235,9 +237,3 @@ def _reduced(subject: Subject, *batches: Batch) -> tuple[Batch, ...]:
         for short, batch in zip(found, batches)
     )
     return tuple(found) if same else batches  # a task may find its answers in tokens that are left out
-
-
-def _filler(subject: Subject) -> int | None:
-    """Return a token to fill rows with: neither padding nor the one at which answers are read."""
-    task = subject.task
-    return next((i for i, word in enumerate(task.vocabulary) if i != task.pad_id and word != subject.read_at), None)

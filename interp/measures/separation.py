@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 from interp.measures import separation_solver as data
 from interp.measures.separation_solver import TOLERANCE, solve_groups
-from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
+from interp.measures.subsets import MAX_SUBSETS, Group, all_subsets, check_groups, sample_subsets
 from interp.progress import LateBar
 
 _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
@@ -105,7 +105,7 @@ class SeparatorPath:
         signs = data.signs_of(y, len(test), self.classes_)
         if subsets is None:
             data.enough_rows(len(self._rows), self.n_heads_ * self.d_head_)
-        groups = requested(subsets, sample, seed, self.n_heads_, max_subsets, self._seconds_each)
+        groups = self._requested(subsets, sample, seed, max_subsets)
         data.enough_rows(len(self._rows), max(map(len, groups)) * self.d_head_)
         with LateBar("separating groups of heads") as bar:
 
@@ -141,11 +141,27 @@ class SeparatorPath:
         if not hasattr(self, "_rows"):
             raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
 
-    def _seconds_each(self) -> float:
-        """Measure the seconds per subset on a small sample, whose solutions are kept."""
+    def _requested(self, subsets: Iterable[Any] | None, sample: int | None, seed: int, max_subsets: int) -> list[Group]:
+        """Return the given groups, a sample, or all; if all are too many, raise InterpError with the predicted time."""
+        if subsets is not None and sample is not None:
+            raise InterpError("give either subsets or sample, not both")
+        if subsets is not None:
+            return check_groups(subsets, self.n_heads_)
+        if sample is not None:
+            return sample_subsets(self.n_heads_, sample, seed)
+        total = 2**self.n_heads_ - 1
+        if total <= max_subsets:
+            return all_subsets(self.n_heads_)
+        # The time per subset is measured on a small sample, whose solutions are kept.
         begin, before = time.perf_counter(), len(self._optima)
         self._solve(sample_subsets(self.n_heads_, 3 * self.n_heads_, seed=0), lambda done, total: False)
-        return (time.perf_counter() - begin) / max(1, len(self._optima) - before)
+        seconds = total * (time.perf_counter() - begin) / max(1, len(self._optima) - before)
+        units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+        unit, length = next((one for one in units if seconds >= 2 * one[1]), units[-1])
+        raise InterpError(
+            f"{self.n_heads_} heads have {total:,} subsets, about {seconds / length:,.0f} {unit} of work here; "
+            f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
+        )
 
     def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
         """Solve the groups and their starts: each group without its last head, and so on down to one head."""

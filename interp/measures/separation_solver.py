@@ -64,7 +64,7 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
 def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any]]:
     """Return signs, -1 for the smaller and +1 for the larger label, and the two labels in this order."""
     array = as_array(labels)
-    _check_labels(array, n_rows)
+    check_labels(array, n_rows)
     classes, index = np.unique(array, return_inverse=True)
     if len(classes) < 2:
         raise InterpError(f"the labels hold one class only ({_some(classes)}); there is nothing to separate")
@@ -78,7 +78,7 @@ def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any
 def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarray:
     """Return the signs -1 and +1 of labels, which must be among the two classes; they may all be of one class."""
     array = as_array(labels)
-    _check_labels(array, n_rows)
+    check_labels(array, n_rows)
     unknown = np.setdiff1d(array, np.asarray(classes))
     if len(unknown):
         raise InterpError(
@@ -87,7 +87,7 @@ def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarra
     return np.where(array == classes[1], 1.0, -1.0)
 
 
-def _check_labels(labels: ndarray, n_rows: int) -> None:
+def check_labels(labels: ndarray, n_rows: int) -> None:
     if labels.shape != (n_rows,):
         raise InterpError(f"the labels have shape {labels.shape}, but ({n_rows},) is needed: one label per row")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():

@@ -5,9 +5,7 @@ A group H of heads answers with the logits z_H = sum_{i in H} contribution_i + b
 them, pass a separate bias for every row.
 """
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import comb
 from operator import index
@@ -20,7 +18,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError, as_list
-from interp.measures.separation_solver import as_array, features
+from interp.measures.separation_solver import as_array, check_labels, features
 from interp.progress import LateBar
 
 Group = tuple[int, ...]
@@ -93,37 +91,6 @@ def _some_of_size(n_heads: int, size: int, n: int, generator: np.random.Generato
     return list(chosen)
 
 
-def requested(
-    subsets: Iterable[Any] | None,
-    sample: int | None,
-    seed: int,
-    n_heads: int,
-    max_subsets: int,
-    seconds_each: Callable[[], float],
-) -> list[Group]:
-    """Return the given groups, a sample, or all. Raises InterpError, with the predicted time, if all are too many."""
-    if subsets is not None and sample is not None:
-        raise InterpError("give either subsets or sample, not both")
-    if subsets is not None:
-        return check_groups(subsets, n_heads)
-    if sample is not None:
-        return sample_subsets(n_heads, sample, seed)
-    total = 2**n_heads - 1
-    if total > max_subsets:
-        raise InterpError(
-            f"{n_heads} heads have {total:,} subsets, about {_duration(total * seconds_each())} of work here; "
-            f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
-        )
-    return all_subsets(n_heads)
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
 _BLOCK = 600_000  # number of logits computed together (5 MB)
 
 
@@ -132,22 +99,18 @@ def subset_logit_metrics(
     bias: ArrayLike,
     labels: ArrayLike,
     columns: Sequence[int],
-    subsets: Iterable[Any] | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    max_subsets: int = MAX_SUBSETS,
+    subsets: Iterable[Any],
     progress: bool = False,
 ) -> pd.DataFrame:
     """Measure groups of heads, one row per group: heads (tuple), size, l_acc, roc_auc.
 
     contributions (rows, heads, classes) and bias (classes,) or (rows, classes) are in logits; labels (rows,) are class
-    indices. Groups are given as in `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
-    l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts as the
-    largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
+    indices. l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts
+    as the largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
     probability that logit c is larger for a random row labeled c than for another random row; ties count half.
 
     Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
-    every row, values that are not finite, and the groups that `SeparatorPath` refuses.
+    every row, values that are not finite, and the groups that `check_groups` refuses.
     """
     parts = features("contributions", contributions, "rows heads classes")
     n_rows, n_heads, n_classes = parts.shape
@@ -159,47 +122,25 @@ def subset_logit_metrics(
     classes = _class_indices(labels, n_rows, n_classes)
     for column in columns:
         _check_column(column, classes, n_classes)
+    groups = check_groups(subsets, n_heads)
     order = np.argsort(classes, kind="stable")  # put rows with equal labels together
-    scorer = _Scorer(
-        flat=np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1),
-        offset=(offset[order] if len(offset) == n_rows else offset).T,
-        classes=classes[order],
-        columns=tuple(columns),
-    )
-    groups = requested(subsets, sample, seed, n_heads, max_subsets, scorer.seconds_each)
+    classes, offset = classes[order], (offset[order] if len(offset) == n_rows else offset).T
+    flat = np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1)
+    l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
+    block = max(1, _BLOCK // flat.shape[1])
     with LateBar("logits of groups of heads") as bar:
-        l_acc, roc_auc = scorer(groups, bar.update if progress else lambda done, total: None)
-    return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
-
-
-@dataclass(frozen=True)
-class _Scorer:
-    flat: Float[ndarray, "heads classes_rows"]
-    offset: Float[ndarray, "classes rows_or_1"]
-    classes: Int[ndarray, " rows"]  # sorted
-    columns: tuple[int, ...]
-
-    def __call__(self, groups: list[Group], report: Callable[[int, int], None]) -> tuple[ndarray, ndarray]:
-        n_heads, n_rows = len(self.flat), len(self.classes)
-        l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
-        block = max(1, _BLOCK // self.flat.shape[1])
         for begin in range(0, len(groups), block):
             piece = groups[begin : begin + block]
             member = np.zeros((len(piece), n_heads))
             for i, group in enumerate(piece):
                 member[i, list(group)] = 1.0
-            logits = (member @ self.flat).reshape(len(piece), -1, n_rows) + self.offset
-            l_acc[begin : begin + block] = _accuracy(logits, self.classes)
-            areas = [roc_areas(logits[:, column], self.classes == column) for column in self.columns]
+            logits = (member @ flat).reshape(len(piece), -1, n_rows) + offset
+            l_acc[begin : begin + block] = _accuracy(logits, classes)
+            areas = [roc_areas(logits[:, column], classes == column) for column in columns]
             roc_auc[begin : begin + block] = np.max(areas, axis=0)
-            report(begin + len(piece), len(groups))
-        return l_acc, roc_auc
-
-    def seconds_each(self) -> float:
-        groups = sample_subsets(len(self.flat), 3 * len(self.flat), seed=0)
-        begin = time.perf_counter()
-        self(groups, lambda done, total: None)
-        return (time.perf_counter() - begin) / len(groups)
+            if progress:
+                bar.update(begin + len(piece), len(groups))
+    return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
 
 
 def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
@@ -241,8 +182,7 @@ def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarra
 
 def _class_indices(labels: ArrayLike, n_rows: int, n_classes: int) -> Int[ndarray, " rows"]:
     array = as_array(labels)
-    if array.shape != (n_rows,):
-        raise InterpError(f"the labels have shape {array.shape}, but ({n_rows},) is needed: one label per row")
+    check_labels(array, n_rows)
     if array.min() < 0 or array.max() >= n_classes:
         wrong = array[(array < 0) | (array >= n_classes)][0]
         raise InterpError(f"the labels hold {wrong}, but the contributions have classes 0 to {n_classes - 1}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,21 @@ class Batch:
             return [(short(task.format(row)), short(" ".join(answer))) for row, answer in zip(rows, answers)]
         except (AttributeError, InterpError, LookupError):  # no task, or no longer its inputs
             return [(" ".join(map(str, row)), str(label)) for row, label in zip(rows, first.labels.tolist())]
+
+
+def joined(batches: Sequence[Batch], pad: int | None) -> Batch:
+    """Concatenate batches, with shorter ones padded on the right."""
+    width = max(batch.tokens.shape[1] for batch in batches)
+
+    def wide(rows: Tensor, fill: int) -> Tensor:
+        return torch.nn.functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
+
+    return replace(
+        batches[0],
+        tokens=torch.cat([wide(batch.tokens, pad or 0) for batch in batches]),
+        lengths=torch.cat([batch.lengths for batch in batches]),
+        labels=torch.cat([wide(batch.labels, -1) for batch in batches]),
+    )
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,6 @@ class Questions(Task):
     def answer_words(self) -> tuple[str, ...]:
         return tuple(word for word in self.vocabulary if word != self.pad)
 
-    @property
-    def n_out(self) -> int:
-        return len(self.answer_words)
-
     @cached_property
     def rows(self) -> Int[Tensor, "questions length"]:
         """One row of tokens per question, padded on the right."""
@@ -172,10 +168,6 @@ class NextSymbols(Task):
     @property
     def answer_words(self) -> tuple[str, ...]:
         return self.symbols or self.vocabulary
-
-    @property
-    def n_out(self) -> int:
-        return len(self.answer_words)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Label rows with the set that may follow each prefix, as an integer; -1 at padding."""

@@ -1,11 +1,8 @@
 """The examples of an epoch and their order, shared by all engines so that they can be compared step by step."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.nn import functional
 
 from interp.architecture.answers import find_positions
 from interp.errors import InterpError, UnsupportedError
@@ -42,20 +39,6 @@ def epoch_batch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
         return fresh_epoch(spec, task, seed, epoch)
     data = training_set(spec, task)
     return data[epoch_order(spec, len(data), seed, epoch)]
-
-
-def one_batch(batches: Sequence[Batch], pad: int) -> Batch:
-    """Concatenate batches, padded to one width."""
-    width = max(batch.tokens.shape[1] for batch in batches)
-
-    def wide(rows: Tensor, fill: int) -> Tensor:
-        return functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
-
-    return Batch(
-        torch.cat([wide(batch.tokens, pad) for batch in batches]),
-        torch.cat([batch.lengths for batch in batches]),
-        torch.cat([wide(batch.labels, -1) for batch in batches]),
-    )
 
 
 def validation_set(task: Task) -> Batch:

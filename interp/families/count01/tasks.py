@@ -51,10 +51,6 @@ class Count01(Task):
     count_ranges = {split: tuple(box.ranges.values()) for split, box in boxes.items()}  # noqa: RUF012
     sizes: ClassVar[dict[str, int]] = {"train": 7000, "validation": 1500, "test": 1500}
 
-    @property
-    def n_out(self) -> int:
-        return self.d_vocab
-
     # ------------------------------------------------------------ counts
 
     def domain(self, split: str = "test") -> CountBox:

@@ -23,6 +23,7 @@ from interp.architecture.sequence import sequence_logits
 from interp.errors import InterpError
 from interp.spec import RELATIVE_POSITIONS, ModelSpec
 from interp.tasks import Batch, Task
+from interp.tasks.batch import find_positions
 
 
 def encoder_refusal(spec: ModelSpec) -> str | None:
@@ -88,7 +89,7 @@ def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:
     """
     if (reason := encoder_refusal(spec)) is not None:
         raise InterpError(f"{spec.id}: {reason}")
-    read = _read_positions(spec, task, batch)
+    read = find_positions(task, batch.tokens, spec.readout_at)
     index, table, repeats = _code_indices(spec, batch)
     lengths, mask = batch.lengths.double()[None], batch.attention_mask
     if not repeats:  # every position is a distinct row
@@ -106,17 +107,6 @@ def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:
         lengths=lengths,
         table=table,
     )
-
-
-def _read_positions(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "strings"]:
-    if spec.readout_at == "last":
-        return batch.lengths - 1
-    if spec.readout_at == "first":
-        return torch.zeros_like(batch.lengths)
-    here = batch.tokens == task.token_id(spec.readout_at)
-    if not here.any(1).all():
-        raise InterpError(f"a row has no {spec.readout_at!r}, the token at which task {task.name} is answered")
-    return here.int().argmax(1)
 
 
 def _code_indices(

@@ -15,7 +15,8 @@ from interp.architecture.answers import answered, right_classes
 from interp.families.languages.forward import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.training.data import epoch_batch, one_batch, validation_set
+from interp.tasks.batch import joined
+from interp.training.data import epoch_batch, validation_set
 from interp.training.engines.base import Group, GroupedEngine, register_engine
 
 ROWS_AT_ONCE = 1 << 15
@@ -83,6 +84,6 @@ def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
 def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
     """Return one epoch of every model in step order: distinct rows, and correct outputs (models, strings)."""
     parts = [epoch_batch(spec, task, seed, epoch) for seed in seeds]
-    every = one_batch(parts, task.pad_id or 0)
+    every = joined(parts, task.pad_id)
     shape = (len(seeds), len(parts[0]))
     return distinct_rows(spec, task, every).view(*shape), right_classes(task, every, spec.readout_at).bool().view(shape)

@@ -19,8 +19,9 @@ from interp.architecture.answers import answered, decide, find_positions
 from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.batch import joined
 from interp.tasks.sets import unpack_sets
-from interp.training.data import epoch_order, fresh_epoch, one_batch, targets, training_set, validation_set
+from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
 from interp.training.engines.base import Group, GroupedEngine, no_samples, register_engine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
@@ -81,7 +82,7 @@ class VmapEngine(GroupedEngine):
             orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
             return self.fixed[torch.stack(orders).to(self.device)]
         batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
-        every = self._placed(one_batch(batches, self.task.pad_id or 0))
+        every = self._placed(joined(batches, self.task.pad_id))
         shape = (len(seeds), len(batches[0]))
         return Targets(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
 

@@ -50,10 +50,6 @@ class Induction(NumberTask):
         self.rule = ("if", ("=", ("own",), self.v), -1, ("fold", ("tokens",), -1, followed))
 
     @property
-    def n_out(self) -> int:
-        return self.v
-
-    @property
     def answer_words(self) -> tuple[str, ...]:
         """One word per output: all tokens except [BOS]."""
         return self.vocabulary[: self.v]

@@ -47,10 +47,6 @@ class EqualsTask(NumberTask):
     base: int
 
     @property
-    def n_out(self) -> int:
-        return self.base
-
-    @property
     def answer_words(self) -> tuple[str, ...]:
         """One word per output: the numbers."""
         return self.vocabulary[: self.base]

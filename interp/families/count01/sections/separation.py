@@ -13,6 +13,7 @@ from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
 from interp.measures.variables import chance
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.figures_heads import METRICS
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
@@ -78,9 +79,6 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
             f"{which} groups of heads by size, {len(sampled)} in all: median, quartiles, least and largest (Figure 4). "
             "analyses/count01_subsets.py uses every group, and adds Shapley values and synergies.",
         )
-
-
-METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
 
 
 def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:

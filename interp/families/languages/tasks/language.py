@@ -21,7 +21,7 @@ from interp.errors import InterpError, check_size
 from interp.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
-from interp.tasks.batch import Batch, Pairs, digits_of, minimal_pairs
+from interp.tasks.batch import Batch, Pairs, digits_of, joined, minimal_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, as a rule (see interp.tasks.rules)."""
@@ -276,10 +276,7 @@ class Language(Task):
     def enumerate_up_to(self, length: int) -> Batch:
         """Return all strings of the lengths from 1 to `length`, padded to one width."""
         check_size("length", length)
-        parts = [self.enumerate(each) for each in range(1, length + 1)]
-        width = parts[-1].tokens.shape[1]
-        grown = [torch.nn.functional.pad(p.tokens, (0, width - p.tokens.shape[1]), value=self.pad_id) for p in parts]
-        return Batch(torch.cat(grown), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
+        return joined([self.enumerate(each) for each in range(1, length + 1)], self.pad_id)
 
 
 def string_automata(
