@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.architecture.checkpoint import Checkpoint
 from interp.architecture.header import MAX_BYTES, as_checkpoint_error, regular_file
-from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
+from interp.architecture.parameters import check_parameters, parameter_shapes
 from interp.architecture.state_dicts import read_tensors
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.spec import ModelSpec, read_json
@@ -31,21 +31,23 @@ def read_state_dict(
     spec: the ModelSpec or its path (default: <stem>.toml or <stem>.json next to the file). The seed of the result is 0,
     because the file does not contain it. Raises CheckpointError for anything that does not match the spec exactly.
     """
+    from interp.architecture.task_model import TaskModel  # imports transformer_lens, which takes seconds
+
     path = regular_file(path, max_bytes)
     spec = _spec_beside(path, spec)
     found = read_tensors(path, max_bytes)
     with as_checkpoint_error(path):
         task = make_task(spec.check().task)
         shapes = parameter_shapes(spec, task)
-        constants = _constants(spec, task)
+        constants = dict(TaskModel(spec, task).named_buffers())
         tensors = {}
         for name, tensor in found.items():
             if name in shapes:
                 tensors[name] = tensor
-            elif name in constants:
-                _check_constant(name, tensor, constants[name])
             elif name == "pos_embed.W_pos" and spec.positions in ("none", "learned"):
                 _check_constant(name, tensor, torch.zeros(tensor.shape))
+            elif name in constants:
+                _check_constant(name, tensor, constants[name])
             elif not name.endswith(BUFFERS):
                 tensors[name] = tensor  # check_parameters refuses it by name
         check_parameters(spec, task, tensors)
@@ -77,31 +79,6 @@ def _read_spec(path: Path) -> ModelSpec:
         return ModelSpec.from_dict(read_json(path))
     except SpecError as error:
         raise SpecError(error.problems, str(path)) from None
-
-
-def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:
-    """Return the parameters of a HookedTransformer that are constants in this spec, by name, with required values."""
-    constants: dict[str, Tensor] = {}
-    for index, layer in enumerate(spec.layers):
-        at, heads = f"blocks.{index}.attn.", layer.n_heads
-        whole = torch.eye(spec.d_model, dtype=torch.float64).expand(heads, -1, -1)
-        if layer.mixing == "linear":
-            none = torch.zeros(heads, spec.d_model, layer.d_head)
-            constants |= {at + "W_Q": none, at + "W_K": none}
-        elif layer.query_key == "full":
-            constants[at + "W_K"] = whole
-        if layer.value_output != "learned":
-            constants[at + "W_V"] = whole
-        if layer.value_output == "identity":
-            constants[at + "W_O"] = whole
-        for name in "QKV":
-            if not getattr(layer.bias, name.lower()):
-                constants[at + f"b_{name}"] = torch.zeros(heads, layer.d_head)
-        if not layer.bias.o:
-            constants[at + "b_O"] = torch.zeros(spec.d_model)
-    if not spec.readout_bias:
-        constants["unembed.b_U"] = torch.zeros(outputs(spec, task))
-    return constants
 
 
 def _check_constant(name: str, tensor: Tensor, constant: Tensor) -> None:
