@@ -17,7 +17,7 @@ from interp.architecture.parameters import check_parameters, parameter_shapes
 from interp.architecture.state_dicts import read_tensors
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.spec import ModelSpec, read_json
-from interp.tasks import Task, make_task
+from interp.tasks import make_task
 
 BUFFERS = (".mask", ".IGNORE")
 """Endings of the names of TransformerLens's constant buffers."""

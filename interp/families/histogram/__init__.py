@@ -10,7 +10,7 @@ __getattr__, __dir__ = exports(
         "theory.frames": "welch_bound one_sided_bound squared_bound mutual_coherence overlaps simplex_sum "
         "equiangular_frame binary_code circle_points kappa_threshold",
         "theory.frame_search": "search_frame frame_slack frame_for",
-        "theory.ranges": "hidden_ranges token_mixing",
+        "theory.ranges": "token_mixing",
         "constructions.parts": "scalar_readout separate",
     },
 )

@@ -165,11 +165,7 @@ def _highest(tables: Tables) -> np.ndarray:
     """Return the largest pre-activations, per own token and count."""
     own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
     scores, pattern = (None if a is None else torch.from_numpy(a) for a in (tables.scores, tables.pattern))
-    mixing = TokenMixing(
-        tables.L, own, value[: tables.T], pattern, None if scores is None else scores[:, : tables.T], tables.softmax,
-        bos_value=value[tables.T] if tables.bos else None,
-        bos_scores=scores[:, tables.T] if tables.bos and scores is not None else None,
-    )  # fmt: skip
+    mixing = TokenMixing(tables.L, own, value, pattern, scores, tables.softmax)
     ranges = mixing.ranges(torch.eye(own.shape[1], dtype=torch.float64)).over_positions()
     return np.array(ranges.hi.numpy())
 

@@ -79,7 +79,7 @@ from interp.families.histogram.theory.frames import (
     simplex_sum,
     squared_bound,
 )
-from interp.families.histogram.theory.ranges import hidden_ranges
+from interp.families.histogram.theory.ranges import token_mixing
 
 # ---------------------------------------------------------------- linear mixing
 
@@ -141,7 +141,7 @@ def linear_frame(want: Wanted, seed: int = 0) -> ConstructedWeights:
         a = (1 - highest) / (L - 1 + highest)
     mix = _constant(want, a)
     if highest > 1 / (L + 1) and want.model == "lin-softmax":
-        bias = silencing_bias(hidden_ranges(want.model, vectors, L, vectors.T, W_mix=mix).over_positions())
+        bias = silencing_bias(token_mixing(want.model, vectors, L, W_mix=mix).ranges(vectors.T).over_positions())
     numbers = {"a": a, "b_in": bias, "highest_overlap": highest}
     return _linear(want, p, vectors, mix, bias, numbers, ("Behrens et al. (2024) B.2.1", "errata 13 and 14"))
 
@@ -208,7 +208,7 @@ def softmax_frame(want: Wanted, kappa: float | None = None, seed: int = 0) -> Co
     kappa = best_kappa(found, want.L)[0] if kappa is None else kappa
     vectors, attention = pad_columns(found, d), dot_attention(d, kappa)
     W_Q, W_K = (matrix[0] for matrix in attention.values())
-    bias = silencing_bias(hidden_ranges(want.model, vectors, want.L, vectors.T, W_Q=W_Q, W_K=W_K))
+    bias = silencing_bias(token_mixing(want.model, vectors, want.L, W_Q=W_Q, W_K=W_K).ranges(vectors.T))
     return finish(
         want, {"embed.W_E": vectors, **attention}, {"tokens": vectors},
         p=p, W_in=vectors.T.contiguous(), b_in=bias, claim=f" with d_model = {d}; only the own token's neuron fires",

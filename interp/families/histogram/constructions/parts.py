@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
-from interp.families.histogram.theory.ranges import MixingKind, Ranges, hidden_ranges
+from interp.families.histogram.theory.ranges import MixingKind, Ranges, token_mixing
 
 NEVER = -100.0  # weight and bias of class 0 in the published code: below every other class for hidden values >= 0
 ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
@@ -205,10 +205,7 @@ def finish(
     T, L = want.T, want.L
     head = {name.rpartition(".")[2]: tensor[0] for name, tensor in tensors.items() if name.startswith("blocks.")}
     bias = torch.full(W_in.shape[1:], b_in, dtype=torch.float64)
-    ranges = hidden_ranges(
-        want.model, tensors["embed.W_E"], L, W_in, bias=bias,
-        W_Q=head.get("W_Q"), W_K=head.get("W_K"), W_mix=head.get("W_mix"),
-    ).over_positions()  # fmt: skip
+    ranges = token_mixing(want.model, tensors["embed.W_E"], L, **head).ranges(W_in, bias).over_positions()
     numbers = dict(numbers or {})
     if W_in.shape[1] == 1:
         lo, hi = ranges.lo[..., 0], ranges.hi[..., 0]

@@ -52,26 +52,24 @@ class Ranges:
 class TokenMixing:
     """One mixing layer as tables over tokens: x'_l = residual[x_l] + sum_m A_lm value[x_m] (+ the BOS term).
 
-    Exactly one of these is set: `pattern` (L, L), the attention pattern of linear mixing, or `scores` (T, T), own token
-    by other token. softmax: whether scores are normalized. bos_value, bos_scores: for the BOS token of bos models.
-    Build it with `token_mixing`, or directly for other models.
+    Exactly one of these is set: `pattern` (L, L), the attention pattern of linear mixing, or `scores`, own token by
+    other token. softmax: whether scores are normalized. The last row of bos models is BOS. Build it with
+    `token_mixing`, or directly for other models.
     """
 
     length: int
     residual: Float[Tensor, "T d"]
-    value: Float[Tensor, "T d"]
+    value: Float[Tensor, "rows d"]
     pattern: Float[Tensor, "L L"] | None = None
-    scores: Float[Tensor, "T T"] | None = None
+    scores: Float[Tensor, "T rows"] | None = None
     softmax: bool = False
-    bos_value: Float[Tensor, " d"] | None = None
-    bos_scores: Float[Tensor, " T"] | None = None
 
     def ranges(self, directions: Float[Tensor, "d p"], bias: Float[Tensor, " p"] | None = None) -> Ranges:
-        """Smallest and largest x' @ directions + bias: (T, L, p), for a fixed pattern (T, position, L, p)."""
+        """Exact range of x' @ directions + bias: (T, L, p), for a fixed pattern (T, position, L, p)."""
         own, value = self.residual @ directions, self.value @ directions
         if bias is not None:
             own = own + bias
-        bos = torch.zeros_like(own[0]) if self.bos_value is None else self.bos_value @ directions
+        value, bos = value[: len(own)], value[len(own) :].sum(0)
         if self.pattern is not None:
             return Ranges(-_linear_highest(-own, -value, self.pattern), _linear_highest(own, value, self.pattern))
         n_tokens, width = own.shape
@@ -98,9 +96,9 @@ class TokenMixing:
     ) -> Float[Tensor, "T T p"]:
         """Entry (t, o): the mixed value of t in a sequence of k times t and L - k times o. Scores only."""
         assert self.scores is not None
-        s_own, s_other = self.scores.diagonal()[:, None], self.scores
-        absent = -torch.inf if self.softmax else 0.0
-        s_bos = torch.full_like(s_own, absent) if self.bos_scores is None else self.bos_scores[:, None]
+        s_own, s_other, s_bos = self.scores.diagonal()[:, None], self.scores[:, : len(own)], self.scores[:, len(own) :]
+        if not s_bos.numel():
+            s_bos = torch.full_like(s_own, -torch.inf if self.softmax else 0.0)
         if self.softmax:  # subtract the largest present score, so that no exponential overflows and D >= 1
             top = torch.maximum(s_own, s_other) if k < self.length else s_own.expand_as(s_other)
             top = torch.maximum(top, s_bos)
@@ -174,30 +172,5 @@ def token_mixing(
             f"got {tuple(W_Q.shape)} and {tuple(W_K.shape)}"
         )
     scores = (embedding @ W_Q) @ (embedding @ W_K).T * (d**-0.5 if scale is None else scale)
-    if not kind.startswith("bos"):
-        return TokenMixing(length, embedding, embedding, scores=scores, softmax=softmax)
-    tokens = embedding[:-1]
-    return TokenMixing(
-        length, tokens, tokens, scores=scores[:-1, :-1], softmax=softmax,
-        bos_value=embedding[-1], bos_scores=scores[:-1, -1],
-    )  # fmt: skip
-
-
-def hidden_ranges(
-    kind: MixingKind,
-    embedding: Float[Tensor, "rows d"],
-    length: int,
-    directions: Float[Tensor, "d p"],
-    *,
-    bias: Float[Tensor, " p"] | None = None,
-    W_Q: Float[Tensor, "d d_head"] | None = None,
-    W_K: Float[Tensor, "d d_head"] | None = None,
-    W_mix: Float[Tensor, "L L"] | None = None,
-    scale: float | None = None,
-) -> Ranges:
-    """Exact range of every hidden pre-activation x' @ directions + bias over all T^L sequences; see the module.
-
-    Shapes (T, L, p), or (T, position, L, p) for lin kinds. Raises InterpError as `token_mixing` does.
-    """
-    mixing = token_mixing(kind, embedding, length, W_Q=W_Q, W_K=W_K, W_mix=W_mix, scale=scale)
-    return mixing.ranges(directions, bias)
+    T = len(embedding) - kind.startswith("bos")
+    return TokenMixing(length, embedding[:T], embedding, scores=scores[:T], softmax=softmax)

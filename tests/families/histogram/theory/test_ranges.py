@@ -10,7 +10,7 @@ from closeness import close
 
 from interp.errors import InterpError
 from interp.families.histogram.theory import ranges
-from interp.families.histogram.theory.ranges import TokenMixing, hidden_ranges
+from interp.families.histogram.theory.ranges import TokenMixing, token_mixing
 
 KINDS = ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
 
@@ -63,7 +63,7 @@ def test_ranges_agree_with_all_sequences(kind, T, L):
         arrays, W, b = random_model(kind, T, L, d=3, seed=seed)
         lo, hi = brute_force(kind, arrays, T, L, W, b)
         embedding, named = tensors(arrays)
-        found = hidden_ranges(kind, embedding, L, torch.from_numpy(W), bias=torch.from_numpy(b), **named)
+        found = token_mixing(kind, embedding, L, **named).ranges(torch.from_numpy(W), torch.from_numpy(b))
         if kind.startswith("lin"):
             close(found.lo.numpy(), lo, atol=1e-11)
             close(found.hi.numpy(), hi, atol=1e-11)
@@ -86,7 +86,7 @@ def test_counts_that_no_sequence_reaches_are_empty():
     for kind in KINDS:
         arrays, W, _ = random_model(kind, 1, 3, d=2, seed=0)
         embedding, named = tensors(arrays)
-        found = hidden_ranges(kind, embedding, 3, torch.from_numpy(W), **named).over_positions()
+        found = token_mixing(kind, embedding, 3, **named).ranges(torch.from_numpy(W)).over_positions()
         assert torch.isinf(found.lo[0, :2]).all()
         assert (found.lo[0, :2] > found.hi[0, :2]).all()
         expected = mixed(kind, arrays, (0, 0, 0)) @ W
@@ -98,22 +98,22 @@ def test_blocks_of_directions_do_not_change_the_numbers(monkeypatch):
     for kind in ("lin", "dot-softmax"):
         arrays, W, _ = random_model(kind, 3, 3, d=2, seed=5)
         embedding, named = tensors(arrays)
-        whole = ranges.hidden_ranges(kind, embedding, 3, torch.from_numpy(W), **named)
+        whole = token_mixing(kind, embedding, 3, **named).ranges(torch.from_numpy(W))
         with monkeypatch.context() as patch:
             patch.setattr(ranges, "_BLOCK", 1)
-            pieces = ranges.hidden_ranges(kind, embedding, 3, torch.from_numpy(W), **named)
+            pieces = token_mixing(kind, embedding, 3, **named).ranges(torch.from_numpy(W))
         assert torch.equal(whole.lo, pieces.lo)
         assert torch.equal(whole.hi, pieces.hi)
 
 
 def test_bad_input_is_one_sentence():
-    token_mixing = inspect.unwrap(ranges.token_mixing)  # as users run it: the shape checks of the tests come first else
+    mixing = inspect.unwrap(token_mixing)  # as users run it: the shape checks of the tests come first else
     E = torch.zeros(3, 2, dtype=torch.float64)
     with pytest.raises(InterpError, match="unknown mixing kind"):
-        token_mixing("linear", E, 3)
+        mixing("linear", E, 3)
     with pytest.raises(InterpError, match=r"needs W_mix of shape \(3, 3\)"):
-        token_mixing("lin", E, 3, W_mix=torch.zeros(2, 2, dtype=torch.float64))
+        mixing("lin", E, 3, W_mix=torch.zeros(2, 2, dtype=torch.float64))
     with pytest.raises(InterpError, match="needs W_Q and W_K"):
-        token_mixing("dot", E, 3)
+        mixing("dot", E, 3)
     with pytest.raises(InterpError, match="must both be"):
-        token_mixing("dot", E, 3, W_Q=torch.zeros(3, 3), W_K=torch.zeros(3, 3))
+        mixing("dot", E, 3, W_Q=torch.zeros(3, 3), W_K=torch.zeros(3, 3))
