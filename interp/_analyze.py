@@ -4,7 +4,6 @@ The content of a report comes from interp/sections.
 """
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,12 +18,12 @@ from interp import zoo
 from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
-from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
+from interp.errors import InterpError, UnsupportedError, of_type
 from interp.explanations import Explanation, explain_subject
-from interp.files import refuse_special
 from interp.measures.subject import Subject, check_finite, check_runs
 from interp.populations import InputsAsked
 from interp.report import Report
+from interp.report.page import check_out
 from interp.resources import threads_for
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
@@ -71,7 +70,7 @@ def analyze(
     """
     sources = _sources(source)
     if out is not None:
-        _check_out(as_path(out, "a report"))
+        check_out(out)  # before the work starts
     asked = InputsAsked.of(inputs, seconds)
     open_one = partial(
         open_subject, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device,
@@ -143,15 +142,6 @@ def _check_source(source: object) -> None:
         raise InterpError(
             f"expected a model, got {of_type(source)}: pass a name such as 'count01/paper', a path, or a model{hint}"
         )
-
-
-def _check_out(path: Path) -> None:
-    """Raise InterpError before the work starts if the report cannot be saved."""
-    if not os.path.isdir(path.parent):  # Path.is_dir raises if a name is too long
-        raise InterpError(f"cannot save the report to {short(path)}: the folder {short(path.parent)} does not exist")
-    if os.path.isdir(path):
-        raise InterpError(f"cannot save the report to {path}: it is a folder; name a file such as report.html in it")
-    refuse_special(path)
 
 
 def list_sections(

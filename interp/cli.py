@@ -60,10 +60,6 @@ COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided"
 """Terminal colors of words for certificates."""
 
 
-def _colored(word: str) -> str:
-    return typer.style(word, fg=COLORS.get(word), bold=True)
-
-
 def _print_lines(rows: Sequence[Mapping[str, Any]], columns: list[str]) -> None:
     """Print columns with at most 80 characters per row by cutting the last one."""
     texts = [["" if row.get(c) is None else " ".join(str(row[c]).split()) for row in rows] for c in columns]
@@ -150,10 +146,7 @@ def train(
     from interp.training.train import train_parameters
 
     described = interp.ModelSpec.from_toml(spec)
-    try:
-        kept = [int(epoch) for epoch in snapshots.split(",") if epoch.strip()]
-    except ValueError:
-        raise InterpError(f"--snapshots {snapshots}: give epochs, such as 0,100,200") from None
+    kept = _integers("--snapshots", snapshots, "epochs, such as 0,100,200")
     if seeds < 1:
         raise InterpError(f"--seeds {seeds}: give at least 1")
     if os.path.exists(out) and not out.is_dir():
@@ -208,7 +201,7 @@ def sweep(
     import interp
     from interp.sweeps.grid import read_grid
 
-    part = read_grid(grid, device).part(only or (), _integers("--seeds", seeds) if seeds else None)
+    part = read_grid(grid, device).part(only or (), _integers("--seeds", seeds, "seeds, such as 0,1") or None)
     if dry_run:
         from interp.sweeps.sweep import estimate
 
@@ -233,13 +226,13 @@ def sweep(
     raise typer.Exit(1 if len(wrong) else 0)
 
 
-def _integers(option: str, listed: str) -> list[int]:
+def _integers(option: str, listed: str, what: str) -> list[int]:
     from interp.errors import InterpError
 
     try:
-        return [int(number) for number in listed.split(",")]
+        return [int(number) for number in listed.split(",") if number.strip()]
     except ValueError:
-        raise InterpError(f"{option} {listed}: give integers separated by commas, such as 0,1") from None
+        raise InterpError(f"{option} {listed}: give {what}") from None
 
 
 @app.command()
@@ -399,7 +392,8 @@ def certify(
     with threads_for(subject.model):
         certificate = planned.certificate(**parse_options(planned.method, more or ()))
     if format is OutputFormat.table:
-        typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
+        colored = typer.style(certificate.status, fg=COLORS.get(certificate.status), bold=True)
+        typer.echo(str(certificate).replace(certificate.status, colored, 1))
     else:
         _print(certificate.to_frame(), format)
     if evidence is not None:  # after the result, because some certificates have no evidence

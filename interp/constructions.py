@@ -145,7 +145,8 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
     """Return a sentence if the argument has the wrong type or is out of bounds, else None."""
     default = entry.sizes[size]
     if default is None or default is inspect.Parameter.empty:
-        if isinstance(value, float | str) and "int" in str(_annotation(entry, size)):
+        annotation = inspect.signature(entry.make).parameters[size].annotation
+        if isinstance(value, float | str) and "int" in str(annotation):
             return f"{size} = {quoted(value)} must be an integer"
     elif isinstance(default, bool) != isinstance(value, bool) or not isinstance(value, _ACCEPTED[type(default)]):
         return f"{size} = {quoted(value)} must be {_SPOKEN[type(default)]}"
@@ -154,10 +155,6 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
     if isinstance(value, int) and not size.endswith("seed") and abs(value) > most(2**20):
         return f"{size} = {quoted(value)} is above {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
     return None
-
-
-def _annotation(entry: Entry, size: str) -> Any:
-    return inspect.signature(entry.make).parameters[size].annotation
 
 
 _AT_LEAST_ONE = ("T", "L", "N", "K", "p", "v", "d_model", "d_head", "n_heads", "rank", "length")

@@ -20,6 +20,7 @@ from interp.architecture.header import read_header
 from interp.errors import InterpError, quoted
 from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, shipped_root, zoo_table
 from interp.spec import ModelSpec
+from interp.words import STATES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +77,6 @@ def model_rows() -> list[Row]:
     return sorted(rows, key=lambda row: (row["family"], row["name"]))
 
 
-STATES = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
-
-
 def _states() -> dict[tuple[str, str], str]:
     """Read the certificate status of shipped models by name and checkpoint ("" for all variants of exact models)."""
     path = shipped_root() / "certificates.csv"
@@ -88,7 +86,7 @@ def _states() -> dict[tuple[str, str], str]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             key = row["name"], "" if row["kind"] == "exact" else row["variant"]
-            state = STATES.get(row["status"], "measured")
+            state: str = STATES.get(row["status"], "measured")
             found[key] = state if found.get(key, state) == state else "refuted"
     return found
 

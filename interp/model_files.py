@@ -57,14 +57,8 @@ def expanded(path: str | Path) -> Path:
         raise InterpError(f"{short(path)!r}: no such user") from None
 
 
-def is_file(path: Path) -> bool:
-    """path.is_file(), or False for invalid names (too long, or with a zero byte)."""
-    return os.path.isfile(path)
-
-
-def is_dir(path: Path) -> bool:
-    """path.is_dir(), or False for invalid names."""
-    return os.path.isdir(path)
+is_file, is_dir = os.path.isfile, os.path.isdir
+"""path.is_file() and path.is_dir(), or False for invalid names (too long, or with a zero byte)."""
 
 
 def _announce_hidden(name: str, found: Path, root: Path) -> None:

@@ -12,6 +12,8 @@ MARKS: dict[str, str] = {
     "measured": "Measured, not proved",
 }
 """The meanings of a report's marks."""
+STATES: dict[str, Mark] = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
+"""The mark for each status of a certificate."""
 
 
 def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:

@@ -53,10 +53,6 @@ class CircuitTest(Result):
     minimality: pd.DataFrame
     completeness: pd.DataFrame
 
-    @property
-    def title(self) -> str:
-        return str(self)
-
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
         bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]

@@ -194,9 +194,7 @@ def learned_accuracy(outputs: HeadOutputs, group: Sequence[int], with_skip: bool
 class HeadMetrics(Tabular):
     """Metrics of groups of heads; columns heads, size, s_acc, l_acc, roc_auc, relative_gap, layer."""
 
-    @property
-    def title(self) -> str:
-        return "Separation accuracy, learned accuracy and ROC AUC of groups of heads"
+    title = "Separation accuracy, learned accuracy and ROC AUC of groups of heads"
 
     def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> Figure:
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""

@@ -79,10 +79,6 @@ class HypothesisTest(Result):
         """
         return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
 
-    @property
-    def title(self) -> str:
-        return str(self)
-
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the scrubbed model, and with shuffled labels."""
         return draw.bars(self.to_frame(), "what", "accuracy", x_title="what is run", y_title="accuracy")

@@ -49,11 +49,11 @@ SHOWN = 8
 
 
 class Result:
-    """A measure's result: a table (`to_frame`), its figure (`plot`), and a title that says what the rows are."""
+    """A measure's result: a table (`to_frame`), its figure (`plot`), and a title: what the rows are, or __str__."""
 
     @property
     def title(self) -> str:
-        raise NotImplementedError
+        return str(self)
 
     def to_frame(self) -> pd.DataFrame:
         raise NotImplementedError

@@ -119,9 +119,16 @@ def subset_logit_metrics(
         raise InterpError(
             f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
         )
-    classes = _class_indices(labels, n_rows, n_classes)
+    classes = as_array(labels)
+    check_labels(classes, n_rows)
+    if bad := set(classes.tolist()) - set(range(n_classes)):
+        raise InterpError(f"the labels hold {min(bad)}, but the contributions have classes 0 to {n_classes - 1}")
     for column in columns:
-        _check_column(column, classes, n_classes)
+        if not 0 <= column < n_classes:
+            raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
+        if (n_positive := int((classes == column).sum())) in (0, n_rows):
+            which = "every row" if n_positive else "no row"
+            raise InterpError(f"{which} has the label {column}: an ROC AUC needs rows with and without it")
     groups = check_groups(subsets, n_heads)
     order = np.argsort(classes, kind="stable")  # put rows with equal labels together
     classes, offset = classes[order], (offset[order] if len(offset) == n_rows else offset).T
@@ -178,21 +185,3 @@ def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarra
             best &= own[:, label] >= own[:, label + 1 :].max(axis=1)
         right += best.sum(axis=1)
     return right / len(classes)
-
-
-def _class_indices(labels: ArrayLike, n_rows: int, n_classes: int) -> Int[ndarray, " rows"]:
-    array = as_array(labels)
-    check_labels(array, n_rows)
-    if array.min() < 0 or array.max() >= n_classes:
-        wrong = array[(array < 0) | (array >= n_classes)][0]
-        raise InterpError(f"the labels hold {wrong}, but the contributions have classes 0 to {n_classes - 1}")
-    return array.astype(np.int64)
-
-
-def _check_column(column: int, classes: Int[ndarray, " rows"], n_classes: int) -> None:
-    if not 0 <= column < n_classes:
-        raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
-    n_positive = int((classes == column).sum())
-    if n_positive in (0, len(classes)):
-        share = "no row" if n_positive == 0 else "every row"
-        raise InterpError(f"{share} has the label {column}: an ROC AUC needs rows with and without it")

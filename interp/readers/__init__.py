@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, first_few, quoted, short
+from interp.errors import InterpError, check_one_of, first_few, quoted, short
 from interp.readers.base import Conversion as Conversion
 from interp.readers.base import Reader as Reader
 from interp.readers.base import Source
@@ -58,7 +58,8 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Conversion:
     """
     opened = source if isinstance(source, Source) else open_source(source)
     reader = find_reader(opened)
-    reader.check_given(given or {})
+    for name in given or ():
+        check_one_of(f"setting of a {reader.name} file", name, reader.settings)
     return _one_dtype(reader.read(opened, given or {}))
 
 
@@ -69,5 +70,7 @@ def _one_dtype(reading: Conversion) -> Conversion:
     tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
     half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
     notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
-    fields = reading.fields if reading.blocks is not None else {**reading.fields, "dtype": kind}
+    fields = dict(reading.fields)
+    if reading.blocks is None:
+        fields |= {"d_vocab_out": tensors["unembed.W_U"].shape[1], "dtype": kind}
     return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))

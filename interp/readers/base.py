@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckpointError, check_one_of, first_few, one_of, short
+from interp.errors import CheckpointError, first_few, one_of, short
 from interp.spec import Layer
 
 
@@ -78,11 +78,6 @@ class Reader:
     read: Callable[[Source, Mapping[str, Any]], Conversion]
     settings: Mapping[str, str] = field(default_factory=dict)
     order: int = 50
-
-    def check_given(self, given: Mapping[str, Any]) -> None:
-        """Raise InterpError for an unsupported setting."""
-        for name in given:
-            check_one_of(f"setting of a {self.name} file", name, self.settings)
 
 
 class NamedTensors:

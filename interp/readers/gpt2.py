@@ -32,10 +32,6 @@ SETTINGS = {
 }
 
 
-def _recognizes_hugging_face(source: Source) -> bool:
-    return source.config.get("model_type") == "gpt2"
-
-
 def _recognizes_linear(source: Source) -> bool:
     return "model_type" not in source.config and source.any_name("h.0.attn.c_attn.weight")
 
@@ -56,7 +52,7 @@ def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
     fields["d_mlp"] = config.size("n_inner", default=4 * fields["d_model"])
     tied = config.flag("tie_word_embeddings", True)
     tensors = _tensors(source, fields, lambda matrix: matrix.T, tied)
-    return Conversion("Hugging Face GPT-2", _whole(fields, tensors), tensors, vocabulary=source.vocabulary,
+    return Conversion("Hugging Face GPT-2", fields, tensors, vocabulary=source.vocabulary,
                    original=hugging_face(source))  # fmt: skip
 
 
@@ -91,17 +87,7 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
     name = (
         "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
     )
-    return Conversion(
-        name, _whole(fields, tensors), tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,)
-    )
-
-
-def _whole(fields: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    return fields | {
-        "d_head": fields["d_model"] // fields["n_heads"],
-        "d_vocab_out": tensors["unembed.W_U"].shape[1],
-        "normalization_type": "LN",
-    }
+    return Conversion(name, fields, tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,))
 
 
 def _prefix(source: Source) -> str:
@@ -116,11 +102,14 @@ def _block(name: str, prefix: str) -> str | None:
 
 
 def _tensors(
-    source: Source, fields: Mapping[str, Any], turned: Callable[[Tensor], Tensor], tied: bool
+    source: Source, fields: dict[str, Any], turned: Callable[[Tensor], Tensor], tied: bool
 ) -> dict[str, Tensor]:
-    """Convert tensors to TransformerLens's. turned(matrix) has torch.nn.Linear's order (outputs, inputs)."""
+    """Convert tensors to TransformerLens's, and complete the fields.
+
+    turned(matrix) has torch.nn.Linear's order (outputs, inputs).
+    """
     d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
-    head_size(source.where, d, heads)
+    fields |= {"d_head": head_size(source.where, d, heads), "normalization_type": "LN"}
     weights = NamedTensors(source, _prefix(source))
     embedding = weights.take("wte.weight", fields["d_vocab"], d)
     found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
@@ -155,6 +144,6 @@ def _tensors(
 
 
 READERS = (
-    Reader("Hugging Face GPT-2", _recognizes_hugging_face, _read_hugging_face),
+    Reader("Hugging Face GPT-2", lambda source: source.config.get("model_type") == "gpt2", _read_hugging_face),
     Reader("nanoGPT or minGPT", _recognizes_linear, _read_linear, SETTINGS),
 )

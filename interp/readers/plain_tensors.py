@@ -105,7 +105,6 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
         "n_heads": sizes["heads"],
         "d_head": sizes["head"],
         "d_vocab": sizes["vocab"],
-        "d_vocab_out": sizes["out"],
         "n_ctx": sizes.get("ctx") or int(given.get("n_ctx", 0)),
         "attn_only": "mlp" not in sizes,
         "normalization_type": "LN" if normed else None,
@@ -172,7 +171,7 @@ def _complete(weights: NamedTensors, fields: Mapping[str, Any]) -> dict[str, Ten
             found[f"{at}mlp.b_in"] = weights.maybe(f"{at}mlp.b_in", fields["d_mlp"])
             found[f"{at}mlp.b_out"] = weights.maybe(f"{at}mlp.b_out", d)
     found["unembed.W_U"] = weights.take("unembed.W_U")
-    found["unembed.b_U"] = weights.maybe("unembed.b_U", fields["d_vocab_out"])
+    found["unembed.b_U"] = weights.maybe("unembed.b_U", found["unembed.W_U"].shape[1])
     weights.finish(*CONSTANTS)
     return found
 

@@ -31,10 +31,6 @@ LONGEST = 1024
 SETTINGS = {"n_ctx": f"the longest input in tokens, if {LONGEST} is too short"}
 
 
-def _recognizes_llama(source: Source) -> bool:
-    return str(source.config.get("model_type")) in KINDS
-
-
 def _read_llama(source: Source, given: Mapping[str, Any]) -> Conversion:
     config, kind = Config(source.where, source.config), source.config["model_type"]
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
@@ -64,7 +60,6 @@ def _read_llama(source: Source, given: Mapping[str, Any]) -> Conversion:
         )
     fields["rotary_dim"] = fields["d_head"]
     tensors = _llama_tensors(source, fields, config.flag("tie_word_embeddings", False))
-    fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
     notes = () if n_ctx == longest else (
         f"Inputs are limited to {n_ctx} tokens (the model allows {longest:,}); config={{'n_ctx': ...}} changes it.",
     )  # fmt: skip
@@ -146,10 +141,6 @@ def _llama_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dic
     return found
 
 
-def _recognizes_neox(source: Source) -> bool:
-    return source.config.get("model_type") == "gpt_neox"
-
-
 def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, source.config)
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
@@ -179,7 +170,6 @@ def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
             "must be even and at least 2"
         )
     tensors = _neox_tensors(source, fields, config.flag("tie_word_embeddings", False))
-    fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
     return Conversion("Hugging Face GPT-NeoX", fields, tensors, vocabulary=source.vocabulary,
                    original=hugging_face(source))  # fmt: skip
 
@@ -217,6 +207,8 @@ def _neox_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict
 
 
 READERS = (
-    Reader("Hugging Face Llama, Mistral or Qwen", _recognizes_llama, _read_llama, SETTINGS),
-    Reader("Hugging Face GPT-NeoX", _recognizes_neox, _read_neox, SETTINGS),
+    Reader(
+        "Hugging Face Llama, Mistral or Qwen", lambda s: str(s.config.get("model_type")) in KINDS, _read_llama, SETTINGS
+    ),
+    Reader("Hugging Face GPT-NeoX", lambda s: s.config.get("model_type") == "gpt_neox", _read_neox, SETTINGS),
 )

@@ -41,10 +41,6 @@ SETTINGS = {
 }
 
 
-def _recognizes(source: Source) -> bool:
-    return any(FIRST.match(name) for name in source.tensors)
-
-
 def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
@@ -187,4 +183,4 @@ def _ends(weights: NamedTensors, d: int, given: Mapping[str, Any]) -> tuple[dict
     return found, length, notes
 
 
-READERS = (Reader("torch.nn.TransformerEncoder", _recognizes, _read, SETTINGS),)
+READERS = (Reader("torch.nn.TransformerEncoder", lambda s: any(map(FIRST.match, s.tensors)), _read, SETTINGS),)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from interp.errors import InterpError, UnsupportedError, as_path, check_one_of, of_type, one_of, short
-from interp.files import write_atomically
+from interp.files import refuse_special, write_atomically
 from interp.report.cells import Format, cells, for_a_page
 from interp.report.items import (
     ABOUT,
@@ -100,6 +100,17 @@ def framed(title: str, page: str, height: int = 800) -> str:
         'border-radius:6px;resize:vertical" '
         f'srcdoc="{html.escape(page)}"></iframe>'
     )
+
+
+def check_out(path: str | Path) -> Path:
+    """Return the path of a report. Raises InterpError if no report can be saved there."""
+    path = as_path(path, "a report")
+    if not os.path.isdir(path.parent):  # Path.is_dir raises if a name is too long
+        raise InterpError(f"cannot save the report to {short(path)}: the folder {short(path.parent)} does not exist")
+    if os.path.isdir(path):
+        raise InterpError(f"cannot save the report to {path}: it is a folder; name a file such as report.html in it")
+    refuse_special(path)
+    return path
 
 
 class Report:
@@ -315,14 +326,7 @@ class Report:
         Raises:
             InterpError: the folder does not exist or cannot be written to, or the path is a folder.
         """
-        path = as_path(path, "a report")
-        if not os.path.isdir(path.parent):
-            raise InterpError(f"cannot save the report to {short(path)}: the folder {path.parent} does not exist")
-        if os.path.isdir(path):  # Path.is_dir raises if a name is too long
-            raise InterpError(
-                f"cannot save the report to {path}: it is a folder; name a file such as report.html in it"
-            )
-        return write_atomically(path, self.html())
+        return write_atomically(check_out(path), self.html())
 
     def save_figures(self, folder: str | Path, format: str = "svg") -> list[Path]:
         """Write each figure to its own file, named by its key, and return the paths. Creates the folder.

@@ -113,13 +113,9 @@ def _marks(trace: Any) -> Iterator[DrawnValue]:
     places = values_of(trace.x) if trace.x is not None else range(len(heights))
     for place, height in zip(places, heights):
         if height is not None and np.isfinite(float(height)):
-            where = _place(place)  # avoid repeating "head" in "head 0.1"
+            where = place if isinstance(place, str) else number(float(place))  # avoid repeating "head" in "head 0.1"
             said = where if trace.name and where.startswith(f"{trace.name} ") else f"{name}{where}"
             yield DrawnValue(float(height), html.unescape(said))
-
-
-def _place(value: Any) -> str:
-    return value if isinstance(value, str) else number(float(value))
 
 
 def _title(figure: go.Figure, traces: list[Any]) -> str:

@@ -68,7 +68,8 @@ def render(report: Page) -> str:
         notes=notes(told),
         chapters=chapters,
         contents=any(block["sections"] for chapter in chapters for block in chapter["blocks"]),
-        policy=_policy(_sha256(script), plotly_hash),
+        policy=f"default-src 'none'; script-src 'sha256-{_sha256(script)}' 'sha256-{plotly_hash}'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'",
         style=Markup(variables() + resource("page.css") + (resource("live/live.css") if panels else "")),
         script=Markup(script),
         plotly=Markup(plotly),
@@ -341,11 +342,6 @@ def _plotly() -> tuple[str, str]:
 
 def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
-
-
-def _policy(*script_hashes: str) -> str:
-    scripts = " ".join(f"'sha256-{digest}'" for digest in script_hashes)
-    return f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
 
 def variables() -> str:

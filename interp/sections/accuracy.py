@@ -18,7 +18,7 @@ from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.words import Mark, counted
+from interp.words import counted
 
 
 @section("accuracy", title="Accuracy", order=100, block="proof")
@@ -46,7 +46,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.say(f"Always right{word}: the model gives the right answer {every}.", "what")
     if found.status == "refuted":
         report.say(not_as_asked(found), "what")
-    report.mark = mark_of(found)
+    report.mark = words.STATES[found.status]
     report.heading("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate. Method: {found.method}.")
     for name, (caption, formats) in TABLES.items():
@@ -163,11 +163,6 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 ON_RECORD = "Read from the certificates that came with interp for these weights; interp certify proves it again."
-
-
-def mark_of(found: Certificate) -> Mark:
-    """Return the mark for a certificate's status."""
-    return {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}[found.status]  # type: ignore[return-value]
 
 
 def certificate_sentence(found: Certificate) -> str:

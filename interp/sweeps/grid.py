@@ -104,7 +104,11 @@ def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None =
     problems = [one_of("field", field, GRID_FIELDS) for field in data if field not in GRID_FIELDS]
     seeds = _seeds(data.get("seeds", 1), problems)
     base = _base(data, folder or Path(), problems)
-    axes = {axis: _axis(axis, given, problems) for axis, given in _table(data, "axes", problems).items()}
+    table = data.get("axes", {})
+    if not isinstance(table, Mapping):
+        problems.append(f"axes = {quoted(table)} must be a table")
+        table = {}
+    axes = {axis: _axis(axis, given, problems) for axis, given in table.items()}
     if problems:
         raise GridError(name, problems)
     count = math.prod(len(points) for points in axes.values())
@@ -135,14 +139,6 @@ def _seeds(given: Any, problems: list[str]) -> list[int]:
     elif len(set(seeds)) != len(seeds):
         problems.append(f"seeds = {quoted(given)} holds a seed twice")
     return seeds
-
-
-def _table(data: Mapping[str, Any], name: str, problems: list[str]) -> Mapping[str, Any]:
-    table = data.get(name, {})
-    if not isinstance(table, Mapping):
-        problems.append(f"{name} = {quoted(table)} must be a table")
-        return {}
-    return table
 
 
 def _base(data: Mapping[str, Any], folder: Path, problems: list[str]) -> dict[str, Any]:

@@ -164,10 +164,8 @@ def versions() -> dict[str, str]:
     """Return the versions of the installed libraries that a result may depend on."""
     found = {}
     for library in LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):  # numba is optional
             found[library] = version(library)
-        except PackageNotFoundError:  # numba is optional
-            continue
     return found
 
 

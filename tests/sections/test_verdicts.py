@@ -29,7 +29,6 @@ from interp.sections.accuracy import (
     as_asked,
     certificate_sentence,
     drawn_sentence,
-    mark_of,
     not_as_asked,
     quoted_input,
     rule_sentence,
@@ -111,11 +110,6 @@ def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
     assert not_as_asked(found) == "Not always right: wrong on 85 of the 1,000 inputs."
     assert not_as_asked(replace(found, n_answers=8000)).endswith("wrong on 85 of the 8,000 answers.")
     assert not_as_asked(replace(found, n_errors=None)).endswith("it is wrong on some inputs of the domain.")
-
-
-def test_marks() -> None:
-    marks = [mark_of(certificate(status, 0.5, 1, "a")) for status in ("certified", "refuted", "undecided")]
-    assert marks == ["proved", "refuted", "undecided"]
 
 
 @pytest.mark.parametrize(
