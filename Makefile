@@ -8,7 +8,7 @@ LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py head_types.py sub
 
 # What linear algebra decides: constructions, theory, forward passes, engines and solvers.
 CPU_TESTS := $(addprefix tests/families/,histogram/constructions histogram/theory memorization/constructions memorization/theory \
-	languages/theory histogram/measures memorization/test_measures.py memorization/test_certificates.py \
+	histogram/measures memorization/test_measures.py memorization/test_certificates.py \
 	languages/test_forward.py languages/test_training.py memorization/test_training.py) \
 	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
 	$(addprefix tests/measures/test_,separation.py separation_solver.py circuits.py variables.py components.py)

@@ -9,11 +9,11 @@ least to the most harmful. Quick: pairs. Smoke: single heads alone.
 from __future__ import annotations
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:

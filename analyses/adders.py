@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -29,7 +30,6 @@ from interp.files import write_atomically
 from interp.measures.accuracy import generate, generation_accuracy
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import MLP
 
 TESTED = 10_010

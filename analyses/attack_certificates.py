@@ -23,6 +23,7 @@ import mpmath
 import numpy as np
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.answers import read_mask
@@ -37,7 +38,6 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.report import Report
-from interp.report.script import Arguments, run
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch
 

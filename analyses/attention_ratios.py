@@ -8,10 +8,10 @@ Takes several checkpoints of one task; their heads are pooled in the verdict. Al
 from __future__ import annotations
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:

@@ -24,12 +24,12 @@ from claim_checks import count01, counting, languages, memorization  # noqa: F40
 from claim_checks.base import CHECKS, STATUSES, Found
 from rich.console import Console
 from rich.progress import track
+from shared.script import write
 
 from interp.errors import InterpError, one_of
 from interp.files import write_atomically
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import write
 
 LEDGER = Path(__file__).resolve().parent / "claims.toml"
 HEADER = """\

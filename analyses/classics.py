@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.families.algorithmic import Induction
@@ -21,7 +22,6 @@ from interp.measures.circuits import composition, number_circuits
 from interp.measures.edges import path_patching
 from interp.measures.embeddings import output_spectra, spectra
 from interp.report import Report
-from interp.report.script import Arguments, run
 from interp.tasks import Batch, Pairs
 
 KEY_POWER = 0.05

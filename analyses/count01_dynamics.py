@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from shared.script import Arguments, run
 
 import interp
 from interp.measures.heads import FAILED, SUCCESSFUL, head_outputs, head_weights
@@ -18,7 +19,6 @@ from interp.measures.separation import score_groups
 from interp.report import Report, theme
 from interp.report import figures as draw
 from interp.report.drawing import compact, head_name
-from interp.report.script import Arguments, run
 from interp.spec import Training
 
 FIRST_SEED = 2000

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp import words
@@ -23,7 +24,6 @@ from interp.families.count01.planes import head_plane, head_planes
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
 from interp.report import Report
-from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.tasks.batch import find_first
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from shared.count01_facts import compare, facts
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 READINGS = {"C = 1000": lambda n: 1000.0, "C = 1000 / (2n)": lambda n: 1000 / (2 * n)}
 """C of the squared hinges' sum over n sentences, as the paper may be read: Appendix C prints 1/n."""

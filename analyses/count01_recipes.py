@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from shared.count01_facts import PAPER, facts
+from shared.script import Arguments, run
 
 import interp
 from interp.families.count01 import Count01
@@ -20,7 +21,6 @@ from interp.measures.heads import SUCCESSFUL, head_outputs
 from interp.measures.separation import score_groups
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 
 RECIPES = {

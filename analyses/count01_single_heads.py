@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.parameters import initialize
@@ -29,7 +30,6 @@ from interp.measures.heads import SUCCESSFUL
 from interp.measures.separation import score_groups
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Bias, Layer, Training
 from interp.tasks.counted import shape_of
 

@@ -12,12 +12,12 @@ be compared, its numbers cannot.
 from __future__ import annotations
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.measures.heads import head_outputs
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Bias, Layer, Training
 
 FIRST_SEED = 3000

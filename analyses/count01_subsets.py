@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.families.count01.measures import pairwise_synergy, shapley
 from interp.measures.heads import HeadOutputs, group_metrics, head_outputs
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 METRICS = {"s_acc": "separation accuracy", "roc_auc": "ROC AUC", "l_acc": "learned accuracy"}
 CHANCE = 0.5

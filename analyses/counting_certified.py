@@ -20,6 +20,7 @@ from typing import get_args
 
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -32,7 +33,6 @@ from interp.measures.accuracy import Accuracy, accuracy_on
 from interp.populations import Population, sample
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 
 SIZES = (4, 8, 16, 32)

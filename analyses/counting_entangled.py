@@ -9,6 +9,7 @@ epochs. Quick: d = 8 and 32, 60 epochs. Smoke: d = 8, 2 short epochs.
 from __future__ import annotations
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.families.histogram import Histogram
@@ -16,7 +17,6 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.measures.counting import confusion, embedding_overlaps
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.theory.bounds import feasibility
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 SIZES = {"full": ((32, 10), (64, 10), (32, 15), (16, 6)), "quick": ((32, 10),), "smoke": ((8, 4),)}

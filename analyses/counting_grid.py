@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.resources import cores
 from interp.spec import read_toml
 from interp.sweeps.grid import Cell, Grid, make_grid

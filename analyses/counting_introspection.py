@@ -9,12 +9,12 @@ fine grids. Quick: 6 tokens. Smoke: 3 tokens and coarse grids.
 from __future__ import annotations
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.families.histogram.measures.counting import CountingModel, probe_two
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 WANTED = ("counting_attention", "counting_mechanism", "counting_logits", "counting_probes")
 

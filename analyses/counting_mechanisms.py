@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.families.histogram import Histogram
@@ -21,7 +22,6 @@ from interp.families.histogram.measures.relation_or_inventory import mechanism, 
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 
 EITHER: tuple[MixingKind, ...] = ("dot", "bos", "bos-softmax")

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from scipy import stats
+from shared.script import Arguments, run
 
 import interp
 from interp.errors import InterpError, one_of
@@ -32,7 +33,6 @@ from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report, theme
 from interp.report import figures as draw
 from interp.report.drawing import Plot, color_axis, filled, panels
-from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.sweeps.table import read_runs
 

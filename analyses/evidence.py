@@ -26,6 +26,7 @@ import pandas as pd
 import torch
 from shared.certified_models import certified, row_of
 from shared.certified_models import models as models_of
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -34,7 +35,6 @@ from interp.certificates.evidence import model_sha256, weights_sha256
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 CHECKER = Path(check.__file__).parent
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin", "rounding",

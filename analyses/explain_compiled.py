@@ -22,6 +22,7 @@ from time import process_time
 import pandas as pd
 import torch
 from shared.compiled_truth import STAYS, edges_scored, partition, removed
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -30,7 +31,6 @@ from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report
-from interp.report.script import Arguments, run
 from interp.tasks.batch import KINDS
 
 DECOYS = 4

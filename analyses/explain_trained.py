@@ -17,6 +17,7 @@ from pathlib import Path
 from time import process_time
 
 import pandas as pd
+from shared.script import Arguments, run
 from shared.small_tasks import RECIPES
 
 import interp
@@ -25,7 +26,6 @@ from interp.errors import InterpError, one_of
 from interp.explanations.explanation import LEVELS
 from interp.measures.accuracy import accuracy
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 QUICK, SMOKE = ("reverse", "copy", "majority of 26", "modular difference"), "reverse"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import process_time
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.errors import InterpError
@@ -24,7 +25,6 @@ from interp.explanations.explanation import LEVELS, SHIPPED, weights_hash
 from interp.files import write_atomically
 from interp.measures.subject import Subject
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 SMOKE = "algorithmic/max-of-k-exact"
 

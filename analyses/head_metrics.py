@@ -7,9 +7,10 @@ Single heads and all pairs, and random groups of every other size: 400 per head 
 
 from __future__ import annotations
 
+from shared.script import Arguments, run
+
 import interp
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:

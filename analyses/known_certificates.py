@@ -15,6 +15,7 @@ import sys
 import time
 
 import pandas as pd
+from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -23,7 +24,6 @@ from interp.certificates.known import FILE, key_of, to_plain
 from interp.errors import UnsupportedError
 from interp.files import write_atomically
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 SMOKE = "histogram/bos-softmax-p2-d45"
 LONG = 2.0

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pandas as pd
 from shared.accuracy_over_lengths import accuracy_by_length, over_seeds
+from shared.script import Arguments, run
 
 import interp
 from interp.families.languages import Dyck1, Dyck2, First, Language, One, Palindrome, Parity
 from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, learned_spec
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 PUBLISHED_RUNS = Path(__file__).parent / "published" / "nowak_learn.csv"
 LANGUAGES: dict[str, type[Language]] = {"first": First, "one": One, "parity": Parity, "palindrome": Palindrome}

@@ -36,12 +36,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
+from shared.script import Arguments, run
 
 import interp
 from interp.families.algorithmic import MaxAtLast
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Layer, ModelSpec, Training
 
 SAFE = 1e-9

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 from torch import Tensor
 
 import interp
@@ -30,7 +31,6 @@ from interp.certificates.base import registered_methods
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 SAFE = 1e-9
 PUBLISHED = [

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 from shared.lookup_bounds import match_bound, theorem3_bound, theorem3_least_width, theorem3_unit_bound
+from shared.script import Arguments, run
 
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import kl_rows
@@ -33,7 +34,6 @@ from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 TRUE_NORMS = ("l2", "sup", "mean")
 SLACK = 1e-9

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 from torch import Tensor
 from torch.nn import functional
 
@@ -34,7 +35,6 @@ from interp.families.memorization.theory.attention_heads import accuracy_lower_b
 from interp.families.memorization.training import context_logits
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import ModelSpec
 
 PUBLISHED = Path(__file__).parent / "published" / "dana_capacity.csv"

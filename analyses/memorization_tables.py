@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from shared.script import Arguments, run
 
 from interp.families.memorization.theory.kl_bounds import bounds_table
 from interp.families.memorization.theory.optimum import rank_d_optimum
@@ -18,7 +19,6 @@ from interp.families.memorization.theory.rank_d import least_squares, newton_ref
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 
 def instances(mode: str) -> list[tuple[str, ConditionalTable, int]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from shared.script import Arguments, run
 
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
 from interp.families.memorization.constructions.theorem1 import (
@@ -29,7 +30,6 @@ from interp.families.memorization.theory.stationarity import position_priors, pr
 from interp.families.memorization.theory.table import as_table, dirichlet_table
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 RANKS = ((4, 2, 3, 3), (4, 2, 6, 3), (3, 3, 5, 6), (3, 3, 7, 4), (5, 2, 2, 8), (6, 1, 2, 4), (4, 2, 5, 3))
 """N, k, d, P of the ranks."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 from interp.families.memorization import TableTask, kgram
 from interp.families.memorization.constructions.models import memorization_spec
@@ -24,7 +25,6 @@ from interp.families.memorization.theory.rank_d import least_squares, weighted_l
 from interp.families.memorization.training import context_logits
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.training.train import train_parameters
 

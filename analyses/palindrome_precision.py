@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from shared.palindrome_orders import ORDERS, accepts, largest_exact_length, share_of_false_accepts
+from shared.script import Arguments, run
 
 import interp
 from interp.families.languages import Palindrome
 from interp.families.languages.measures import length_curve
-from interp.families.languages.theory.palindrome import ORDERS, accepts, largest_exact_length, share_of_false_accepts
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 PUBLISHED = Path(__file__).parent / "published" / "nowak_palindrome_exact.csv"
 BASE, TOLERANCE = exp(1 / sqrt(6)), 1e-7

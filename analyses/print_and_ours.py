@@ -16,10 +16,10 @@ import pandas as pd
 from claim_checks.base import kept
 from claim_checks.count01 import chances
 from claim_checks.counting import against_published
+from shared.script import Arguments, run
 
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 
 LANGUAGES = pd.read_csv(Path(__file__).parent / "published" / "nowak_learn.csv")
 FIGURES = {"first": "Figure 3", "one": "Figure 3", "parity": "Figure 7", "palindrome": "Figure 8"}

@@ -18,10 +18,10 @@ import time
 
 import pandas as pd
 import torch
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
-from interp.report.script import Arguments, run
 from interp.training.train import choose_engine
 
 SHORT = ("memorization/lookup", "count01/paper", "histogram/dot-softmax-p32-d32")

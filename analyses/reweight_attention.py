@@ -9,10 +9,10 @@ Full: 25 ratios each; quick: 13; smoke: 3.
 from __future__ import annotations
 
 import numpy as np
+from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
-from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:

@@ -116,7 +116,6 @@ COVERED = {
         "families/languages/constructions/first families/languages/constructions/one "
         "families/languages/constructions/parts"
     ),
-    "tests/families/languages/test_measures.py": "families/languages/theory/values",
     "tests/explanations/test_quantities.py": "explanations/kinds_in_order",
     "tests/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/plain_tensors readers/sources",

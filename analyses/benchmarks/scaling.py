@@ -15,8 +15,10 @@ neurons' sums over all other tokens, and with linear mixing at each position: T^
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,9 +30,11 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.report import Report
 from interp.report import figures as draw
-from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.training.train import ENGINES
+
+sys.path.append(str(Path(__file__).parents[1]))  # a benchmark is a script of a folder below
+from shared.script import Arguments, run
 
 BASE = {"models": 16, "T": 32, "L": 10, "d": 32, "p": 32}
 SIZES: dict[str, Sequence[int]] = {

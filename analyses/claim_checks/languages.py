@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 from claim_checks.base import Found, check, kept, verdict
+from shared.palindrome_orders import largest_exact_length, share_of_false_accepts
 
 import interp
 from interp.families.languages.measures import length_curve, value_against_proof
-from interp.families.languages.theory.palindrome import exact_value, largest_exact_length, share_of_false_accepts
+from interp.families.languages.theory.values import exact_palindrome
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "published"
 BASE, TOLERANCE = float(np.exp(1 / sqrt(6))), 1e-7
@@ -65,7 +66,7 @@ def palindrome_value() -> Found:
     wrong, printed = 0, 0
     for string in _strings(12):
         symbols = [int(symbol) for symbol in string]
-        s, n = exact_value(symbols), len(string) + 2
+        s, n = exact_palindrome(symbols), len(string) + 2
         wrong += (s == 0) != (string == string[::-1])
         printed += string == string[::-1] and s + (-1) / (2**n - 1) == 0
     return Found(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
+from shared.script import Arguments
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -12,7 +13,6 @@ from interp.certificates import Certificate, plan
 from interp.constructions import registered_constructions
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import sampled_accuracy
-from interp.report.script import Arguments
 
 
 def models(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskModel]]:

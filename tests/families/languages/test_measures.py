@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 import torch
+from shared.palindrome_orders import share_of_false_accepts
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -18,7 +19,6 @@ from interp.families.languages.measures import (
     sensitivity,
     value_against_proof,
 )
-from interp.families.languages.theory.palindrome import share_of_false_accepts
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 
 

@@ -6,9 +6,8 @@ n = number of symbols + 1 for ONE, FIRST and PARITY (CLS), + 2 for PALINDROME (C
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import exp
-
-from interp.families.languages.theory.palindrome import exact_value
 
 
 def one(symbols: Sequence[int]) -> float:
@@ -29,6 +28,17 @@ def parity(symbols: Sequence[int], c: float) -> float:
     return (exp(c * sign) / (odd * exp(c) + even * exp(-c)) - exp(-c * sign) / (even * exp(c) + odd * exp(-c))) / n
 
 
+def exact_palindrome(symbols: Sequence[int]) -> Fraction:
+    """The binary code (Nowak et al. 2022, section 3.2, with erratum 32), exactly.
+
+    s = 1/(2^n - 1) sum_{i=1}^{floor((n-1)/2)} (I[w_i = 1] - I[w_(n-1-i) = 1]) 2^i. Its numerator is 0 if and only if
+    the string is a palindrome, otherwise at least 2 in absolute value.
+    """
+    length = len(symbols)
+    terms = ((symbols[i - 1] - symbols[length - i]) << i for i in range(1, (length + 1) // 2 + 1))
+    return Fraction(sum(terms), 2 ** (length + 2) - 1)
+
+
 def palindrome(symbols: Sequence[int]) -> float:
-    """The binary code, in exact arithmetic (erratum 32)."""
-    return float(exact_value(symbols))
+    """The binary code, rounded once."""
+    return float(exact_palindrome(symbols))

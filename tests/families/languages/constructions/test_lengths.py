@@ -6,10 +6,10 @@ import warnings
 
 import pytest
 import torch
+from shared.palindrome_orders import hard_strings
 
 from interp.constructions import Construct, construct
 from interp.errors import InterpError
-from interp.families.languages.theory.palindrome import hard_strings
 
 LENGTHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 

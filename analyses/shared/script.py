@@ -1,6 +1,6 @@
 """The command line of the studies in analyses/: parse the arguments, run the study, and write its results.
 
-    from interp.report.script import Arguments, run
+    from shared.script import Arguments, run
 
     def study(arguments: Arguments) -> Report: ...
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from shared.script import Arguments, run
 
 from interp.errors import InterpError
 from interp.report import Report, figures
-from interp.report.script import Arguments, run
 
 
 def drawing(arguments: Arguments) -> Report:

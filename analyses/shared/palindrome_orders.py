@@ -1,14 +1,10 @@
-"""PALINDROME in exact arithmetic, the strings on which floats go wrong first, and four orders of evaluation in floats.
+"""PALINDROME's binary code in floats: the strings on which it goes wrong first, and four orders of evaluation.
 
-The binary code (Nowak et al. 2022, section 3.2, with erratum 32) gives a string of n tokens, CLS and EOS counted,
-
-    s = 1/(2^n - 1) sum_{i=1}^{floor((n-1)/2)} (I[w_i = 1] - I[w_(n-1-i) = 1]) 2^i.
-
-Symbols are rows of 0 and 1 without CLS and EOS, so symbol j is at i = j + 1, and n = length + 2.
+The code, s, is in interp.families.languages.theory.values. Symbols are rows of 0 and 1 without CLS and EOS, so symbol j
+is at i = j + 1, and n = length + 2.
 """
 
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -16,17 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-
-
-def numerator(symbols: Sequence[int]) -> int:
-    """(2^n - 1) s, an integer: 0 if and only if the string is a palindrome, otherwise at least 2 in absolute value."""
-    length = len(symbols)
-    return sum((symbols[i - 1] - symbols[length - i]) << i for i in range(1, (length + 1) // 2 + 1))
-
-
-def exact_value(symbols: Sequence[int]) -> Fraction:
-    """s, exactly."""
-    return Fraction(numerator(symbols), 2 ** (len(symbols) + 2) - 1)
 
 
 def share_of_false_accepts(length: int, base: float, tolerance: float) -> float:
