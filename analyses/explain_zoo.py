@@ -22,6 +22,7 @@ import interp
 from interp.errors import InterpError
 from interp.explanations import Explanation
 from interp.explanations.explanation import LEVELS, SHIPPED, weights_hash
+from interp.explanations.findings import STATUSES
 from interp.files import write_atomically
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -55,7 +56,7 @@ def row(name: str, found: Explanation) -> dict[str, object]:
     """One line of the table."""
     line: dict[str, object] = {"model": name, "level": found.level, "said": found.sentence}
     line["parameters"] = found.parameters
-    line |= {status: found.count(status) for status in ("explained", "kept", "minor", "not used")}
+    line |= {status: found.count(status) for status in STATUSES}
     if found.found and found.agreement is not None:
         line |= {
             "constants": found.constants, "share": found.agreement.share, "least": found.agreement.least,

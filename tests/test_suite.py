@@ -90,7 +90,6 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 
 COVERED = {
-    "tests/programs/test_decompile.py": "programs/relevance",
     "tests/test_cli.py": "__main__",
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",

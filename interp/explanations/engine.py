@@ -11,9 +11,9 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, UnsupportedError
 from interp.explanations import lstar
-from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, to_search, widened
+from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, View, to_search, widened
 from interp.explanations.explanation import Explanation, Level
-from interp.explanations.findings import Agreement, PartRole
+from interp.explanations.findings import OUT, USED, Agreement, PartRole, StandIns
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import PER_CELL, Data, Scored, nearest, search
@@ -23,7 +23,6 @@ from interp.measures.subject import Subject
 from interp.populations import Population, everything, sample
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums
-from interp.programs.quantize import KEPT
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.running import Running
@@ -40,8 +39,10 @@ MOST, FEWEST = 5_000, 200
 """Most inputs, and fewest where one input is long."""
 WORK = 10**10
 """Multiplications for one run of the model on the inputs: it decides how many there are."""
+FRESH = 2
+"""Seed of the inputs on which programs and rules are judged, unless these are all inputs: no other ones have it."""
 POSITIONS, READS = 6_000, 1_000
-"""Positions, or else reads, on which parts are described; the program is judged on all inputs."""
+"""Positions, or else reads, on which parts are described."""
 AGAIN = 18_000
 """Positions of the second reading, which may be misled by fewer: it is about rare answers."""
 JUDGED = 500
@@ -64,12 +65,13 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
         return replace(empty, reason=reason)
     population = inputs_of(subject)
+    fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
     found = empty
     try:
-        found = by_parts(empty, subject, population, steps, share)
+        found = by_parts(empty, subject, population, fresh, steps, share)
         if found.level == "explained":
             return found
-        return by_rule(found, Bench(subject, population, steps=steps), share)
+        return by_rule(found, population, Bench(subject, fresh, steps), share)
     except OutOfSteps:
         return replace(
             found, reason=f"the search was stopped after {words.counted(round(seconds * STEPS_PER_SECOND), 'step')}"
@@ -103,8 +105,10 @@ def work(subject: Subject, length: int) -> int:
 # ---------------------------------------------------------------- the program of the parts
 
 
-def by_parts(empty: Explanation, subject: Subject, population: Population, steps: Steps, share: float) -> Explanation:
-    """Describe the parts, and run the program of them alone on all inputs of the population.
+def by_parts(
+    empty: Explanation, subject: Subject, population: Population, fresh: Population, steps: Steps, share: float
+) -> Explanation:
+    """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
     The strict reading comes first (see `Reading`). If it gives no program, the looser one, on more inputs, is taken
     where it explains the model or more of its parts. Where neither gives a program and all parts are described, the
@@ -118,19 +122,20 @@ def by_parts(empty: Explanation, subject: Subject, population: Population, steps
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
         readings.append(decompile(Running.of(subject, batch[some]), steps.check, strict))
-        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, share))
+        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share))
         if found[-1].level == "explained":
             return found[-1]
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: pair[0].count("explained"))
     if (program := by_limits(reading, population)) is not None:
-        again = explained(empty, reading, program, population, share)
+        again = explained(empty, reading, program, population, fresh, share)
         best = again if again.level == "explained" else best
     return best
 
 
 def explained(
-    empty: Explanation, reading: Reading, program: Program | None, population: Population, share: float
-) -> Explanation:
+    empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
+    share: float,
+) -> Explanation:  # fmt: skip
     """The explanation that descriptions of the parts, and the program of them, give."""
     subject = reading.running.subject
     agreement: Agreement | None = None
@@ -138,19 +143,21 @@ def explained(
     listing = ""
     if program is not None:
         program = replace(program, words=named(reading, program))
-        whole = Running.of(subject, population.batch)
+        whole = Running.of(subject, fresh.batch)
         counts = whole.mask.double() if whole.counts is None else whole.counts
         given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
-        agreement = Agreement.of(given, whole.answers, population)
+        agreement = Agreement.of(given, whole.answers, fresh)
         level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
         listing = misses(agreement) if level == "in part" else lists(program, population, empty.parameters)
         level = "in part" if listing else level
     some = any(role.status == "explained" for role in reading.roles.values())
-    parts = tuple(part_role(reading, program, part) for part in reading.running.parts)
+    alone = level == "explained"
+    parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     return replace(
-        empty, level=level if some or program is not None else "none", parts=parts,
-        program=program if level == "explained" else None, agreement=agreement if level == "explained" else None,
-        without=reading.without, spare=reading.left([part for part, share in reading.removed.items() if share >= KEPT]),
+        empty, level=level if some or program is not None else "none", parts=tuple(parts.values()),
+        program=program if alone else None, agreement=agreement if alone else None,
+        without=reading.left(part for part, role in parts.items() if role.status in OUT),
+        stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
 
@@ -171,21 +178,28 @@ def lists(program: Program, population: Population, parameters: int) -> str:
 
 
 def tested(population: Population, n: int) -> str:
-    return population.on if n == population.n else f"on {n:,} of {population.n:,} inputs"
+    """The inputs on which parts are described: n of a population."""
+    if population.exact:
+        return population.on if n == population.n else f"on {n:,} of all {population.n:,} inputs"
+    return replace(population, batch=population.batch[:n]).on
 
 
-def part_role(reading: Reading, program: Program | None, part: Part) -> PartRole:
-    """What was found about a part, in words."""
+def part_role(reading: Reading, program: Program | None, part: Part, alone: bool) -> PartRole:
+    """What was found about a part, in words. alone: whether the program explains the model by itself."""
     role = reading.roles[part]
+    status = role.status
+    if status in OUT and any(part in group for group in reading.groups):
+        status = "stands in"
+    if status in USED and alone and program is not None and role.part not in {step.part for step in program.steps}:
+        status = "not read"
     step = reading.step(role.part)
     does = brief = ""
     if step is not None and role.status == "explained":
         drawn = sketch(reading, program)
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
-    without = reading.removed.get(part, reading.without)
-    elsewhere = reading.elsewhere.get(part)
-    return PartRole(role.part, role.status, does, brief, makes, without, role.kept, role.note, elsewhere)
+    without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
+    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, role.note, elsewhere)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:
@@ -220,11 +234,10 @@ def same_partition(one: Tensor, other: Tensor) -> bool:
 # ---------------------------------------------------------------- a rule for the answers
 
 
-def by_rule(found: Explanation, bench: Bench, share: float) -> Explanation:
+def by_rule(found: Explanation, population: Population, fresh: Bench, share: float) -> Explanation:
     """Add the cheapest rule that gives the model's answers, or the reason why there is none."""
-    wider = widened(bench.population, bench.subject)
-    wide = bench if wider is bench.population else replace(bench, population=wider)
-    rule, agreement, reason = find(bench, wide, share, max(LEAST, found.parameters // TENTH))
+    wide = fresh if population.exact else replace(fresh, population=widened(population, fresh.subject))
+    rule, agreement, reason = find(fresh, wide, share, max(LEAST, found.parameters // TENTH))
     level: Level = found.level if rule is None or found.level == "in part" else "answers only"
     return replace(found, level=level, rule=rule, agreement=agreement or found.agreement, reason=reason)
 
@@ -232,7 +245,7 @@ def by_rule(found: Explanation, bench: Bench, share: float) -> Explanation:
 def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | None, Agreement | None, str]:
     """Return the cheapest rule that gives the model's answers, with its agreement; or None and the reason.
 
-    Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on the population of `bench`.
+    Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on those of `bench`: on fresh ones.
     """
     data = Data.of(to_search(wide))
     good = search(data, share, most)[:JUDGED_RULES]
@@ -284,7 +297,7 @@ def closest(scored: Scored | None) -> str:
 
 def judged(bench: Bench, rule: Rule) -> Agreement:
     """Measure how many of the model's answers a rule gives on a population."""
-    given = rule.at(bench.view, bench.where.rows, bench.where.positions)
+    given = rule.at(View.of(rule.setting, bench.population.batch), bench.where.rows, bench.where.positions)
     return Agreement.of(given, bench.answers, bench.population)
 
 

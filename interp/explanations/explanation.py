@@ -19,19 +19,18 @@ import pandas as pd
 from interp import words
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError
-from interp.explanations.findings import Agreement, PartRole, svg
+from interp.explanations.findings import OUT, USED, Agreement, PartRole, StandIns, svg
 from interp.explanations.rule import Rule
 from interp.measures.hypothesis import Hypothesis
 from interp.measures.subject import Subject
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.language import Normed, Program, Sums, entries, misread
-from interp.programs.quantize import KEPT
 from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.tasks.base import tensors_sha256
 from interp.views import view
 
-SCHEMA = 2
+SCHEMA = 3
 SHIPPED = "shipped.json"
 """The file of the explanations that come with interp, by the hash of the weights."""
 
@@ -48,9 +47,9 @@ class Explanation:
     is said about how the model does it. "none": neither.
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
-    and MLP. without: the share of the model's answers that stay with all parts that are minor or not used at their
-    means. spare: the share that stays without all used parts that each alone may be at their mean, too. joint: the
-    share that stays with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a
+    and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
+    their means. stand_ins: parts of which any one may be at its mean, but not all. joint: the share that stays with all
+    descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a
     program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
 
     Example:
@@ -69,7 +68,7 @@ class Explanation:
     agreement: Agreement | None = None
     parts: tuple[PartRole, ...] = ()
     without: float | None = None
-    spare: float | None = None
+    stand_ins: tuple[StandIns, ...] = ()
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""
@@ -142,11 +141,11 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part."""
-        columns = ["part", "status", "does", "variable", "without", "kept", "elsewhere", "note"]
+        columns = ["part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "note"]
         return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
 
     def count(self, status: str) -> int:
-        """Count the parts with a status: "explained", "kept", "minor" or "not used"."""
+        """Count the parts with a status; see PartRole."""
         return sum(one.status == status for one in self.parts)
 
     def __str__(self) -> str:
@@ -170,6 +169,7 @@ class Explanation:
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
+        data["stand_ins"] = [asdict(one) for one in self.stand_ins]
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -183,7 +183,9 @@ class Explanation:
             rule = None if data["rule"] is None else Rule.from_json(data["rule"])
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
             parts = tuple(PartRole(**one) for one in data["parts"])
-            return cls(**{**data, "program": program, "rule": rule, "agreement": agreement, "parts": parts})
+            groups = tuple(StandIns(tuple(one["parts"]), one["left"]) for one in data["stand_ins"])
+            made = {"program": program, "rule": rule, "agreement": agreement, "parts": parts, "stand_ins": groups}
+            return cls(**{**data, **made})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
 
@@ -217,8 +219,6 @@ ELSEWHERE = 0.05
 """Up to which share of a head's attention may go elsewhere than it is described."""
 LISTED = 9
 """Most parts at their means that are named."""
-USED = ("explained", "kept")
-"""The statuses of parts that are used."""
 
 
 def summary(found: Explanation) -> str:
@@ -258,16 +258,10 @@ def how(found: Explanation) -> str:
             f"in the model, {share} of the attention of {parts_words([one.part for one in loose])} goes elsewhere"
         )
     kept = [one.part for one in used if one.status == "kept"]
-    explained = found.program is not None and found.level == "explained"
-    if kept and explained:
-        several, it = ("are", "them") if len(kept) > 1 else ("is", "it")
-        said.append(f"{parts_words(kept)} {several} not described, and no step reads {it}")
     if said:
         text.append(f"{_capital('; '.join(said))}.")
-    if found.program is not None and explained:
-        text.append(
-            f"{answer_words(found.program).removesuffix('.')}: by itself, this program gives {found.agreement}."
-        )
+    if found.program is not None:
+        text += [answer_words(found.program), f"By itself, this program gives {found.agreement}."]
         return " ".join(text)
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
     if len(kept) == len(used):
@@ -291,39 +285,45 @@ def _as_network(found: Explanation) -> str:
 
 
 def _used(found: Explanation, used: Sequence[PartRole]) -> str:
-    """Which parts are used, and what stays without the others, and without one more."""
-    others = [one.part for one in found.parts if one.status not in USED]
-    n = len(used)
-    if others:
-        named = parts_words(others) if len(others) <= LISTED else "the others"
-        means = "their means" if len(others) > 1 else "its mean"
-        begin = f"{n} of {words.counted(len(found.parts), 'part')} {'are' if n > 1 else 'is'} used"
-        text = f"{begin}: with {named} at {means}, {_stay(found.without)} {found.tested_on}; "
-        mean, end = "at its mean, too", ""
-    else:
-        text = {1: "The only part is used: ", 2: "Both parts are used: "}.get(n, f"All {n} parts are used: ")
-        mean, end = "at its mean", f" of the answers stay {found.tested_on}"
-    shares = {one.part: one.without or 0.0 for one in used}
-    spare = [part for part, share in shares.items() if share >= KEPT]
-    if spare:  # parts that stand in for each other
-        which, least = parts_words(spare), min(shares[part] for part in spare)
-        one = f"one of {which}" if len(spare) > 1 else which
-        text += f"with {one} {mean}, {_bound(least, 'least', len(spare))}{end or ' stay'}"
-        if len(spare) == 1 and least == 1.0:
-            text += ", but not with the values that it has at other positions"
-        if len(spare) > 1:
-            text += f"; with {'both' if len(spare) == 2 else f'all {len(spare)}'}, {words.portion(found.spare or 0.0)}"
-    else:
-        which = "one more" if others else "it" if n == 1 else "any one"
-        text += f"with {which} {mean}, {_bound(max(shares.values()), 'most', n)}{end or ' stay'}"
-    return f"{text}."
+    """Which parts are used, and what stays without the others, without each alone, and without all stand-ins."""
+    n, total, on = len(used), len(found.parts), f" {found.tested_on}"
+    every = {1: "The only part is used", 2: "Both parts are used"}.get(n, f"All {n} parts are used")
+    some = f"{n} of {words.counted(total, 'part')} {'are' if n > 1 else 'is'} used"
+    text = [every if n == total else some]
+    if out := [one.part for one in found.parts if one.status in OUT]:
+        named = parts_words(out) if len(out) <= LISTED else "the others"
+        text[0] += f": with {named} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+        on = ""
+    alone = {one.part: one.without or 0.0 for one in found.parts}
+    together = {part for group in found.stand_ins for part in group.parts}
+    if firm := [one.part for one in used if one.part not in together and one.moved is None]:
+        which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
+        which = "one of the used parts" if len(firm) > LISTED else which
+        text.append(f"With {which} alone at its mean, {_bound([alone[part] for part in firm], 'most')}{on}")
+        on = ""
+    for group in found.stand_ins:
+        least, both = _bound([alone[part] for part in group.parts], "least"), "both" if len(group.parts) == 2 else "all"
+        text.append(
+            f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
+            f"with {both}, {words.portion(group.left)}"
+        )
+        on = ""
+    for one in used:
+        if one.moved is not None:
+            other = f"with its values at other positions, {words.portion(one.moved)}"
+            text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
+    for part in [one.part for one in found.parts if one.status == "not read"]:
+        although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
+        text.append(f"The program does not read {part}{although * (part not in together)}")
+    return f"{'. '.join(text)}."
 
 
-def _bound(share: float, limit: str, n: int) -> str:
-    """A share that is the least, or the most, of n."""
-    if n == 1 or share in (0.0, 1.0):
-        return words.portion(share)
-    return f"at {limit} {words.at_least(share) if limit == 'least' else words.at_most(share)}"
+def _bound(shares: Sequence[float], limit: str) -> str:
+    """The least, or the most, of some shares of the answers, which stay."""
+    share = min(shares) if limit == "least" else max(shares)
+    if len(shares) == 1 or share in (0.0, 1.0):
+        return _stay(share)
+    return f"at {limit} {words.at_least(share) if limit == 'least' else words.at_most(share)} of the answers stay"
 
 
 def _stay(share: float | None) -> str:

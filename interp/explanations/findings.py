@@ -25,6 +25,9 @@ WIDTH, LEFT, BOX = 400, 26, 56
 LINE, PAD, GAP = 17, 10, 22
 LETTERS, TITLE = 43, 36
 """Characters per line of a box, and per line of its title."""
+USED, OUT = ("explained", "kept"), ("not used", "minor", "stands in")
+"""The statuses of parts that are used, and of those that are at their means in the model that is described."""
+STATUSES = (*USED, "not read", *OUT)
 ARROW = "M0 0 L8 4 L0 8 z"
 
 
@@ -33,7 +36,8 @@ class Agreement:
     """The agreement of a program with a model.
 
     n: number of answers compared. changed: number of answers that differ from the model's. least: the share for the
-    frequent answer (at least 1% of all) for which it is smallest. on: the inputs in words ("on all 12,769 inputs").
+    frequent answer (at least 1% of all) for which it is smallest. on: the inputs in words ("on all 12,769 inputs");
+    unless they are all, they are drawn apart from those on which the program was made.
     low, high: 95% interval of the share (both equal the share if all inputs were compared).
     """
 
@@ -50,7 +54,8 @@ class Agreement:
         """Compare the given answers with those of a model on a population."""
         kept = Kept.of(given, answers)
         low, high = (kept.share, kept.share) if population.exact else wilson(kept.share, population.n)
-        return cls(kept.n, int((given != answers).sum()), kept.share, kept.least, low, high, population.on)
+        on = population.on if population.exact else f"{population.on}, drawn apart from those it was made on"
+        return cls(kept.n, int((given != answers).sum()), kept.share, kept.least, low, high, on)
 
     @property
     def exact(self) -> bool:
@@ -68,11 +73,14 @@ class PartRole:
     """What was found about one part.
 
     status: "explained" (its description takes its place in the running model), "kept" (it matters, and no description
-    takes its place), "minor" (it matters, but for fewer answers than a description may change) or "not used" (with its
-    mean over positions of the same kind in its place, together with that of all parts not used, the answers stay).
+    takes its place), "not read" (it matters, but the program gives the answers without it), "minor" (it matters, but
+    for fewer answers than a description may change), "not used" (with its mean over positions of the same kind in its
+    place, together with that of all parts not used, the answers stay) or "stands in" (not used or minor, but the
+    answers change without the parts for which it stands in).
     does: the description in words; brief: without numbers. variable: what it makes, in words, if that is known.
-    without: the share of the model's answers that stay with this part at its mean, together with all that are minor or
-    not used.
+    without: the share of the model's answers that stay with this part alone at its mean, all others as in the model.
+    moved: the share that stays with its values at other positions of the same kind instead; of a part that matters
+    although its mean alone changes next to nothing.
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
     elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
     head matters).
@@ -84,14 +92,26 @@ class PartRole:
     brief: str = ""
     variable: str = ""
     without: float | None = None
+    moved: float | None = None
     kept: float | None = None
     note: str = ""
     elsewhere: float | None = None
 
 
+@dataclass(frozen=True)
+class StandIns:
+    """Parts that stand in for each other: with any one of them at its mean, the answers stay, but not with all.
+
+    left: the share of the model's answers that stay with all of them at their means.
+    """
+
+    parts: tuple[str, ...]
+    left: float
+
+
 def svg(parts: Sequence[PartRole], answer: str = "") -> str:
     """Return the drawing as SVG; "" if no part is described."""
-    shown = sorted((one for one in parts if one.status not in ("not used", "minor")), key=in_order)
+    shown = sorted((one for one in parts if one.status in USED), key=in_order)
     if not any(one.does for one in shown):
         return ""
     body, y = [], 12

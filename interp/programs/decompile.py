@@ -19,13 +19,13 @@ from interp.measures.runs import Part
 from interp.measures.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer, Program
-from interp.programs.quantize import Quantized
+from interp.programs.quantize import KEPT, Quantized
 from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_own import describe_by_product, own_weight
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import as_cosines, describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
-from interp.programs.relevance import used
+from interp.programs.relevance import stand_ins, used
 from interp.programs.running import Kept, Running
 from interp.programs.steps import Head, Linear, Step, Table, codes
 from interp.programs.words import same_word
@@ -47,8 +47,12 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
         (describe_head if part.head is not None else describe_mlp)(reading, part)
     heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
     reading.elsewhere = {part: elsewhere(reading, part) for part in heads}
-    reading.without = reading.left()
-    reading.removed = {part: reading.left([part]) for part in reading.matter}
+    reading.without = {part: reading.left([part]) for part in reading.running.parts}
+    loose = [part for part, share in reading.without.items() if share >= KEPT]
+    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
+    odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
+    whole = reading.running.original
+    reading.moved = {part: whole.kept({part: reading.kinds.shuffled(whole.value(part))}).share for part in odd}
     return reading
 
 

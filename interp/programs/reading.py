@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import and_
@@ -62,10 +62,12 @@ class Reading:
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
     """The parts that matter, in order of running."""
-    without: float = 1.0
-    """The share of answers that stays with all parts at their means that do not matter, or are minor."""
-    removed: dict[Part, float] = field(default_factory=dict)
-    """The same with a further part at its mean."""
+    without: dict[Part, float] = field(default_factory=dict)
+    """The share of answers that stays with this part alone at its mean."""
+    moved: dict[Part, float] = field(default_factory=dict)
+    """The share that stays with its values at other positions, of a part whose mean changes next to nothing."""
+    groups: list[list[Part]] = field(default_factory=list)
+    """Parts that stand in for each other; see `relevance.stand_ins`."""
     elsewhere: dict[Part, float] = field(default_factory=dict)
     """How much of a described head's attention in the model goes elsewhere."""
     needed: dict[str, Tensor] = field(default_factory=dict)
@@ -180,11 +182,9 @@ class Reading:
         self.needed[str(part)] = found.needed
         return found
 
-    def left(self, parts: Sequence[Part] = ()) -> float:
-        """The share of answers of the model, without descriptions, that stays with all parts at their means that do not
-        matter, or are minor, and with these."""
+    def left(self, out: Iterable[Part]) -> float:
+        """The share of answers that stays with these parts at their means, and all others as in the model."""
         self.check()
-        out = [part for part, role in self.roles.items() if role.status in ("not used", "minor") or part in parts]
         return self.running.original.kept({part: self.kinds.means(part) for part in out}).share
 
     def stays(self, part: Part, value: Tensor) -> float:

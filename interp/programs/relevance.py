@@ -6,6 +6,8 @@ that are not used, and the model's answers stay; read strictly, also by its valu
 Kinds are: the read position, each mark (a token such as [BOS] that stands at the same place in each row), and content.
 Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
 does not matter.
+
+Where parts stand in for each other, any of them may go, but not all: see `stand_ins`.
 """
 
 from __future__ import annotations
@@ -127,3 +129,22 @@ def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool
         return min(either, key=lambda kept: kept.both)
 
     return needed(running.parts, kept)
+
+
+def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) -> list[list[Name]]:
+    """Group names of which each can be left out alone, but not all together; those in no group can.
+
+    stays: whether the answers stay without some names. A group is a smallest one that cannot be left out together, with
+    all names that can take the place of one of it in this.
+    """
+    groups, rest = list[list[Name]](), list(names)
+    while not stays(rest):
+        least = rest
+        for name in rest:
+            fewer = [one for one in least if one != name]
+            least = least if stays(fewer) else fewer
+        pairs = ((name, one) for name in rest if name not in least for one in least)
+        alike = {name for name, one in pairs if not stays([name, *(other for other in least if other != one)])}
+        groups.append([name for name in rest if name in least or name in alike])
+        rest = [name for name in rest if name not in groups[-1]]
+    return groups

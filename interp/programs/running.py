@@ -203,13 +203,12 @@ class Running:
         block, cfg = self.blocks[layer], self.subject.model.cfg
         if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
             return None
-        device = cfg.device
-        stream = self.reads.pick(self._seen[f"blocks.{layer}.hook_resid_pre"]).to(device)
-        attention = self.reads.pick(self._seen[f"blocks.{layer}.hook_attn_out"]).to(device)
-        for part, new in edits.items():
-            if part.head is not None:
-                change = self.reads.pick(new) - self.reads.pick(part.get(self._seen[part.hook]))
-                attention = attention + change.to(attention) @ block.attn.W_O[part.head]
+        stream = self.reads.pick(self._seen[f"blocks.{layer}.hook_resid_pre"]).to(cfg.device)
+        attention = block.attn.b_O  # a sum of all heads: what is subtracted again leaves a rounding, which decides ties
+        for part in self.parts:
+            if part.layer == layer and part.head is not None:
+                z = edits[part] if part in edits else part.get(self._seen[part.hook])
+                attention = attention + self.reads.pick(z).to(stream) @ block.attn.W_O[part.head]
         has_mlp = any(part == Part(layer) for part in self.parts)
         given = edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)

@@ -10,7 +10,7 @@ from interp.certificates import Certificate
 from interp.explanations import Explanation, automata, explain_subject
 from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.explanations.explanation import shipped
-from interp.explanations.findings import svg
+from interp.explanations.findings import OUT, STATUSES, svg
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations
 from interp.populations import SPEED, InputsAsked
@@ -51,12 +51,15 @@ def make(study: Study, report: Report) -> None:
             "explanation_parts",
             found.to_frame(),
             "What was found about each head and MLP. explained: its description takes its place in the running model. "
-            "kept: it matters, and no description takes its place. minor: it matters, but for fewer answers than a "
-            "description may change. not used: its mean over positions of the same kind (the read position, marks, "
-            "content) takes its place, together with all others not used. Column without: the share of the model's "
-            "answers that stay with this part and all that are minor or not used at their means. Column kept: the "
-            f"share that stays with this description and those of earlier parts in place. Both: {found.tested_on}.",
-            {"without": words.share, "kept": words.share},
+            "kept: it matters, and no description takes its place. not read: it matters, but the program gives the "
+            "answers without it. minor: it matters, but for fewer answers than a description may change. not used: its "
+            "mean over positions of the same kind (the read position, marks, content) takes its place, together with "
+            "all others not used. stands in: the same, but the answers change without the parts for which it stands "
+            "in. Column without: the share of the model's answers that stay with this part alone at its mean. Column "
+            "moved: the same with its values at other positions, where its mean changes next to nothing. Column "
+            "kept: the share that stays with this description and those of earlier parts in place. All, and the "
+            f"means: {found.tested_on}.",
+            {"without": words.share, "moved": words.share, "kept": words.share},
         )
 
 
@@ -64,12 +67,12 @@ def evidence(found: Explanation) -> str:
     """Return sentences on the parts that were replaced in the running model, and on how many answers stayed."""
     if not found.parts or found.without is None or found.joint is None:
         return ""
-    names = {"explained": "explained", "kept": "not described", "minor": "minor", "not used": "not used"}
-    parts = words.joined(f"{n} {said}" for status, said in names.items() if (n := found.count(status)))
+    named = {status: n for status in STATUSES if (n := found.count(status))}
+    parts = words.joined(f"{n} {'not described' if status == 'kept' else status}" for status, n in named.items())
     size = f"The program has {found.size}. " if found.found else ""
     described = f"; with the descriptions in place, too, {words.portion(found.joint)}"
     return (
-        f"{size}Parts of the model: {parts}. With the parts that are minor or not used at their means, "
+        f"{size}Parts of the model: {parts}. With the parts that are {words.joined(OUT)} at their means, "
         f"{words.portion(found.without)} of the model's answers stay {found.tested_on}"
         f"{described if found.count('explained') else ''}."
     )

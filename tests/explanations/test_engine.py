@@ -10,11 +10,13 @@ import torch
 import interp
 from interp.explanations import Explanation
 from interp.explanations.engine import MOST_SUMS, lists, same_partition
+from interp.explanations.findings import USED, StandIns
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
 from interp.programs.generate import random_program
-from interp.programs.language import Linear, Program, Sums
+from interp.programs.language import NEVER, Head, Linear, Program, Sums
+from interp.programs.words import parts_words
 
 
 def test_the_program_of_the_parts() -> None:
@@ -40,6 +42,57 @@ def test_rows_and_files_that_do_not_fit_are_refused() -> None:
             Explanation.from_json(text)
     with pytest.raises(interp.InterpError, match="None is not a program"):
         interp.compile(None)  # type: ignore[arg-type]
+
+
+def doubled(shares: tuple[float, ...]) -> interp.TaskModel:
+    """Heads that read the first of three letters, the answer; each writes this share of what one alone would."""
+    eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
+    first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token")
+    answer = Linear("answer", ("first",), (eye,), (0.0,) * 4, tuple("abcd"))
+    one = interp.compile(Program(tuple("abcd"), 3, True, (first,), answer))
+    layer = one.spec.layers[0].model_copy(update={"n_heads": len(shares)})
+    tensors = dict(one.named_parameters())
+    for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V"):
+        if (at := f"blocks.0.attn.{name}") in tensors:
+            tensors[at] = torch.cat([tensors[at]] * len(shares))
+    out = tensors["blocks.0.attn.W_O"]
+    tensors["blocks.0.attn.W_O"] = torch.cat([share * out for share in shares])
+    return interp.TaskModel(one.spec.model_copy(update={"layers": (layer,)}), one.task, tensors)
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.4, 0.6), (0.5, 0.5), (0.5, 0.3, 0.4)])
+def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...]) -> None:
+    """Any of them will do; the program reads one."""
+    found = interp.explain(doubled(shares))
+    names = tuple(f"head 0.{head}" for head in range(len(shares)))
+    assert found.stand_ins == (StandIns(names, 0.25),)
+    assert [one.without for one in found.parts] == [1.0] * len(shares)
+    assert sorted(one.status in USED for one in found.parts) == [False] * (len(shares) - 1) + [True]
+    assert found.program is not None
+    assert [one.part for one in found.parts if one.status in USED] == [step.part for step in found.program.steps]
+    said = (
+        f"{parts_words(names).capitalize()} stand in for each other: with one of them at its mean, all of the answers"
+    )
+    assert said in found.sentence
+    assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
+
+
+def test_a_part_that_the_program_does_not_read_is_not_used() -> None:
+    found = interp.explain(doubled((0.5, 0.5)))
+    assert [one.status for one in found.parts] == ["explained", "not read"]
+    assert found.sentence.startswith("Explained. 1 of 2 parts is used. ")
+    assert "The program does not read head 0.1." in found.sentence
+
+
+def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
+    model = interp.build("algorithmic/max-of-k-exact")
+    found, batch = interp.explain(model), model.task.sample(5_000, "test", seed=2)
+    assert found.program is not None
+    assert found.agreement is not None
+    assert found.agreement.on.startswith("on a sample of 5,000 inputs (split test, seed 2), drawn apart from those")
+    given = found.program.classes(batch.tokens)[:, -1]
+    assert found.agreement.changed == int((given != model.predict(batch.tokens)).sum())
+    assert "seed 0" in found.tested_on
 
 
 def test_a_rule_is_no_mechanism() -> None:
@@ -81,7 +134,7 @@ def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
     found = interp.explain("memorization/bigram")
     assert found.level == "in part"
     assert found.listing == "has 100 constants for 100 inputs"
-    assert found.sentence.startswith("A look-up table, no algorithm. Explained in part. Both parts are used: ")
+    assert found.sentence.startswith("A look-up table, no algorithm. Explained in part. Both parts are used. ")
 
 
 def test_sums_without_names_are_said_to_be_a_smaller_network() -> None:

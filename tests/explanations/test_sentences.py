@@ -11,7 +11,7 @@ import pytest
 from interp.explanations import forms
 from interp.explanations.bench import Setting
 from interp.explanations.explanation import TABLE, Explanation, how, summary
-from interp.explanations.findings import Agreement, PartRole
+from interp.explanations.findings import Agreement, PartRole, StandIns
 from interp.explanations.forms import LISTED
 from interp.explanations.quantities import Quantity
 from interp.explanations.rule import Rule
@@ -25,15 +25,15 @@ PARTS = (
     PartRole("head 0.2", "not used", without=1.0),
     PartRole("MLP 0", "kept", without=0.125),
 )
-USED = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs; "
+USED = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs. "
 FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.995, tested_on="on all 8 inputs")
 
 
 def test_parts_that_do_the_same_are_said_once() -> None:
     assert how(FOUND) == (
-        f"{USED}with one more at its mean, too, at most 0.5000 stay. Heads 0.0 and 0.1 attend to the first "
-        "position and read the token. Not described: MLP 0; with the descriptions of the others in place, 0.9950 of "
-        "the answers stay."
+        f"{USED}With one of heads 0.0 and 0.1 and MLP 0 alone at its mean, at most 0.5000 of the answers stay. "
+        "Heads 0.0 and 0.1 attend to the first position and read the token. Not described: MLP 0; with the "
+        "descriptions of the others in place, 0.9950 of the answers stay."
     )
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
 
@@ -55,43 +55,58 @@ def test_parts_that_no_step_reads() -> None:
     answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
     program = Program(("a", "b"), 1, True, (), answer)
     agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
-    parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), PARTS[3])
+    parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), replace(PARTS[3], status="not read"))
     assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
-        f"{USED.replace('3 of 4', '2 of 3')}with one more at its mean, too, at most 0.2500 stay. "
-        f"Head 0.0 {READS}; MLP 0 is not described, and no step reads it. The answer follows from the token: by "
-        "itself, this program gives all of the model's answers on all 2 inputs."
+        f"{USED.replace('3 of 4 parts are', '1 of 3 parts is')}With head 0.0 alone at its mean, 0.2500 of the answers "
+        "stay. The program does not read MLP 0, although with it alone at its mean, 0.1250 of the answers stay in the "
+        f"model. Head 0.0 {READS}. The answer follows from the token. By itself, this program gives all of the model's "
+        "answers on all 2 inputs."
     )
 
 
 def test_all_parts_are_used() -> None:
-    said = [how(replace(FOUND, parts=(PARTS[0],) * n)).partition(". ")[0] for n in (1, 2, 3)]
+    parts = tuple(replace(PARTS[0], part=f"head 0.{n}") for n in range(10))
+    said = [how(replace(FOUND, parts=parts[:n])).split(". Head")[0] for n in (1, 2, 3, 10)]
+    stay = "alone at its mean, at most 0.2500 of the answers stay on all 8 inputs"
     assert said == [
-        "The only part is used: with it at its mean, 0.2500 of the answers stay on all 8 inputs",
-        "Both parts are used: with any one at its mean, at most 0.2500 of the answers stay on all 8 inputs",
-        "All 3 parts are used: with any one at its mean, at most 0.2500 of the answers stay on all 8 inputs",
+        f"The only part is used. With it {stay.replace('at most ', '')}",
+        f"Both parts are used. With one of heads 0.0 and 0.1 {stay}",
+        f"All 3 parts are used. With one of heads 0.0, 0.1 and 0.2 {stay}",
+        f"All 10 parts are used. With one of the used parts {stay}",
     ]
 
 
 def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
-    """Each alone may be at its mean, but not both; a part that may never be is not among them."""
-    spare = [replace(one, without=share) for one, share in zip(PARTS, (0.9999, 0.9989))]
-    said = [how(replace(FOUND, parts=parts, spare=0.5)).partition(". ")[0]
-            for parts in ((*spare, PARTS[3]), (*spare, *PARTS[2:]), (spare[0], *PARTS[1:]))]  # fmt: skip
-    assert said == [
-        "All 3 parts are used: with one of heads 0.0 and 0.1 at its mean, at least 0.9989 of the answers stay on all 8 "
-        "inputs; with both, 0.5000",
-        f"{USED}with one of heads 0.0 and 0.1 at its mean, too, at least 0.9989 stay; with both, 0.5000",
-        f"{USED}with head 0.0 at its mean, too, 0.9999 stay",
-    ]
+    """Each alone may be at its mean, but not both; the program may read one of them, both or none."""
+    spare = (replace(PARTS[0], without=0.9999), replace(PARTS[1], without=0.9989))
+    stand_ins = (StandIns(("head 0.0", "head 0.1"), 0.5),)
+    each = (
+        "Heads 0.0 and 0.1 stand in for each other: with one of them at its mean, at least 0.9989 of the answers stay"
+    )
+    firm = "With MLP 0 alone at its mean, 0.1250 of the answers stay"
+
+    def said(*parts: PartRole) -> str:
+        return (
+            how(replace(FOUND, parts=parts, stand_ins=stand_ins)).split(" Head 0.0")[0].split(" Heads 0.0 and 0.1 a")[0]
+        )
+
+    assert said(*spare, PARTS[3]) == f"All 3 parts are used. {firm} on all 8 inputs. {each}; with both, 0.5000."
+    assert said(*spare) == f"Both parts are used. {each} on all 8 inputs; with both, 0.5000."
+    assert said(spare[0], replace(spare[1], status="stands in"), PARTS[3]) == (
+        f"2 of 3 parts are used: with head 0.1 at its mean, all of the answers stay on all 8 inputs. {firm}. {each}; "
+        "with both, 0.5000."
+    )
+    assert said(spare[0], replace(spare[1], status="not read"), PARTS[3]) == (
+        f"2 of 3 parts are used. {firm} on all 8 inputs. {each}; with both, 0.5000. The program does not read head 0.1."
+    )
 
 
 def test_a_part_whose_mean_alone_changes_nothing_is_used() -> None:
     """Its values do: see `relevance.used`."""
-    one = replace(PARTS[0], without=1.0)
-    said = how(replace(FOUND, parts=(one, *PARTS[1:]))).partition(". ")[0]
-    assert (
-        said
-        == f"{USED}with head 0.0 at its mean, too, all stay, but not with the values that it has at other positions"
+    said = how(replace(FOUND, parts=(replace(PARTS[0], without=1.0, moved=0.75), *PARTS[1:])))
+    assert said.startswith(
+        f"{USED}With one of head 0.1 and MLP 0 alone at its mean, at most 0.5000 of the answers stay. "
+        "With head 0.0 alone at its mean, all of the answers stay; with its values at other positions, 0.7500. Heads"
     )
 
 
@@ -134,7 +149,9 @@ def test_a_long_table_is_said_to_be_no_algorithm() -> None:
             Explanation("a", "b", 9, "answers only", parts=kept, rule=rule, agreement=agreement, tested_on="x")
         )
 
-    used = "Both parts are used: with any one at its mean, at most 0.4000 of the answers stay x. How the model"
+    used = (
+        "Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, at most 0.4000 of the answers stay x. "
+    )
     assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
     assert used in said(LISTED + 1)
     assert said(LISTED).startswith("The answer is looked up")

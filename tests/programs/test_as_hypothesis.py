@@ -69,4 +69,7 @@ def test_heads_that_stand_in_for_each_other_are_both_there() -> None:
     """languages/parity: either of its last two heads is enough, and the readout adds them up."""
     found = interp.explain(interp.load("languages/parity"))
     assert found.hypothesis.of == ("head 1.0", "head 1.1")
-    assert "with one of heads 1.0 and 1.1 at its mean, too, all stay; with both, 0.5" in found.sentence
+    assert (
+        "stand in for each other: with one of them at its mean, all of the answers stay; with both, 0.5"
+        in found.sentence
+    )

@@ -1,6 +1,7 @@
 """Programs that are read out of models: compiled ones, whose circuit is known, and the exact models of the zoo."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from interp.programs.generate import Shape, random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.quantize import metric
 from interp.programs.reading import Reading
+from interp.programs.relevance import Kinds, stand_ins
 from interp.programs.running import Kept, Running
 
 
@@ -114,7 +116,8 @@ def test_false_descriptions_of_parts_change_answers() -> None:
     assert stays(found, first) == stays(found, second) == 1.0
     own = tuple(tuple(0.0 if i == j else NEVER for j in range(len(row))) for i, row in enumerate(first.scores))
     assert max(stays(found, replace(first, scores=own)), stays(found, replace(second, key="token"))) < 0.9
-    assert max(found.removed.values()) < 0.9
+    used = [share for part, share in found.without.items() if part in found.matter]
+    assert max(used) < 0.9
 
     found = decompiled(interp.build("programs/compiled"))
     step = found.step("MLP 0")
@@ -252,3 +255,29 @@ def test_of_rare_answers_those_given_most_often_are_frequent() -> None:
     new[-1] = new[0] = 3
     found = Kept.of(new, old)
     assert (found.share, found.least) == (199 / 201, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ([], []),
+        (["ab"], ["ab"]),
+        (["abc"], ["abc"]),
+        (["ab", "bc", "ac"], ["abc"]),  # two of three are needed
+        (["ab", "cd"], ["ab", "cd"]),
+        (["ad", "bd"], ["abd"]),
+    ],
+)
+def test_names_that_stand_in_for_each_other(tables: list[str], expected: list[str]) -> None:
+    """In any order of the names; what is in no group can go together. tables: what cannot go together."""
+    for order in permutations("abcde"):
+        found = stand_ins(order, lambda out: not any(set(one) <= set(out) for one in tables))
+        assert sorted("".join(sorted(group)) for group in found) == expected
+
+
+def test_without_all_parts_nothing_of_the_input_is_left() -> None:
+    """Not even in how sums are rounded, which decides between answers that tie."""
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    running = Running.of(Subject.of(model), everything(model.task).batch)
+    given = running.logits_with({part: Kinds(running).means(part) for part in running.parts})
+    assert given.equal(given[:1].expand_as(given))

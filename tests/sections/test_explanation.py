@@ -18,7 +18,7 @@ def test_without_a_search_the_report_says_so() -> None:
 
 def test_a_section_that_is_named_searches() -> None:
     report = interp.analyze(interp.build("algorithmic/max-of-k-exact", K=3, v=7), sections=["explanation"])
-    assert report.verdict.startswith("Explained. The only part is used: with it at its mean, ")
+    assert report.verdict.startswith("Explained. The only part is used. With it alone at its mean, ")
 
 
 def test_with_seconds_it_searches() -> None:
