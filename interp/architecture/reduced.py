@@ -30,11 +30,18 @@ SAFE_SPREAD = {torch.float32: 60.0, torch.float64: 500.0}
 """Largest score difference whose exponential, times any count below 1e6, stays a normal number of the dtype."""
 
 
+def _too_much(spec: ModelSpec, symmetries: tuple[str, ...]) -> str | None:
+    """Return what a spec has beyond one layer with one of these symmetries, or None."""
+    if len(spec.layers) != 1:
+        return f"{len(spec.layers)} layers"
+    return None if spec.symmetry in symmetries else f"the symmetry {spec.symmetry!r}"
+
+
 def reduced_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec has no forward pass in this module, or None."""
     layer = spec.layers[0]
-    if spec.symmetry not in ("counts", "distinct_tokens", "slots") or len(spec.layers) != 1:
-        return f"rows need one layer without positions; got {len(spec.layers)} with symmetry = {spec.symmetry!r}"
+    if (found := _too_much(spec, ("counts", "distinct_tokens", "slots"))) is not None:
+        return f"rows need one layer without positions; this model has {found}"
     if layer.mlp is not None or layer.norm == "post" or layer.log_length != "none":
         return "rows do not support an MLP block, post-layer-norm or log-length scaling"
     if spec.final_norm != "none":
@@ -57,10 +64,8 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
 def counted_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why equal tokens of a row cannot be held once, with the logarithm of their count, or None."""
     layer = spec.layers[0]
-    if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
-        return (
-            f"count space needs one layer without positions; got {len(spec.layers)} with symmetry = {spec.symmetry!r}"
-        )
+    if (found := _too_much(spec, ("counts", "distinct_tokens"))) is not None:
+        return f"count space needs one layer without positions; this model has {found}"
     if layer.normalizer != "softmax":
         return "count space needs softmax attention"
     if layer.log_length != "none":

@@ -310,14 +310,14 @@ class SampledShare:
         """
         total, wrong = sum(one.inputs for one in strata), sum(one.wrong for one in strata)
         if not any(one.open for one in strata):
-            return cls(1 - wrong / total)
-        proved = sum(one.right for one in strata) / total, 1 - wrong / total
+            return cls((total - wrong) / total)
+        proved = sum(one.right for one in strata) / total, (total - wrong) / total
         drawn = [one for one in strata if one.open and one.drawn]
         if not drawn:
             return cls(proved)
         low = high = 0.0
         for one in (one for one in strata if one.inputs):
-            ends = one.right / one.inputs, 1 - one.wrong / one.inputs
+            ends = one.right / one.inputs, (one.inputs - one.wrong) / one.inputs
             if one.open and one.drawn:
                 confidence = 1 - (1 - CONFIDENCE) / len(drawn)
                 least = clopper_pearson(one.drawn_right, one.drawn, confidence)[0]
@@ -369,8 +369,8 @@ class MarginCounts:
     def accuracy(self, n: int) -> float | tuple[float, float]:
         """Return the accuracy on n inputs, or bounds on it, with all tied (undecided) ones wrong or all right."""
         if not self.tied:
-            return 1 - self.wrong / n
-        return max(0.0, 1 - (self.wrong + self.tied) / n), min(1.0, 1 - max(0, self.wrong - self.tied) / n)
+            return (n - self.wrong) / n
+        return max(0, n - self.wrong - self.tied) / n, (n - max(0, self.wrong - self.tied)) / n
 
     def status(self, errs: Callable[[], bool]) -> Status:
         """Return the status; errs: whether the model itself is wrong on the input with the smallest margin."""

@@ -67,7 +67,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
         subject = replace(subject, model=copy.deepcopy(model))
     try:
         made = convert(subject)
-        method = method_for(made)
+        method = method_for(made, name_of(model))
         if method.takes is not None:
             return Plan(method, partial(certify_converted, subject, made, partial(_proof, method)))
         proof = f"{method.name} takes it as it is"
@@ -76,11 +76,13 @@ def plan(subject: Subject | TaskModel) -> Plan:
     method = registered_methods()[EVERY_INPUT]
     if (reason := method.other_task(subject.task)) is None:
         return Plan(method, partial(method.run, subject))
+    if reason in proof:
+        raise UnsupportedError(proof)
     raise UnsupportedError(f"{name_of(model)} cannot be certified: {reason}; and no proof is about it: {proof}")
 
 
-def method_for(model: TaskModel) -> Method:
-    """Return the first registered method that applies to a model.
+def method_for(model: TaskModel, name: str | None = None) -> Method:
+    """Return the first registered method that applies to a model. name: the model's in messages (default: its spec's).
 
     Raises UnsupportedError with the reasons of the methods for such tasks, then the reason why the inputs cannot be
     run. Methods for other kinds of tasks are only named.
@@ -98,7 +100,7 @@ def method_for(model: TaskModel) -> Method:
     said = "; ".join(reasons + lacks)
     if others:
         said += f" (methods for other kinds of tasks: {'; '.join(others)})"
-    raise UnsupportedError(f"{model.spec.id} cannot be certified: {said}")
+    raise UnsupportedError(f"{name or model.spec.id} cannot be certified: {said}")
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:

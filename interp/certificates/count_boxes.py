@@ -249,7 +249,7 @@ def certify_box(
         {
             "question": [question_words(task, shape, name) for name in errors],
             "errors": list(errors.values()),
-            "accuracy": [1 - wrong / len(whole) for wrong in errors.values()],
+            "accuracy": [(len(whole) - wrong) / len(whole) for wrong in errors.values()],
         }
     )
     by_difference = _by_difference(found.errors, whole)

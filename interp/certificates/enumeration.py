@@ -110,7 +110,7 @@ def certify_inputs(
     certificate = Certificate(
         model=name_of(own),
         status=status,
-        accuracy=1 - found.wrong / found.answers,
+        accuracy=(found.answers - found.wrong) / found.answers,
         n_inputs=found.rows,
         worst_margin=found.worst,
         counterexample=found.counterexample(subject),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, check_one_of, first_few, quoted, short
+from interp.errors import InterpError, first_few, one_of, quoted, short
 from interp.readers.base import Conversion as Conversion
 from interp.readers.base import Reader as Reader
 from interp.readers.base import Source
@@ -59,7 +59,8 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Conversion:
     opened = source if isinstance(source, Source) else open_source(source)
     reader = find_reader(opened)
     for name in given or ():
-        check_one_of(f"setting of a {reader.name} file", name, reader.settings)
+        if name not in reader.settings:
+            raise InterpError(f"this is read as {reader.name}: {one_of('setting', name, reader.settings)}")
     return _one_dtype(reader.read(opened, given or {}))
 
 

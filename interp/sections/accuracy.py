@@ -97,7 +97,10 @@ def margins_caption(lengths: pd.DataFrame, bounded: bool) -> str:
 
 def _measured(report: Report, study: Study, why: str) -> None:
     found, inputs = study.once(measured), study.once(population)
-    report.heading("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
+    report.heading(
+        "Accuracy on every input" if found.exact else "Accuracy on a sample",
+        f"No certificate: {why.split(' cannot be certified: ', 1)[-1]}.",
+    )
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
     report.say(as_asked(found), "what")
     report.say(accuracy_sentence(found, inputs), "proof")

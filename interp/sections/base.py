@@ -2,7 +2,7 @@
 
 A section is a function that writes one part of a report. It declares what it needs of the model and its task:
 
-    @section("lengths", title="Accuracy by length", order=150, task=("alphabet",))
+    @section("lengths", title="Accuracy by length", order=150, task="alphabet")
     def lengths(study: Study, report: Report) -> None:
         right = study.subject.right(study.data("test"))
         report.heading("Accuracy by length", "Longer inputs first.")
@@ -236,14 +236,14 @@ def section(
     *,
     title: str,
     order: int = 950,
-    task: tuple[Member, ...] = (),
+    task: str | tuple[Member, ...] = (),
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
     block: Block = "what",
 ) -> Callable[[Make], Make]:
     """Register a function (study, report, **options) as a section of every report that it applies to.
 
-    task: members that the task must have, such as ("counted",) or tasks.structure.STRINGS. block: the block of the
+    task: members that the task must have, such as "counted" or tasks.structure.STRINGS. block: the block of the
     page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method".
 
     Raises InterpError if another function has the same name.
@@ -261,7 +261,8 @@ def section(
         # Running a notebook cell twice registers the same function again.
         if known is not None and _origin(known.make) != _origin(make):
             raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
-        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), task, cost, block)
+        members = (task,) if isinstance(task, str) else task
+        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), members, cost, block)
         return make
 
     return register

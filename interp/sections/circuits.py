@@ -277,7 +277,7 @@ def patches(study: Study, report: Report) -> None:
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
-    error = "" if inputs.exact else f" (95% interval ±{words.number(half, 2, ROUNDING)})"
+    error = "" if inputs.exact else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
     parts = words.either(first["site"])
     leader = (
         f"{parts} recovers most: " if best["recovered"] > 0 else f"none recovers anything; nearest is {parts}, with "

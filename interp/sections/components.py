@@ -56,7 +56,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
         leaders = largest(values, inputs)
         own = values[:, leaders[0]]
         mean = number(float(own.mean()))
-        interval = "" if inputs.exact else f", 95% interval ±{number(half_width(own, inputs), 2, ROUNDING)}"
+        interval = "" if inputs.exact else f", 95% interval ±{number(max(half_width(own, inputs), ROUNDING), 2)}"
         when = "" if index is None else f" when '{word(index)}' is right"
         said.append(f"{either(found.parts['component'][leaders])}{when} ({mean} logit{'s' * (mean != '1')}{interval})")
     return f"The part that adds most is {'; '.join(said)}."

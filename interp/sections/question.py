@@ -1,7 +1,7 @@
 """The frame of a report: the task, one input with its answer and its attention, and the inputs of each section."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -88,10 +88,10 @@ def example_of(task: Task, example: Batch) -> str:
 @section("method", title="Inputs of each section", order=990, block="method")
 def inputs_of_sections(study: Study, report: Report) -> None:
     """Show the population of each section that chose one."""
-    table = inputs_of(study)
+    table = inputs_of(study, report.made)
     if table.empty:
         return
-    sampled = sum(not inputs.exact for inputs in study.populations.values())
+    sampled = sum(not inputs.exact for name, inputs in study.populations.items() if name in report.made)
     report.heading(
         "Inputs of each section",
         f"{inputs_sentence(sampled, len(table))} Sections that are not in the table name their inputs themselves, or "
@@ -119,12 +119,13 @@ def inputs_sentence(sampled: int, sections: int) -> str:
     )
 
 
-def inputs_of(study: Study) -> pd.DataFrame:
-    """Return a table of sections and their inputs."""
+def inputs_of(study: Study, made: Collection[str]) -> pd.DataFrame:
+    """Return a table of the sections that were made and chose inputs, and these."""
     titles = {one.name: one.title for one in all_sections()}
     rows = [
         (titles.get(name, name), inputs.on.removeprefix("on "), inputs.margin)
         for name, inputs in study.populations.items()
+        if name in made
     ]
     return pd.DataFrame(rows, columns=["section", "inputs", "interval"])
 

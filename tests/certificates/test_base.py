@@ -8,12 +8,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from standins import standin
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, noted, within_rounding
+from interp.certificates.base import Certificate, MarginCounts, SampledShare, Stratum, noted, within_rounding
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
+from interp.report.items import Text
 from interp.sections.accuracy import certificate_sentence
 from interp.spec import Layer, ModelSpec, TaskRef
 
@@ -90,3 +92,17 @@ def test_a_refusal_names_each_method_and_what_the_task_lacks() -> None:
     assert "count box: " in said
     assert said.index("count box: ") < said.index("every input, as run: task count01 does not list its inputs")
     assert "(methods for other kinds of tasks: " in said
+
+
+def test_accuracies_are_quotients_of_whole_numbers() -> None:
+    """The quotient is the nearest number: 1 - 302 / 625 would be 0.5167999999999999."""
+    counts = MarginCounts(wrong=302)
+    assert str(counts.accuracy(625)) == str(SampledShare.of([Stratum(625, 323, 302)]).accuracy) == "0.5168"
+
+
+def test_why_an_external_model_has_no_certificate_is_said_once() -> None:
+    report = interp.analyze(standin("ends"), sections=["accuracy"], inputs=20)
+    said = " ".join(item.text for item in report.items if isinstance(item, Text))
+    assert "No certificate: every input, as run: task standin_ends does not list its inputs" in said
+    assert said.count("does not list its inputs") == 1
+    assert "cannot be certified" not in said

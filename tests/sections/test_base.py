@@ -26,6 +26,7 @@ def study() -> Study:
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_sections()  # those of files are registered first, or the copy would lose them
     monkeypatch.setattr(base, "_SECTIONS", dict(base._SECTIONS))
 
 
@@ -132,6 +133,27 @@ def test_a_section_of_ones_own_appears_in_a_report(own: None) -> None:
         interp.analyze(model, sections=["mind"])
     with pytest.raises(InterpError, match="unknown option of section mine 'row'; known: rows"):
         interp.analyze(model, sections=["mine"], options={"mine": {"row": 5}})
+
+
+def test_one_member_of_a_task_is_named_by_itself(own: None) -> None:
+    @section("of-counted", title="Of counted", task="counted")
+    def made(study: Study, report: Report) -> None:
+        report.heading("Of counted")
+
+    assert interp.analyze("count01/minimal", sections=["of-counted"]).made
+    with pytest.raises(UnsupportedError, match=r"does not apply: task parity declares no counted$"):
+        interp.analyze("languages/parity", sections=["of-counted"])
+
+
+def test_the_table_of_inputs_lists_the_sections_that_are_there(own: None) -> None:
+    @section("chooses", title="Chooses", order=1)
+    def made(study: Study, report: Report) -> None:
+        for name in ("chooses", "heads"):
+            study.population(name)
+        report.heading("Chooses")
+
+    report = interp.analyze("languages/parity", sections=["chooses", "method"], inputs=20)
+    assert list(report.tables["inputs"]["section"]) == ["Chooses"]
 
 
 def test_needs_and_costs(own: None) -> None:
