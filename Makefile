@@ -10,7 +10,7 @@ LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py head_types.py sub
 CPU_TESTS := $(addprefix tests/families/,histogram/constructions histogram/theory memorization/constructions memorization/theory \
 	histogram/measures memorization/test_measures.py memorization/test_certificates.py \
 	languages/test_forward.py languages/test_training.py memorization/test_training.py) \
-	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
+	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py tests/studies/test_palindrome_orders.py \
 	$(addprefix tests/measures/test_,separation.py separation_solver.py circuits.py variables.py components.py)
 ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 

@@ -108,14 +108,8 @@ class TaskRef(_Frozen):
     data_seed: Natural = 0
     table_sha256: StrictStr | None = None
 
-    @field_validator("parameters", mode="before")
-    @classmethod
-    def _sorted(cls, value: Any) -> Any:
-        return _sorted_pairs(value)
-
-    @field_serializer("parameters")
-    def _as_mapping(self, value: tuple[tuple[str, Scalar], ...]) -> dict[str, Scalar]:
-        return dict(value)
+    _sorted = field_validator("parameters", mode="before")(lambda value: _sorted_pairs(value))
+    _as_mapping = field_serializer("parameters")(lambda self, value: dict(value))
 
 
 class Bias(_Frozen):

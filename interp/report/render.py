@@ -242,9 +242,9 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             }
         case LiveItem(data):
             if isinstance(data, str):
-                return {"kind": "live", "id": _live_identifier(taken), "reason": data}
+                return {"kind": "live", "id": _identifier("live", None, taken), "reason": data}
             text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-            return {"kind": "live", "id": _live_identifier(taken), "json": Markup(_json_block(text))}
+            return {"kind": "live", "id": _identifier("live", None, taken), "json": Markup(_json_block(text))}
         case TableItem(key, caption, frame, rows, shown):
             return {
                 "kind": "table",
@@ -259,17 +259,9 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             }
 
 
-def _live_identifier(taken: set[str]) -> str:
-    """Return an HTML id: "live", then "live-2" and so on."""
-    count = sum(name == "live" or name.startswith("live-") for name in taken) + 1
-    name = "live" if count == 1 else f"live-{count}"
-    taken.add(name)
-    return name
-
-
-def _identifier(kind: str, name: str, taken: set[str]) -> str:
-    """Return an HTML id from a name, with a number if it is taken."""
-    stem = f"{kind}-{slug(name)}"
+def _identifier(kind: str, name: str | None, taken: set[str]) -> str:
+    """Return an HTML id from a name, if there is one, with a number if it is taken."""
+    stem = kind if name is None else f"{kind}-{slug(name)}"
     identifier, count = stem, 1
     while identifier in taken:
         count += 1

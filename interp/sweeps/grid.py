@@ -234,30 +234,23 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
     return cells
 
 
-def _is_index(part: str) -> bool:
-    """Test whether a part of a path is a short number of ASCII digits ("²" also counts as a digit in Python)."""
-    return part.isascii() and part.isdigit() and len(part) < 10
-
-
 def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
     """Set one field in place, or return a sentence if the path is invalid. The spec checks the field's name later."""
-    *parents, last = path.split(".")
     node: Any = plain
-    for depth, part in enumerate(parents):
-        if isinstance(node, list):
-            if not _is_index(part) or int(part) >= len(node):
-                return f"{path}: {'.'.join(parents[:depth])} has the indices 0 to {len(node) - 1}"
-            node = node[int(part)]
-        else:
-            node = node.setdefault(part, {})
+    parts = path.split(".")
+    for depth, part in enumerate(parts):
+        above = ".".join(parts[:depth])
         if not isinstance(node, dict | list):
-            return f"{path}: {'.'.join(parents[: depth + 1])} is {node!r}, not a table"
-    if isinstance(node, list):
-        if not _is_index(last) or int(last) >= len(node):
-            return f"{path}: {'.'.join(parents)} has the indices 0 to {len(node) - 1}"
-        node[int(last)] = copy.deepcopy(value)
-    else:
-        node[last] = copy.deepcopy(value)
+            return f"{path}: {above} is {node!r}, not a table"
+        index: Any = part
+        if isinstance(node, list):  # "²" also counts as a digit in Python
+            if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node)):
+                return f"{path}: {above} has the indices 0 to {len(node) - 1}"
+            index = int(part)
+        if depth == len(parts) - 1:
+            node[index] = copy.deepcopy(value)
+        else:
+            node = node[index] if isinstance(node, list) else node.setdefault(index, {})
     return None
 
 

@@ -6,31 +6,16 @@ or ALiBi positions, pre-layer or pre-RMS norms or none, grouped keys and values,
 where the tests compare it with the library's own classes.
 """
 
-from interp._lens.v4.model import HookedTransformer, config, config_fields, quiet_construction
-from interp._lens.v4.parts import (
-    Attention,
-    GatedMLP,
-    GroupedQueryAttention,
-    HookedTransformerConfig,
-    LayerNorm,
-    PlainMLP,
-    RMSNorm,
-    TransformerBlock,
-    Unembed,
-)
-
-__all__ = [
-    "Attention",
-    "GatedMLP",
-    "GroupedQueryAttention",
-    "HookedTransformer",
-    "HookedTransformerConfig",
-    "LayerNorm",
-    "PlainMLP",
-    "RMSNorm",
-    "TransformerBlock",
-    "Unembed",
-    "config",
-    "config_fields",
-    "quiet_construction",
-]
+from interp._lens.v4.model import HookedTransformer as HookedTransformer
+from interp._lens.v4.model import config as config
+from interp._lens.v4.model import config_fields as config_fields
+from interp._lens.v4.model import quiet_construction as quiet_construction
+from interp._lens.v4.parts import Attention as Attention
+from interp._lens.v4.parts import GatedMLP as GatedMLP
+from interp._lens.v4.parts import GroupedQueryAttention as GroupedQueryAttention
+from interp._lens.v4.parts import HookedTransformerConfig as HookedTransformerConfig
+from interp._lens.v4.parts import LayerNorm as LayerNorm
+from interp._lens.v4.parts import PlainMLP as PlainMLP
+from interp._lens.v4.parts import RMSNorm as RMSNorm
+from interp._lens.v4.parts import TransformerBlock as TransformerBlock
+from interp._lens.v4.parts import Unembed as Unembed
