@@ -28,6 +28,7 @@ from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import ON_META, InterpError, UnsupportedError, check_one_of, of_type, quoted
 from interp.tasks import Batch, Task, make_task
+from interp.tasks.domain import check_entry
 from interp.tasks.validation import check_batch, check_made, check_padding, check_tokens
 from interp.words import counted
 
@@ -367,9 +368,10 @@ def check_finite(subject: Subject) -> None:
 
 
 def check_runs(subject: Subject) -> None:
-    """Raise InterpError if the task's inputs are too long for the model, or its answers are not outputs of the model.
+    """Raise InterpError if the task's inputs are too long for the model, its answers are not outputs of the model, or
+    the task does not list its inputs as it declares.
 
-    Checks 16 samples per split, before a report in which every section would fail.
+    Checks 16 samples per split, before a report in which every section would fail; see also check_entry.
     """
     task = subject.task
     for split in task.splits:
@@ -379,6 +381,7 @@ def check_runs(subject: Subject) -> None:
             continue
         subject.inputs(batch.tokens)
         check_batch(task, batch, f"sample(16, {split!r})")
+    check_entry(task)
 
 
 def no_sum(model: HookedTransformer) -> str | None:
