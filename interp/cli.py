@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import interp
 from interp.cli_options import (
     ConfigOption,
     InputsOption,
@@ -22,6 +23,8 @@ from interp.cli_options import (
     TokensOption,
     foreign,
 )
+from interp.errors import InterpError
+from interp.files import no_empty_folder, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,9 +142,6 @@ def train(
     """Train several seeds of a spec at once and write seed-N.safetensors files. Exit code 1: a seed diverged."""
     import pandas as pd
 
-    import interp
-    from interp.errors import InterpError
-    from interp.files import no_empty_folder, write_atomically
     from interp.training.results import FILE, save_run
     from interp.training.train import train_parameters
 
@@ -198,7 +198,6 @@ def sweep(
     """Train every run of a grid and save the results as one table. If runs fail, list them and exit with code 1."""
     import pandas as pd
 
-    import interp
     from interp.sweeps.grid import read_grid
 
     part = read_grid(grid, device).part(only or (), _integers("--seeds", seeds, "seeds, such as 0,1") or None)
@@ -227,8 +226,6 @@ def sweep(
 
 
 def _integers(option: str, listed: str, what: str) -> list[int]:
-    from interp.errors import InterpError
-
     try:
         return [int(number) for number in listed.split(",") if number.strip()]
     except ValueError:
@@ -253,8 +250,6 @@ def analyze(
     """Write a report on one or more models to an HTML file and print the verdict."""
     import pandas as pd
     from rich.console import Console
-
-    import interp
 
     console, started = Console(stderr=True), time.perf_counter()
     wanted = [name.strip() for name in sections.split(",") if name.strip()] or None
@@ -327,17 +322,12 @@ def explain(
     If the parts add up to no program, search for a rule that gives the answers, and say which of the two it is. Exit
     code 3: neither was found.
     """
-    import interp
-    from interp.errors import InterpError
-
     if out is not None and not out.parent.is_dir():
         raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")
     given = foreign(task, config, tokens, outputs, padding)
     found = interp.explain(checkpoint, seconds=seconds, share=share, **given)
     typer.echo(str(found))
     if out is not None:
-        from interp.files import write_atomically
-
         write_atomically(out, found.to_json())
     if not found.found:
         raise typer.Exit(3)
@@ -367,9 +357,6 @@ def certify(
 
     Options depend on the method, e.g. which inputs to check; `interp certify MODEL --options` lists them.
     """
-    import interp
-    from interp.errors import InterpError
-
     if checkpoint.startswith("-"):
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
     given = foreign(task, config, tokens, outputs, padding)
@@ -447,8 +434,6 @@ def _imports_first(arguments: list[str]) -> list[str]:
 def main() -> None:
     """Run the command line. For bad input, print one sentence to standard error and exit with code 2."""
     import warnings
-
-    from interp.errors import InterpError
 
     warnings.formatwarning = lambda message, *rest, **more: f"interp: {message}\n"  # only the message
     try:

@@ -67,12 +67,13 @@ def model_rows() -> list[Row]:
     """Return the rows of list_models."""
     # A folder with an exact model's name has the same spec as TOML.
     states, exact = _states(), exact_rows() if (known := stored("exact")) is None else known
-    rows = [{**row, "family": row["name"].split("/")[0], "kind": "exact", "seeds": (), "path": ""} for row in exact]
+    rows = [{**row, "kind": "exact", "seeds": (), "path": ""} for row in exact]
     rows += [_trained_row(folder) for folder in folders() if folder.name not in {row["name"] for row in exact}]
     for row in rows:
         own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
         certified = states.get((row["name"], row.pop("checkpoint", "")), "measured")
         there = bool(row["seeds"]) or (row["kind"] == "exact" and "task" in row)
+        row["family"] = row["name"].split("/")[0]
         row["state"] = "" if not there else "measured" if own else certified
     return sorted(rows, key=lambda row: (row["family"], row["name"]))
 
@@ -107,13 +108,7 @@ def exact_rows() -> list[Row]:
 
 
 def _trained_row(folder: Folder) -> Row:
-    row: Row = {
-        "name": folder.name,
-        "family": folder.name.split("/")[0],
-        "kind": "trained",
-        "seeds": (),
-        "path": str(folder.path),
-    }
+    row: Row = {"name": folder.name, "kind": "trained", "seeds": (), "path": str(folder.path)}
     try:
         zoo, spec = zoo_table(folder.path), ModelSpec.from_toml(folder.path / SPEC_FILE)
         row |= {"task": spec.task.name, "about": str(zoo.get("summary", ""))}

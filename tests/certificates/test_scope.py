@@ -20,7 +20,7 @@ from interp.certificates.probes import Mismatch, Probes, compare
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.certificates import strings as language_strings
-from interp.families.languages.tasks.language import Language, decided_by, uniform_bits
+from interp.families.languages.tasks.language import Language, decided_by
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch
 from interp.tasks.registry import _REGISTRY, make_task, register_task
@@ -199,9 +199,6 @@ class Late(Language):
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         last = symbols.gather(1, lengths[:, None] - 1)[:, 0] == 1
         return torch.where(lengths > self.late, last, symbols[:, 0] == 1)
-
-    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        return uniform_bits(lengths, generator)
 
     late = 10
 

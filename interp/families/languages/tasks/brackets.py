@@ -152,6 +152,8 @@ class Brackets(Dyck):
     family = "algorithmic"
     kinds = 1
     alphabet = ("(", ")")
+    answer_words = ("not balanced", "balanced")
+    _lengths = Language._lengths  # odd ones, too
     defaults: ClassVar[Mapping[str, Scalar]] = {**Language.defaults, "length": 16, "shortest": 1}
 
     @property
@@ -193,14 +195,6 @@ class Brackets(Dyck):
         keys = keys.masked_fill(torch.arange(symbols.shape[1]) >= lengths[:, None], 2.0)  # padding stays at the end
         mixed = kind == 2
         symbols[mixed] = symbols.gather(1, keys.argsort(1))[mixed]
-
-    def _lengths(self, n: int, shortest: int, longest: int, generator: torch.Generator) -> Int[Tensor, "rows"]:
-        return torch.randint(shortest, longest + 1, (n,), generator=generator)
-
-    @property
-    def answer_words(self) -> tuple[str, str]:
-        """One word per answer: no, yes."""
-        return ("not balanced", "balanced")
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """Return the features. answer: whether the string is balanced. even: whether it has equal numbers of ( and ).

@@ -71,6 +71,8 @@ class Language(Task):
     family = "languages"
     readout = "[CLS]"
     pad = "[PAD]"
+    n_out = 1
+    answer_words = ("not a member", "a member")
     defaults: ClassVar[Mapping[str, Scalar]] = {"length": 20, "shortest": 0, "test_length": 0}
     alphabet: ClassVar[tuple[str, ...]] = ("0", "1")
     ends: ClassVar[bool] = False
@@ -96,15 +98,15 @@ class Language(Task):
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         """Test whether each string is in the language. symbols: indices into the alphabet, 0 after the string."""
 
-    @abstractmethod
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        """Draw one random string of each length from the task's distribution; symbols after the string are ignored."""
+        """Draw one random string of each length from the task's distribution; symbols after the string are ignored.
+
+        By default, symbols are independent and uniform.
+        """
+        width = int(lengths.max()) if len(lengths) else 0
+        return torch.randint(0, len(self.alphabet), (len(lengths), width), generator=generator)
 
     # ------------------------------------------------------------ strings and tokens
-
-    @property
-    def n_out(self) -> int:
-        return 1
 
     @property
     def n_marks(self) -> int:
@@ -258,10 +260,6 @@ class Language(Task):
                 index = torch.arange(start, min(start + chunk, base**length))
                 yield self.of_symbols(digits_of(index, base, length), torch.full((len(index),), length))
 
-    @property
-    def answer_words(self) -> tuple[str, str]:
-        return ("not a member", "a member")
-
     def enumerate(self, length: int) -> Batch:
         """Return all strings of one length, in lexicographic order. Raises InterpError if there are too many."""
         check_size("length", length)
@@ -299,9 +297,3 @@ def string_automata(
     for length in language.test_lengths:
         n = length + language.n_marks
         yield Automaton(tuple(range(n)), start, read(length), (Read(0, n, lambda state: int(accepts(state))),))
-
-
-def uniform_bits(lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-    """Draw independent, uniform bits."""
-    width = int(lengths.max()) if len(lengths) else 0
-    return torch.randint(0, 2, (len(lengths), width), generator=generator)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.families.languages.tasks.language import BITS, Language, uniform_bits
+from interp.families.languages.tasks.language import BITS, Language
 from interp.tasks.registry import register_task
 
 
@@ -28,7 +28,7 @@ class Palindrome(Language):
         return ((symbols == symbols.gather(1, mirror)) | ~inside).all(1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        bits = uniform_bits(lengths, generator)
+        bits = super().draw(lengths, generator)
         place = torch.arange(bits.shape[1])
         mirror = (lengths[:, None] - 1 - place).clamp(min=0)
         bits = bits.gather(1, torch.minimum(place.expand_as(bits), mirror))

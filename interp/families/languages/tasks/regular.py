@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.families.languages.tasks.language import BITS, Language, decided_by, string_automata, uniform_bits
+from interp.families.languages.tasks.language import BITS, Language, decided_by, string_automata
 from interp.tasks.automata import Automaton
 from interp.tasks.registry import register_task
 
@@ -29,9 +29,6 @@ class First(Language):
         """Yield automata whose state is the first symbol, once it has been read."""
         yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda one: one == 1)
 
-    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        return uniform_bits(lengths, generator)
-
 
 @register_task
 class Parity(Language):
@@ -50,9 +47,6 @@ class Parity(Language):
     def automata(self) -> Iterator[Automaton]:
         """Yield automata whose state is the parity so far."""
         yield from string_automata(self, 0, lambda odd, symbol: odd ^ symbol, bool)
-
-    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        return uniform_bits(lengths, generator)
 
 
 @register_task
