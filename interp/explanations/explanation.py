@@ -131,7 +131,7 @@ class Explanation:
 
     @property
     def how(self) -> str:
-        """How the parts give the answers, in at most three sentences; empty if no part has a description."""
+        """How the parts give the answers; empty if nothing was found about parts."""
         return how(self)
 
     @property
@@ -221,48 +221,55 @@ LISTED = 9
 """Most parts at their means that are named."""
 
 
-def summary(found: Explanation) -> str:
-    """What was found, level first."""
+def summary(found: Explanation, apart: bool = False) -> str:
+    """What was found, level first. apart: as paragraphs, and with a line for each step."""
+    gap = "\n\n" if apart else " "
     if found.level == "explained":
-        return f"Explained{_as_network(found)}. {how(found)}"
+        return f"Explained{_as_network(found)}.{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
-        what = f" A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
-        return f"{table}Explained in part. {how(found)}{what}"
+        what = f"{gap}A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
+        return f"{table}Explained in part.{gap}{how(found, apart)}{what}"
     if found.level == "answers only":
         used = [one for one in found.parts if one.status in USED]
-        parts = f"{_used(found, used)} " if used else ""
-        return f"{table}{rule}. {parts}How the model computes it is not explained."
+        parts = f"{_used(found, used)}{gap}" if used else ""
+        return f"{table}{rule}.{gap}{parts}How the model computes it is not explained."
     return f"No explanation found{f': {found.reason}' if found.reason else ''}."
 
 
-def how(found: Explanation) -> str:
-    """How the parts give the answers: which are used, what each does, and what the program of them gives."""
+def how(found: Explanation, apart: bool = False) -> str:
+    """How the parts give the answers: which are used, what each does, and what the program of them gives; apart: what
+    is done comes first, in a list."""
     if not found.parts:
         return ""
     used = [one for one in found.parts if one.status in USED]
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
-    text = [_used(found, used)]
     groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
-    said = [f"{parts_words(parts)} {plural(does) if len(parts) > 1 else does}" for parts, does in groups]
-    if len(said) > NAMED:
-        n = len(said) - NAMED
+    steps = [f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}." for parts, does in groups]
+    if len(steps) > NAMED:
+        n = len(steps) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
-        said = [*said[:NAMED], f"the {others} in the table of parts"]
+        steps = [*steps[:NAMED], f"The {others} in the table of parts."]
+    if found.program is not None:
+        steps.append(answer_words(found.program))
+    done = "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1)) if apart and len(steps) > 1 else " ".join(steps)
+    text = [_used(found, used), done, " ".join(_borne_out(found, used))]
+    return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
+
+
+def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
+    """What the descriptions leave out, and what a program of them gives, as sentences."""
+    text = []
     if loose := [one for one in used if (one.elsewhere or 0.0) > ELSEWHERE]:
         most = max(one.elsewhere or 0.0 for one in loose)
         share = words.share(most) if len(loose) == 1 else f"up to {words.share(most)}"
-        said.append(
-            f"in the model, {share} of the attention of {parts_words([one.part for one in loose])} goes elsewhere"
-        )
-    kept = [one.part for one in used if one.status == "kept"]
-    if said:
-        text.append(f"{_capital('; '.join(said))}.")
+        heads = parts_words([one.part for one in loose])
+        text.append(f"In the model, {share} of the attention of {heads} goes elsewhere.")
     if found.program is not None:
-        text += [answer_words(found.program), f"By itself, this program gives {found.agreement}."]
-        return " ".join(text)
+        return [*text, f"By itself, this program gives {found.agreement}."]
+    kept = [one.part for one in used if one.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
     if len(kept) == len(used):
         text.append("No part has a description that takes its place.")
@@ -272,7 +279,7 @@ def how(found: Explanation) -> str:
         text.append(f"A program of these parts {found.listing}, so it is no explanation.")
     elif not kept:
         text.append("No table of them, and no weighted sum over them, gives the answers.")
-    return " ".join(text)
+    return text
 
 
 def _as_network(found: Explanation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -137,7 +138,24 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return f"mostly {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
-    return f"to positions by {_there(program, step.key)} and {_here(program, step.query)} (a table of scores)"
+    by = f"to positions by {_there(program, step.key)} and {_here(program, step.query)}"
+    return f"{by} (a table of scores{_nearest(program, step, brief)})"
+
+
+def _nearest(program: Program, step: Head, brief: bool) -> str:
+    """Which position, relative to its own, a soft head attends to most, if to none half as much."""
+    if not step.query == step.key == "position":
+        return ""
+    shares, n = Counter[int](), 0
+    for q, row in enumerate(step.scores):
+        seen = {k: math.exp(score) for k, score in enumerate(row) if score > NEVER and (k <= q or not program.causal)}
+        n += bool(seen)
+        shares.update({k - q: weight / sum(seen.values()) for k, weight in seen.items()})
+    (shift, most), (_, second) = [*shares.most_common(2), (0, 0.0), (0, 0.0)][:2]
+    if most < 2 * second:
+        return ""
+    share = "" if brief else f", {words.share(most / n)} of it; to no other more than {words.share(second / n)}"
+    return f", most to {_shifted(shift)}{share}"
 
 
 def _products(program: Program, key: Sums, query: Sums | None) -> str:

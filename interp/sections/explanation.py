@@ -9,7 +9,7 @@ from interp import words
 from interp.certificates import Certificate
 from interp.explanations import Explanation, automata, explain_subject
 from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
-from interp.explanations.explanation import shipped
+from interp.explanations.explanation import shipped, summary
 from interp.explanations.findings import OUT, STATUSES, svg
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations
@@ -33,11 +33,11 @@ def make(study: Study, report: Report) -> None:
     seconds = study.asked_of.get("explanation", InputsAsked()).seconds
     if found is None and (seconds is not None or "explanation" in study.wanted):
         found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
-    report.say(NOT_SEARCHED if found is None else found.sentence, "how")
+    report.say(NOT_SEARCHED if found is None else summary(found, apart=True), "how")
     if found is None:
         return
     report.add_fact("explanation_level", found.level)
-    report.heading("The algorithm", "\n\n".join(text for text in (found.sentence, evidence(found)) if text))
+    report.heading("The algorithm", evidence(found) or found.sentence)
     if found.found:
         report.add_code(found.source)
         report.add_fact("explanation_constants", found.constants)

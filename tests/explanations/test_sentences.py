@@ -40,7 +40,7 @@ def test_parts_that_do_the_same_are_said_once() -> None:
 
 def test_attention_that_goes_elsewhere_is_said() -> None:
     one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
-    said = "Heads 0.0 and 0.1 attend to the first position and read the token; in the model, {} goes elsewhere."
+    said = "Heads 0.0 and 0.1 attend to the first position and read the token. In the model, {} goes elsewhere."
     assert said.format("0.1250 of the attention of head 0.0") in how(replace(FOUND, parts=(one, other)))
     both = (one, replace(other, elsewhere=0.0625))
     assert said.format("up to 0.1250 of the attention of heads 0.0 and 0.1") in how(replace(FOUND, parts=both))
@@ -116,6 +116,17 @@ def test_a_program_that_gives_too_few_answers_is_said_to() -> None:
         "With the descriptions in place, 0.9950 of the answers stay. A program of these parts gives 0.9700 of the "
         "model's answers on all 8 inputs, so it is no explanation."
     )
+
+
+def test_a_page_has_a_line_for_each_step() -> None:
+    """The same sentences as elsewhere, what is done first."""
+    found = replace(FOUND, parts=(PARTS[0], replace(PARTS[1], brief="reads the position"), *PARTS[2:]))
+    page = summary(found, apart=True)
+    assert page.split("\n\n")[:2] == [
+        "Explained in part.", f"1. Head 0.0 {READS}.\n2. Head 0.1 reads the position.",
+    ]  # fmt: skip
+    words = page.replace("1. ", "").replace("2. ", "").split()
+    assert sorted(words) == sorted(summary(found).split())
 
 
 def test_nothing_is_said_of_parts_that_do_nothing() -> None:

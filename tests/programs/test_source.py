@@ -121,6 +121,24 @@ def test_graded_places_are_not_said_to_be_even() -> None:
     assert said(-0.7, 0.0, 0.0, 0.0) == "attends less to its own position"
 
 
+def test_the_place_of_most_attention_is_said() -> None:
+    """Scores of places where the one before has most of the attention, of positions that see it, and no other half."""
+    answer = Linear("answer", (), (), (0.0,), ("x",))
+
+    def said(before: float, brief: bool = False) -> str:
+        scores = tuple(tuple(before if k == q - 1 else 0.01 * (q * k % 3) for k in range(6)) for q in range(6))
+        head = Head("h", "position", "position", scores, "token")
+        return step_words(Program(("a", "b"), 6, True, (head,), answer), head, brief).partition("scores")[2]
+
+    shares = {}
+    for shift in range(6):  # by plain numbers
+        rows = [[math.exp(2 if k == q - 1 else 0.01 * (q * k % 3)) for k in range(q + 1)] for q in range(6)]
+        shares[shift] = sum(row[q - shift] / sum(row) for q, row in enumerate(rows) if q >= shift) / 6
+    assert f"{shares[1]:.4f} of it; to no other more than {shares[0]:.4f}" in said(2.0)
+    assert said(2.0, brief=True) == ", most to the position before) and reads the token"
+    assert said(0.5) == ") and reads the token"
+
+
 def test_scores_that_say_whether_two_tokens_are_equal() -> None:
     """Twice the weight, half of it, and without softmax the two weights; any third score makes it a table."""
     answer = Linear("answer", ("h",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))

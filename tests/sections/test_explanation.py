@@ -18,7 +18,8 @@ def test_without_a_search_the_report_says_so() -> None:
 
 def test_a_section_that_is_named_searches() -> None:
     report = interp.analyze(interp.build("algorithmic/max-of-k-exact", K=3, v=7), sections=["explanation"])
-    assert report.verdict.startswith("Explained. The only part is used. With it alone at its mean, ")
+    assert report.verdict.startswith("Explained.\n\n1. Head 0.0 attends to positions by their token")
+    assert "\n\nThe only part is used. With it alone at its mean, " in report.verdict
 
 
 def test_with_seconds_it_searches() -> None:
