@@ -28,6 +28,7 @@ from interp.resources import threads_for
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
 from interp.tasks import Task
+from interp.words import counted
 
 Source = str | Path | HookedTransformer | Subject
 
@@ -233,7 +234,10 @@ def _page(
     asked: InputsAsked,
 ) -> Report:
     """Make one model's report. load: Python code that loads the model, if known."""
-    report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
+    cfg = subject.model.cfg
+    heads = f"{counted(cfg.n_layers, 'layer')}, {counted(cfg.n_heads, 'head')} of dimension {cfg.d_head}"
+    subtitle = f"task {subject.task.name} · {heads} · residual stream of {cfg.d_model}"
+    report = Report(title, subtitle, _metadata(subject))
     with threads_for(subject.model):
         study = Study(subject, load, asked)
         fill(study, report, sections, options)
@@ -266,13 +270,6 @@ def _name_of(model: HookedTransformer) -> str:
     if not isinstance(model, TaskModel):
         return "a HookedTransformer of your own"
     return model.loaded_as or f"{model.spec.id}, seed {model.seed}"
-
-
-def _subtitle(subject: Subject) -> str:
-    """Describe the task and the architecture in one line."""
-    cfg = subject.model.cfg
-    heads = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}, {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
-    return f"task {subject.task.name} · {heads} of dimension {cfg.d_head} · residual stream of {cfg.d_model}"
 
 
 def _metadata(subject: Subject) -> dict[str, str]:

@@ -158,7 +158,9 @@ def scores_without(
     check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
     heads = all(isinstance(part, Part) and part.head is not None for part in silenced)
-    if heads and _is_sum(subject) and _one_mean(subject, test, mode):
+    # All reads of a head must get the same mean, if the mode uses means.
+    alike = mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
+    if heads and alike and _is_sum(subject):
         return _from_contributions(subject, groups, test, mode, reference, seed)
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
@@ -173,11 +175,6 @@ def _is_sum(subject: Subject) -> bool:
     """Whether outputs are a sum over the heads of a single layer, plus terms that do not depend on these heads."""
     one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all" and subject.decision.kind != "indicator"
     return one_layer and subject.no_decomposition() is None
-
-
-def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
-    """Whether all reads of a head get the same mean, if the mode uses means."""
-    return mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
 
 
 def one_length(*batches: Batch) -> int | None:

@@ -43,11 +43,7 @@ _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
 class _Optimum(NamedTuple):
     weights: Float[ndarray, " columns"]
     objective: float
-    gap: float
-
-    @property
-    def relative_gap(self) -> float:
-        return self.gap / self.objective if self.objective > 0 else 0.0
+    relative_gap: float
 
 
 class SeparatorPath:
@@ -197,7 +193,7 @@ class SeparatorPath:
         if not solutions.relative_gap[worst] <= self.tolerance:
             features = self._rows[:, self._columns([groups[worst]])[0, :-1]]
             raise data.unproven(f"heads {groups[worst]}", solutions.relative_gap[worst], self.tolerance, features)
-        found = zip(solutions.weights, solutions.objective.tolist(), solutions.gap.tolist())
+        found = zip(solutions.weights, solutions.objective.tolist(), solutions.relative_gap.tolist())
         self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
 
     def _columns(self, groups: Sequence[Group]) -> ndarray:

@@ -172,12 +172,9 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     rows.append(("vocabulary", _vocabulary(reading)))
     rows += [("assumed", note) for note in reading.notes]
     rows.append(("compared with the original", _compared(reading)))
-    rows.append(("missing", f"the task, as in interp.load({_quoted(source)}, task=...)"))
+    named = repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
+    rows.append(("missing", f"the task, as in interp.load({named}, task=...)"))
     return Inspection(tuple(rows), ready=True)
-
-
-def _quoted(source: Any) -> str:
-    return repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
 
 
 def _tensors(source: Source) -> list[tuple[str, str]]:

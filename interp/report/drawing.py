@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 from plotly.subplots import make_subplots
 
 from interp.report import theme
 from interp.report.theme import plain
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def compact(values: ArrayLike) -> np.ndarray:

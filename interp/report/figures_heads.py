@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 
 from interp.errors import InterpError, check_one_of
 from interp.report import theme
@@ -30,9 +30,6 @@ from interp.report.drawing import (
 )
 from interp.report.theme import plain
 from interp.words import rounded
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 # Labels such as "0" are names here; plotly would read them as numbers.
 GRID = {

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.errors import UnsupportedError
 from interp.measures.attention_ratios import raw_scores, token_ratios
-from interp.measures.circuits import number_circuits
 from interp.measures.heads import HeadOutputs, category, group_metrics, head_outputs
 from interp.measures.runs import heads_of, parts_of
 from interp.measures.subject import Subject
@@ -21,34 +18,8 @@ from interp.tasks import IGNORED, Batch
 
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
-MOST_NUMBER_HEADS = 4
-"""Largest number of heads that each get a sentence on how they read numbers."""
 SAMPLED_GROUPS = 320
 """Number of sampled groups of heads in Figure 4: 20 of each size for 16 heads."""
-
-
-def numbers_in_words(study: Study) -> str:
-    """Return sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
-    try:
-        found = number_circuits(study.subject)
-    except UnsupportedError:
-        return ""
-    sentences = []
-    for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
-        if row.range == 0:  # the head's scores do not depend on numbers
-            continue
-        copied = (
-            ""
-            if np.isnan(row.copied)
-            else f" What it adds for a number, plus the readout's bias, is largest at that number for "
-            f"{words.portion(row.copied, 3)} of them."
-        )
-        sentences.append(
-            f"At '{study.subject.read_at}', the score of head {row.layer}.{row.head} grows in "
-            f"{words.portion(row.grows, 3)} of the steps from one number to the next, and by {row.range:.4g} from the "
-            f"first to the last.{copied}"
-        )
-    return " ".join(sentences)
 
 
 def weights(study: Study) -> str:

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from interp import words
+from interp.errors import UnsupportedError
 from interp.measures.circuits import (
     composition,
     no_circuits,
     no_table,
+    number_circuits,
     ov_circuit,
     qk_circuit,
     singular_values,
@@ -26,12 +28,13 @@ from interp.measures.subject import Subject
 from interp.populations import NORMAL_95, SIZES, SPEED, Population
 from interp.report import Report
 from interp.report import figures as draw
-from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
 from interp.tasks.batch import KINDS, Pairs
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""
+MOST_NUMBER_HEADS = 4
+"""Largest number of heads that each get a sentence on how they read numbers."""
 
 
 @section("circuits", title="Circuits", order=525, block="where", needs=lambda study: no_circuits(study.subject))
@@ -87,6 +90,30 @@ def _tables(study: Study, report: Report) -> None:
             if which == "QK"
             else "OV: what attending to a token (rows) adds directly to each output (columns).",
         )
+
+
+def numbers_in_words(study: Study) -> str:
+    """Return sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
+    try:
+        found = number_circuits(study.subject)
+    except UnsupportedError:
+        return ""
+    sentences = []
+    for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
+        if row.range == 0:  # the head's scores do not depend on numbers
+            continue
+        copied = (
+            ""
+            if np.isnan(row.copied)
+            else f" What it adds for a number, plus the readout's bias, is largest at that number for "
+            f"{words.portion(row.copied, 3)} of them."
+        )
+        sentences.append(
+            f"At '{study.subject.read_at}', the score of head {row.layer}.{row.head} grows in "
+            f"{words.portion(row.grows, 3)} of the steps from one number to the next, and by {row.range:.4g} from the "
+            f"first to the last.{copied}"
+        )
+    return " ".join(sentences)
 
 
 def _composition(study: Study, report: Report) -> None:
