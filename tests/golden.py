@@ -55,7 +55,7 @@ NOT_KEPT = ("seconds", "source", "probes", "probed", "on_record")
 NOT_COMPARED = {
     "components": ("negative",), "neurons": ("active",),  # the sign of what is 0 up to rounding
     "counting_neurons": ("neuron", "favorite"), "sensitivity": ("max_at",), "head_metrics": ("roc_auc",),  # ties
-    "head_features": ("probe",), "variables": ("probe", "fitted"), "heads": ("s_acc",),  # fits that stop early
+    "heads": ("s_acc",),  # a fit that stops early
 }  # fmt: skip
 """Columns of tables that rounding decides, so that they differ between CPUs."""
 OF_THIS_CPU = {

@@ -23,6 +23,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
+from interp.architecture.ties import first_largest
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
@@ -71,10 +72,6 @@ class Contrast:
         return self.sign[:, None] * found.T
 
 
-TIED = 1e-5
-"""Outputs that differ by less than this share of the largest are tied: rounding decides which of them is larger."""
-
-
 def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
     """Choose the contrast between the right and the best wrong output, from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
@@ -97,12 +94,6 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
         return Contrast(first, None, yes, none)
     tolerance = rule.tolerance or 0.0
     return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -one, one), yes * tolerance)
-
-
-def first_largest(outputs: Float[Tensor, "reads n_out"]) -> Int[Tensor, "reads"]:
-    """Return the index of each read's largest output, or of the first that is tied with it."""
-    scale = outputs.abs().nan_to_num(posinf=0.0).amax(-1, keepdim=True)
-    return (outputs >= outputs.amax(-1, keepdim=True) - TIED * scale).int().argmax(-1)
 
 
 SHOWN = 40

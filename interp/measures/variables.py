@@ -11,7 +11,6 @@ answer together with this one; these keep the base's values. Without such featur
 has the reason.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct
+from interp.architecture.ties import first_largest
 from interp.errors import InterpError, check_one_of
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import (
@@ -47,10 +47,13 @@ MAX_VALUES, MAX_POSITIONS = 128, 12
 ROWS_A_VALUE = 8  # least number of reads per value for a probe
 MOST_PAIRS = 200
 FOLDS = 4
-BUDGET, WEAK = 60, 100.0
-"""Most steps of a logistic regression on whitened vectors, and the inverse weight of its penalty (scikit-learn's C)."""
-FLAT = 1e-5
-"""Directions whose spread is below this share of the largest spread are treated as rounding errors."""
+WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
+"""Of a logistic regression: the inverse weight of its penalty (scikit-learn's C), most steps, and the gradient at which
+it ends, so that scores are exact to 1e-5."""
+FLAT = 1e-3
+"""Directions whose spread is below this share of the largest are left out: whitened, float32's rounding would count."""
+EQUAL = 1e-3
+"""Scores that differ by less than this share of the largest are equal: whitened, rounding changes them by 1e-4."""
 
 
 class Site(NamedTuple):
@@ -283,20 +286,26 @@ def _fit(
     x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
     """Fit a classifier of n values by least squares, or logistic regression if that errs; also return directions."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
+    def classifier(weights: np.ndarray, constants: np.ndarray, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return what tells a vector's value: that of the largest score, or the first of those that are equal."""
+        within = float(EQUAL * np.abs(x @ weights + constants).max())
+        return lambda other: names[first_largest(torch.from_numpy(other @ weights + constants), within).numpy()]
+
     one = np.concatenate([x, np.ones((len(x), 1))], 1)
-    weights = np.linalg.lstsq(one, np.eye(n)[value], rcond=None)[0]
-    if bool(((one @ weights).argmax(1) == value).all()) and len(x) > x.shape[1] + n:
-        return lambda other: (other @ weights[:-1] + weights[-1]).argmax(1), weights[:-1]
+    weights = np.linalg.lstsq(one, np.eye(n)[value], rcond=FLAT)[0]
+    tell = classifier(weights[:-1], weights[-1], np.arange(n))
+    if bool((tell(x) == value).all()) and len(x) > x.shape[1] + n:
+        return tell, weights[:-1]
     if not x.shape[1] or len(np.unique(value)) < 2:  # every vector is the same, or every value
         most = int(np.bincount(value).argmax())
         return lambda other: np.full(len(other), most), np.zeros((x.shape[1], 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the budget is fixed
-        found = LogisticRegression(C=WEAK, max_iter=BUDGET).fit(x, value)
-    return found.predict, found.coef_.T
+    found = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
+    weights, constants = found.coef_.T, found.intercept_
+    if len(found.classes_) == 2:  # one column: how much more the second value scores than the first
+        weights, constants = weights * [0, 1], constants * [0, 1]
+    return classifier(weights, constants, found.classes_), found.coef_.T
 
 
 # ---------------------------------------------------------------- interchange interventions

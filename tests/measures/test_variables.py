@@ -79,6 +79,17 @@ def test_each_linearly_present_value_of_a_domain_is_told() -> None:
     assert table.fitted >= 1 / 7
 
 
+def test_rounding_in_float32_decides_no_probe() -> None:
+    """Tokens in three directions, one position a token: rounding fills the other directions, and tells nothing."""
+    draw = torch.Generator().manual_seed(3)
+    token = torch.arange(240) % 4
+    tokens = torch.nn.functional.one_hot(token, 20).float() @ torch.randn(20, 20, generator=draw)
+    for value in ((torch.arange(240) // 4) % 3, token % 2, (token + torch.arange(240) // 80) % 4):
+        rounded = [tokens * (1 + 1e-7 * torch.randn(240, 20, generator=draw)) for _ in range(2)]
+        one, other = (fit_probe(x.double(), value, torch.arange(240)) for x in rounded)
+        assert (one.accuracy, one.fitted) == (other.accuracy, other.fitted)
+
+
 def test_which_others_decide() -> None:
     a, b = torch.arange(60) % 5, torch.arange(60) // 12
     known = {"a": a, "b": b, "sum": (a + b) % 5}
