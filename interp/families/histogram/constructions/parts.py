@@ -6,6 +6,7 @@ Appendix A.4 of Behrens et al. (2024) gives no formula; erratum 4 gives one that
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -203,7 +204,9 @@ def finish(
     if a foreign neuron fires or if the ranges of two counts overlap.
     """
     T, L = want.T, want.L
-    head = {name.rpartition(".")[2]: tensor[0] for name, tensor in tensors.items() if name.startswith("blocks.")}
+    head: dict[str, Any] = {
+        name.rpartition(".")[2]: tensor[0] for name, tensor in tensors.items() if name.startswith("blocks.")
+    }
     bias = torch.full(W_in.shape[1:], b_in, dtype=torch.float64)
     ranges = token_mixing(want.model, tensors["embed.W_E"], L, **head).ranges(W_in, bias).over_positions()
     numbers = dict(numbers or {})
