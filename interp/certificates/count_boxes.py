@@ -19,7 +19,6 @@ from torch import Tensor
 from interp.architecture.answers import find_positions
 from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
@@ -131,10 +130,6 @@ def refusal(model: TaskModel) -> str | None:
         return str(error)
     if model.spec.readout_at != model.task.readout:
         return f"the answer is read at {model.spec.readout_at!r}, but the task's counts are for {model.task.readout!r}"
-    if model.spec.decision != "argmax":
-        return "the answer is not the largest output"
-    if (reason := premise_refusal(model)) is not None:
-        return reason
     return count_space_refusal(model.spec)
 
 

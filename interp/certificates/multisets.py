@@ -44,8 +44,8 @@ COMPARED = 1 << 16
 
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
-    if model.spec.readout_at == "all" or model.spec.decision != "argmax":
-        return "multisets are certified for models that are read at one token, by an argmax"
+    if model.spec.readout_at == "all":
+        return "multisets are certified for models that are read at one token"
     return count_space_refusal(model.spec)
 
 

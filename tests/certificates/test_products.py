@@ -265,7 +265,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"layers": (Layer(n_heads=2, d_head=3),)}, "it has 2 heads; certificates by products need one"),
+        ({"layers": (Layer(n_heads=2, d_head=3),)}, "n_heads = 2"),
         ({"layers": (Layer(d_head=3), Layer(d_head=3))}, "number of layers"),
         ({"layers": (Layer(d_head=3, mlp={"d_mlp": 4}),)}, "d_mlp"),
         ({"layers": (Layer(d_head=3, norm="post"),)}, "norm = 'post'"),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.arithmetic import format_refusal, premise_refusal
+from interp.certificates.arithmetic import format_refusal
 from interp.certificates.base import Certificate, Status, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
@@ -44,15 +44,7 @@ TAKES = {
 
 def refusal(model: TaskModel) -> str | None:
     """Return the reason why this method does not apply to a model, or None."""
-    spec = model.spec
-    if (reason := premise_refusal(model) or format_refusal(model)) is not None:
-        return reason
-    layer = spec.layers[0]
-    if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
-        return "rounding is bounded only for one layer of softmax attention without layer norm"
-    if not spec.linear_readout or spec.readout_at != "last":
-        return "rounding is bounded only for a linear readout at the last token"
-    return None
+    return format_refusal(model) if model.spec.readout_at == "last" else "a table's outputs are read at the last token"
 
 
 @torch.no_grad()

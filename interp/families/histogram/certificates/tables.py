@@ -34,14 +34,12 @@ TAKES = {
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Return the reason why the method does not apply to this model, or None."""
+    """Return the reason why the method does not apply to this model, or None; TAKES has what else it supports."""
     spec, task = model.spec, model.task
     try:
         compare(task, [shape := declared(task)])
     except UnsupportedError as error:
         return str(error)
-    if len(spec.layers) != 1:
-        return f"the method is for one layer, this model has {len(spec.layers)}"
     layer = spec.layers[0]
     if spec.symmetry not in ("distinct_tokens", "slots"):
         return (
@@ -52,10 +50,6 @@ def refusal(model: TaskModel) -> str | None:
         return f"the method needs a ReLU readout at all positions, not {spec.readout!r} at {spec.readout_at!r}"
     if layer.value_output != "identity":
         return f"the method needs values and outputs to be the identity, not {layer.value_output!r}"
-    if layer.n_heads != 1 or layer.norm != "none" or layer.mlp is not None or layer.log_length != "none":
-        return "the method is for one head without layer norm, MLP and log-length scaling"
-    if spec.final_norm != "none":
-        return "the method is for a readout without a final layer norm"
     outputs = spec.n_out or task.n_out
     if outputs <= max(shape.classes):
         return f"{outputs} outputs do not have a class for each count up to {shape.length}"

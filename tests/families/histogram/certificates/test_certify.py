@@ -260,7 +260,7 @@ def test_refusals_say_why() -> None:
     spec = histogram_spec("dot", task, 4, 2)
     with pytest.raises(UnsupportedError, match=r"equal tokens must have equal rows: positions are 'learned'"):
         interp.certify(interp.build(spec.replace(positions="learned", max_length=10)))
-    with pytest.raises(UnsupportedError, match=r"for one layer, this model has 2"):
+    with pytest.raises(UnsupportedError, match=r"number of layers = 2"):
         interp.certify(interp.build(spec.replace(layers=spec.layers * 2)))
     with pytest.raises(UnsupportedError, match=r"attention is causal"):
         interp.certify(interp.build(spec.replace(direction="causal")))
