@@ -79,10 +79,12 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     margins = np.concatenate([run["margin"] for run in runs])
     rounded = np.concatenate([run["rounding"] for run in runs])
     low, high = (float(table[name].mean()) for name in ("accuracy_low", "accuracy_high"))
-    status, notes = _status(margins, rounded), []
+    least, most, notes = margins - rounded, margins + rounded, []
     if max_kl is not None:
-        status = _worse(status, _kl_status(table, max_kl))
+        spare, off = max_kl - table["kl"].to_numpy(), table["kl_rounding"].to_numpy()
+        least, most = np.append(least, spare - off), np.append(most, spare + off)
         notes = [f"asked for a divergence of at most {max_kl:g} nats"]
+    status: Status = "certified" if (least > 0).all() else "refuted" if (most < 0).any() else "undecided"
     worst = next((run for run in runs if (run["margin"] < -run["rounding"]).any()), None)
     widths = "" if len(lengths) == 1 else f", {lengths[0]} to {lengths[-1]} tokens"
     return Certificate(
@@ -182,23 +184,6 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     ) if length == task.order else None  # fmt: skip
     return {"summary": summary, "least": least, "margin": margin, "rounding": rounded, "tokens": tokens, "modes": modes,
             "contexts": frame}  # fmt: skip
-
-
-def _status(margins: np.ndarray, rounded: np.ndarray) -> Status:
-    if (margins > rounded).all():
-        return "certified"
-    return "refuted" if (margins < -rounded).any() else "undecided"
-
-
-def _kl_status(table: pd.DataFrame, max_kl: float) -> Status:
-    if (table["kl"] + table["kl_rounding"] <= max_kl).all():
-        return "certified"
-    return "refuted" if (table["kl"] - table["kl_rounding"] > max_kl).any() else "undecided"
-
-
-def _worse(first: Status, second: Status) -> Status:
-    order: tuple[Status, ...] = ("refuted", "undecided", "certified")
-    return min(first, second, key=order.index)
 
 
 def _example(task: Any, run: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of, one_of
 from interp.families.memorization.theory.kl import centered_residual, kl_divergence
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
@@ -20,7 +20,6 @@ from interp.families.memorization.theory.table import as_table
 
 Rows = Float[np.ndarray, " contexts"]
 Table = Float[np.ndarray, "contexts outputs"]
-LEMMA_1_NORMS = ("l2", "sup", "mean", "pi", "text")
 
 
 def exp3(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -57,19 +56,15 @@ def lemma1(table: Any, logits: Table, *, norm: str = "l2", prior: Any = None) ->
     fbar = centered_residual(p, logits)
     approximation = float(weights @ np.log1p((p * fbar**2).sum(axis=1) / 2))
     length = np.sqrt((fbar**2).sum(axis=1))
-    if norm == "l2":
-        error = float(weights @ exp3(length))
-    elif norm == "sup":
-        error = float(weights @ exp3(np.abs(fbar).max(axis=1)))
-    elif norm == "mean":
-        error = float(weights @ (p * exp3(np.abs(fbar))).sum(axis=1))
-    elif norm == "pi":
-        error = float(weights @ exp3(np.sqrt((p * fbar**2).sum(axis=1))))
-    elif norm == "text":
-        error = float(exp3(np.asarray(weights @ length)))
-    else:
-        raise InterpError(one_of("norm", norm, LEMMA_1_NORMS))
-    return Lemma1(kl_divergence(checked, logits), approximation, error)
+    errors = {
+        "l2": weights @ exp3(length),
+        "sup": weights @ exp3(np.abs(fbar).max(axis=1)),
+        "mean": weights @ (p * exp3(np.abs(fbar))).sum(axis=1),
+        "pi": weights @ exp3(np.sqrt((p * fbar**2).sum(axis=1))),
+        "text": exp3(np.asarray(weights @ length)),
+    }
+    check_one_of("norm", norm, errors)
+    return Lemma1(kl_divergence(checked, logits), approximation, float(errors[norm]))
 
 
 def theorem2_ls(conditional: Table, sigma: float, *, statement: str = "printed") -> Rows:

@@ -100,13 +100,13 @@ def lookup_scales(
         )
     if scale == "optimal":
         mean = (conditional * gap).sum(axis=1)
-        found = _increasing_root(lambda lam: _mean_gap(lam, gap) - mean, n)
+        found = _increasing_root(lambda lam: (np.exp(log_softmax(lam[:, None] * gap)) * gap).sum(axis=1) - mean, n)
         return np.where(mean >= gap.max(axis=1), np.inf, np.where(mean <= gap.min(axis=1), -np.inf, found))
     check_one_of("scale", scale, SCALES)
     p_g = conditional[np.arange(n), targets]
     log_q = -entropy_rows(conditional) if scale == "entropy" else np.log(np.maximum(p_g, 1e-300))
-    # -log sum exp(lambda gap) is log q_g: increasing in lambda, from -inf to 0.
-    found = _increasing_root(lambda lam: -_log_sum_exp(lam[:, None] * gap) - log_q, n)
+    # log q_g is increasing in lambda, from -inf to 0.
+    found = _increasing_root(lambda lam: log_softmax(lam[:, None] * gap)[np.arange(n), targets] - log_q, n)
     return np.where(log_q >= 0, np.inf, np.where(p_g <= 0, -np.inf, found))
 
 
@@ -147,15 +147,6 @@ def _unembedding(unembedding: Any, n_outputs: int, d: int | None, seed: int) -> 
     if unembedding == "simplex":
         return simplex_unembedding(n_outputs, d)
     raise InterpError(one_of("unembedding", unembedding, UNEMBEDDINGS))
-
-
-def _log_sum_exp(x: np.ndarray) -> np.ndarray:
-    top = x.max(axis=1)
-    return top + np.log(np.exp(x - top[:, None]).sum(axis=1))
-
-
-def _mean_gap(lam: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    return (np.exp(log_softmax(lam[:, None] * gap)) * gap).sum(axis=1)
 
 
 def _increasing_root(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:

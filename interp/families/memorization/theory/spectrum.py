@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, check_one_of
 from interp.families.memorization.theory.kl import accuracy, checked_logits, checked_unembedding, kl_divergence
 from interp.families.memorization.theory.table import ConditionalTable, as_table
 
@@ -139,13 +139,10 @@ def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float 
 
 
 def _weights(table: ConditionalTable, centering: str) -> np.ndarray:
+    check_one_of("centering", centering, CENTERINGS)
     if centering == "uniform":
         return np.full(table.n_outputs, 1.0 / table.n_outputs)
-    if centering == "marginal":
-        return table.prior @ table.conditional
-    if centering == "pi":
-        return table.conditional
-    raise InterpError(one_of("centering", centering, CENTERINGS))
+    return table.conditional if centering == "pi" else table.prior @ table.conditional
 
 
 def _orthonormal_rows(block: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 Random tables: Dirichlet rows, look-up with noise, and rank d plus noise.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -105,15 +106,11 @@ def as_table(table: Any, prior: Any = None, contexts: Any = None, name: str = "a
         raise InterpError(
             f"the table has shape {conditional.shape}; the context axes of a k-gram table must be equally long"
         )
-    rows = _checked_rows(conditional.reshape(-1, conditional.shape[-1]))
-    if prior is None:
-        prior = np.full(len(rows), 1.0 / len(rows))
-    else:
-        prior = _float_array("the prior", prior)
-        prior = _checked_prior(prior.reshape(-1) if prior.shape == leading else prior, len(rows))
-    if contexts is None:
-        contexts = all_contexts(leading[0], len(leading))
-    return ConditionalTable(rows, prior, _checked_contexts(contexts, len(rows)), str(name))
+    n = math.prod(leading)
+    prior = np.full(n, 1.0 / max(n, 1)) if prior is None else _float_array("the prior", prior)
+    prior = prior.reshape(-1) if prior.shape == leading else prior
+    contexts = all_contexts(leading[0], len(leading)) if contexts is None else contexts
+    return ConditionalTable(conditional.reshape(n, conditional.shape[-1]), prior, contexts, str(name))
 
 
 def all_contexts(n_tokens: int, order: int) -> tuple[tuple[int, ...], ...]:
