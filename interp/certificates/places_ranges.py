@@ -103,12 +103,9 @@ class Routes:
                 self._counts[start, stop] = found
         return self._counts[start, stop]
 
-    def endings(self, cut: int) -> Array:
-        """Return the number of paths from each state to the end, exact."""
-        return self._endings[cut]
-
     @cached_property
-    def _endings(self) -> list[Array]:
+    def endings(self) -> list[Array]:
+        """Per cut, the number of paths from each state to the end, exact."""
         found = [np.ones(self.n_states(self.length), dtype=object)]
         for place in reversed(range(self.length)):
             state, _, then = self.steps[place]
@@ -119,7 +116,7 @@ class Routes:
 
     def whole(self, after: int) -> Cells:
         """Return all inputs, as one cell per state at the cut `after`, where the answer is determined."""
-        reached = (self.counts(0, after)[0] > 0) & (self.endings(after) > 0)
+        reached = (self.counts(0, after)[0] > 0) & (self.endings[after] > 0)
         last = np.flatnonzero(reached)
         states = {0: np.zeros(len(last), dtype=np.int64), after: last}
         return Cells(states, {})
@@ -143,7 +140,7 @@ class Routes:
         bounded = behind in cells.states
         state, _, then = self.steps[place]
         comes = self.counts(before, place)[:, state] > 0
-        goes = (self.counts(place + 1, behind)[then] > 0) if bounded else (self.endings(place + 1)[then] > 0)[:, None]
+        goes = (self.counts(place + 1, behind)[then] > 0) if bounded else (self.endings[place + 1][then] > 0)[:, None]
         last = cells.states[behind] if bounded else np.zeros(len(cells), dtype=np.int64)
         return comes[cells.states[before]] & goes.T[last]
 
@@ -152,7 +149,7 @@ class Routes:
         found = np.ones(len(cells), dtype=object)
         for a, b in cells.gaps:
             found = found * self.counts(a, b)[cells.states[a], cells.states[b]]
-        return found * self.endings(cells.cuts[-1])[cells.states[cells.cuts[-1]]]
+        return found * self.endings[cells.cuts[-1]][cells.states[cells.cuts[-1]]]
 
     def example(self, cells: Cells, index: int) -> list[int]:
         """Return one input of a cell: token ids by position."""
@@ -217,51 +214,29 @@ class HeadTerms:
         lead = self.coordinates[:, None] - self.grid[:, :, None, None]
         return (self.weight * lead).reshape(-1, *self.weight.shape)
 
-    @cached_property
-    def _unseen_from(self) -> int:
-        """The first place after the last visible one."""
-        seen = np.flatnonzero((self.weight > 0).any(1))
-        return int(seen[-1]) + 1 if len(seen) else 0
-
     def between(self, start: int, stop: int) -> Float[Array, "2 channels before after"]:
         """Return the smallest and largest sums over all paths between states at two cuts; infinite without a path."""
         if (start, stop) not in self._tables:
             n = self.routes.n_states(start)
             found = np.full((2, len(self.costs), n, n), np.inf)
-            found[:, :, range(n), range(n)] = 0.0
             found[1] *= -1
-            found[1][:, range(n), range(n)] = 0.0
+            found[:, :, range(n), range(n)] = 0.0
             for place in range(start, stop):
-                found = self._stepped(found, place)
+                state, token, then = (part[self.routes.by_next[place]] for part in self.routes.steps[place])
+                grown = found[..., state] + self.costs[:, None, place, token]
+                found = _extremes(grown, then, self.routes.n_states(place + 1))
             self._tables[start, stop] = found
         return self._tables[start, stop]
-
-    def _stepped(self, found: Array, place: int) -> Array:
-        state, token, then = (part[self.routes.by_next[place]] for part in self.routes.steps[place])
-        cost = self.costs[:, place, token]
-        grown = found[:, :, :, state] + cost[None, :, None]
-        reached, first = np.unique(then, return_index=True)
-        shape = (*found.shape[:3], self.routes.n_states(place + 1))
-        low, high = np.full(shape[1:], np.inf), np.full(shape[1:], -np.inf)
-        low[:, :, reached] = np.minimum.reduceat(grown[0], first, axis=-1)
-        high[:, :, reached] = np.maximum.reduceat(grown[1], first, axis=-1)
-        return np.stack([low, high])
 
     def onward(self, cut: int) -> Float[Array, "2 channels states"]:
         """Return the smallest and largest sums from each state at a cut to the end."""
         if (cut, None) not in self._tables:
-            if cut >= max(self._unseen_from, 0):
+            if not (self.weight[cut:] > 0).any():
                 found = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
             else:
-                after = self.onward(cut + 1)
                 state, token, then = self.routes.steps[cut]
-                cost = self.costs[:, cut, token]
-                grown = after[:, :, then] + cost
-                found = np.full((2, len(self.costs), self.routes.n_states(cut)), np.inf)
-                found[1] *= -1
-                left, first = np.unique(state, return_index=True)
-                found[0][:, left] = np.minimum.reduceat(grown[0], first, axis=-1)
-                found[1][:, left] = np.maximum.reduceat(grown[1], first, axis=-1)
+                grown = self.onward(cut + 1)[..., then] + self.costs[:, cut, token]
+                found = _extremes(grown, state, self.routes.n_states(cut))
             self._tables[cut, None] = found
         return self._tables[cut, None]
 
@@ -301,6 +276,15 @@ class HeadTerms:
         for a, b in gaps:
             total = total + self.between(a, b)[:, :, cells.states[a][first], cells.states[b][first]]
         return total, kind
+
+
+def _extremes(sums: Float[Array, "2 *kinds steps"], states: Int[Array, "steps"], n: int) -> Float[Array, "2 *kinds n"]:
+    """Return the smallest and largest sum per state, of steps sorted by their state; infinite without a step."""
+    reached, first = np.unique(states, return_index=True)
+    low, high = (np.full((*sums.shape[1:-1], n), end) for end in (np.inf, -np.inf))
+    low[..., reached] = np.minimum.reduceat(sums[0], first, axis=-1)
+    high[..., reached] = np.maximum.reduceat(sums[1], first, axis=-1)
+    return np.stack([low, high])
 
 
 def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) -> Float[Array, "cells"]:

@@ -157,13 +157,13 @@ def test_paths_between_cuts_are_counted() -> None:
                 rng.normal(size=(1, PATHS.length, ADDITION.d_vocab)), 0.0)  # fmt: skip
     order = list(PATHS.order)
     cost = sums.costs[:, np.arange(PATHS.length), ROWS[:, order]]  # channels, rows, places
-    assert int(routes.endings(0)[0]) == inside.sum()
+    assert int(routes.endings[0][0]) == inside.sum()
     for start in range(PATHS.length + 1):
         onward = sums.onward(start)
         for state in np.unique(STATES[inside, start]):
             there = inside & (STATES[:, start] == state)
             rest = np.unique(ROWS[there][:, order[start:]], axis=0)
-            assert routes.endings(start)[state] == len(rest)
+            assert routes.endings[start][state] == len(rest)
             after = cost[:, there, start:].sum(2)
             assert np.abs(onward[0][:, state] - after.min(1)).max() < 1e-12
             assert np.abs(onward[1][:, state] - after.max(1)).max() < 1e-12
