@@ -8,7 +8,6 @@ A method has evidence if a function is registered for it; check/ documents the m
 """
 
 import gzip
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -155,15 +154,10 @@ def weights_of(model: TaskModel) -> dict[str, np.ndarray]:
 
 
 def weights_sha256(model: TaskModel) -> str:
-    """Return the SHA-256 of the weights, as given in evidence.
-
-    The hash is over all tensors in the order of their names: a line with name and shape, then little-endian float64.
-    """
-    digest = hashlib.sha256()
-    for name, array in sorted(weights_of(model).items()):
-        digest.update(f"{name} {','.join(map(str, array.shape))}\n".encode())
-        digest.update(np.ascontiguousarray(array, "<f8").tobytes())
-    return digest.hexdigest()
+    """Return the SHA-256 of the weights, as given in evidence."""
+    arrays = weights_of(model)
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    return check.weights_sha256(shapes, {name: array.ravel().tolist() for name, array in arrays.items()})
 
 
 def model_sha256(model: TaskModel) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt, log
+from math import isqrt
 from operator import mul
 from typing import Any, NamedTuple
 
-from .enclosures import ONE, REALS, Matrix, P, Vec, ceil_div, exp_between, fixed, plus, up
+from .enclosures import ONE, REALS, Matrix, P, Vec, ceil_div, exp_between, fixed, log_between, plus, up
 from .reading import need, whole
 from .weights import ModelWeights
 
@@ -55,7 +55,9 @@ class Decoder:
         self.eps = layer["norm_eps"]
         self.ln1 = model.tensor("blocks.0.ln1.w", self.d) if normed else None
         biases = layer["bias"]
-        self.q, self.k, self.v = (self._per_head(letter, letter.lower() in biases) for letter in "QKV")
+        self.q, self.k, self.v = (
+            model.heads("blocks.0.attn.", self.heads, self.width, biases, letter) for letter in "QKV"
+        )
         flat = model.tensor("blocks.0.attn.W_O", self.heads, self.width, self.d)
         rows = [flat[i : i + self.d] for i in range(0, len(flat), self.d)]
         self.write = [rows[h * self.width : (h + 1) * self.width] for h in range(self.heads)]
@@ -72,14 +74,6 @@ class Decoder:
             out = model.matrix("unembed.W_U", self.d, "unembed.b_U" if spec["readout_bias"] else None)
             self.read, self.b_read = [list(column) for column in out.full], out.bias
         self.turns = self._turns(spec) if spec["positions"] == "rotary" else None
-
-    def _per_head(self, letter: str, biased: bool) -> list[Matrix]:
-        size = self.d * self.width
-        flat = self.model.tensor(f"blocks.0.attn.W_{letter}", self.heads, self.d, self.width)
-        bias = self.model.tensor(f"blocks.0.attn.b_{letter}", self.heads, self.width) if biased else None
-        shifts = [bias[h * self.width : (h + 1) * self.width] if bias else None for h in range(self.heads)]
-        return [Matrix([flat[h * size + j : (h + 1) * size : self.width] for j in range(self.width)], shifts[h])
-                for h in range(self.heads)]  # fmt: skip
 
     def _neurons(self, mlp: Any) -> DecoderMLP | None:
         if mlp is None:
@@ -190,7 +184,7 @@ def _minus(x: Pair, y: Pair) -> Pair:
 @lru_cache(maxsize=1 << 12)
 def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
     """Return bounds on the cosine and sine of place / base^share."""
-    ends_of_log = _log(base)
+    ends_of_log = log_between(base)
     low = exp_between(-ceil_div(ends_of_log[1] * share.numerator, share.denominator))[0]
     high = exp_between(-(ends_of_log[0] * share.numerator // share.denominator))[1]
     middle, off = place * (low + high) >> 1, (place * (high - low) >> 1) + 2
@@ -211,13 +205,3 @@ def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
         # e^place <= e^128 < 2^185, which the 192 extra bits absorb.
         ends.append(((total >> more) - off - 256, (total >> more) + off + 257))
     return ends[0], ends[1]
-
-
-@lru_cache(maxsize=16)
-def _log(x: int) -> Pair:
-    """Return bounds on the logarithm of x > 1, found by Newton's method and verified with exponentials."""
-    middle, off = fixed(log(x / ONE)), ONE >> 150
-    for _ in range(3):
-        middle += (x * exp_between(-middle)[0] >> P) - ONE
-    need(exp_between(off - middle)[0] * x >= ONE << P >= exp_between(-off - middle)[1] * x, "a logarithm is off")
-    return middle - off, middle + off

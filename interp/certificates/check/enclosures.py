@@ -61,14 +61,17 @@ def exp_between(x: int) -> tuple[int, int]:
     return low >> 64, up(high, 64)
 
 
-def log_between(n: int) -> tuple[int, int]:
-    """Return bounds on ln(n), found by Newton's method and verified with exponentials."""
-    middle, off = fixed(math.log(n)), ONE >> 150
-    for _ in range(2):  # Newton's method doubles the 50 bits of a float
-        middle += n * exp_between(-middle)[0] - ONE
-    need(n == 1 or (exp_between(off - middle)[0] * n >= ONE >= exp_between(-off - middle)[1] * n),
-         "a logarithm is not what it should be")  # fmt: skip
-    return (middle - off, middle + off) if n > 1 else (0, 0)
+@lru_cache(maxsize=1 << 8)
+def log_between(x: int) -> tuple[int, int]:
+    """Return bounds on ln(x) for x >= 1, found by Newton's method and verified with exponentials."""
+    if x == ONE:
+        return 0, 0
+    middle, off = fixed(math.log(x / ONE)), ONE >> 150
+    for _ in range(3):  # Newton's method doubles the 50 bits of a float; fewer of them count near 1
+        middle += (x * exp_between(-middle)[0] >> P) - ONE
+    right = exp_between(off - middle)[0] * x >= ONE << P >= exp_between(-off - middle)[1] * x
+    need(right, "a logarithm is not what it should be")
+    return middle - off, middle + off
 
 
 def sine_between(a: int, b: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isqrt
 from operator import add, mul
 from typing import Any
@@ -85,12 +85,7 @@ class EnclosedLayer:
             need(score < 1 << P + model.f.top, "the score of rows that are not seen might overflow")
         eye = Matrix([[ONE if i == j else 0 for i in range(d)] for j in range(d)])
 
-        def per_head(letter: str) -> list[Matrix]:
-            flat, size = model.tensor(f"{name}attn.W_{letter}", heads, d, width), d * width
-            starts = model.tensor(f"{name}attn.b_{letter}", heads, width) if letter.lower() in biases else None
-            return [Matrix([flat[h * size + j : (h + 1) * size : width] for j in range(width)],
-                           starts[h * width : (h + 1) * width] if starts else None) for h in range(heads)]  # fmt: skip
-
+        per_head = partial(model.heads, f"{name}attn.", heads, width, biases)
         self.pattern: list[list[Vec]] = []
         if self.linear:
             need(not {"q", "k"} & set(biases), "linear mixing has no queries and keys")
@@ -137,7 +132,7 @@ class EnclosedLayer:
             high = low + 1
         if (length := self.spec["log_length"]) == "none":
             return low, high
-        small, large = log_between(n if length == "current" else length)
+        small, large = log_between((n if length == "current" else length) << P)
         return low * small >> P, up(high * large)
 
     @lru_cache(maxsize=1 << 12)  # noqa: B019

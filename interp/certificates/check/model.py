@@ -23,7 +23,7 @@ def ratio(a: int, b: int = 1) -> tuple[int, int, int]:
 
 def mirror(i: int, n: int) -> list[tuple[int, int, int]]:
     """Return sqrt(ln(16 n) / 2) / sin(pi / 2m) times cos(pi i / m) and sin(pi i / m), with m = n - 1."""
-    m, (low, high) = max(1, n - 1), log_between(16 * n)
+    m, (low, high) = max(1, n - 1), log_between(16 * n << P)
     down, over = sine_between(1, 2 * m)
     low, high = (isqrt(low << P - 1) << P) // over, ceil_div(isqrt(high << P - 1) + 1 << P, down)
     (c, d), (a, b) = sine_between(abs(m - 2 * i), 2 * m), sine_between(min(i, m - i), m)

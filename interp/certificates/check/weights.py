@@ -132,6 +132,14 @@ class ModelWeights:
         width = self.shapes[name][1]
         return Matrix([flat[j::width] for j in range(width)], self.tensor(bias, width) if bias else None)
 
+    def heads(self, name: str, heads: int, width: int, biases: Any, letter: str) -> list[Matrix]:
+        """Return the matrix of each head for queries, keys or values."""
+        flat, size = self.tensor(f"{name}W_{letter}", heads, self.d, width), self.d * width
+        biased = letter.lower() in biases
+        starts = self.tensor(f"{name}b_{letter}", heads, width) if biased else [0] * (heads * width)
+        return [Matrix([flat[h * size + j : (h + 1) * size : width] for j in range(width)],
+                       starts[h * width : (h + 1) * width]) for h in range(heads)]  # fmt: skip
+
     def norm(self, name: str, eps: Any) -> Callable[[Vec], Vec]:
         w, b = self.tensor(f"{name}.w", self.d), self.tensor(f"{name}.b", self.d)
         return partial(layer_norm, weight=w, bias=b, eps=fixed(eps, "norm_eps"), f=self.f)
