@@ -22,6 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pandas as pd
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from interp.architecture.stock import expressed
 from interp.architecture.task_model import TaskModel
@@ -214,7 +215,10 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
             )
         if not equals and (value := next(rest, "--")).startswith("--"):
             raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")
-        found[name] = _read(written, value, known[name])
+        try:
+            found[name] = TypeAdapter(known[name].annotation).validate_strings(value)
+        except ValidationError:
+            raise InterpError(f"--{written} {short(value)}: give {' or '.join(_takes(known[name]))}") from None
     return found
 
 
@@ -226,46 +230,20 @@ def check_options(method: Method, given: Mapping[str, Any]) -> None:
             continue
         if name not in known:
             raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
-        kinds = _kinds(known[name])
-        words = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-        plain = tuple(kind for kind in kinds if isinstance(kind, type)) + ((int,) if float in kinds else ())
-        fits = value in words if isinstance(value, str) and words else isinstance(value, plain)
-        if not fits or (isinstance(value, bool) and bool not in plain):
-            raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}")
+        try:
+            TypeAdapter(known[name].annotation).validate_python(value, strict=True)
+        except ValidationError:
+            raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise InterpError(f"{name} = {value} must be a finite number")
         if isinstance(value, int) and abs(value) >= SEED_LIMIT:
             raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
 
 
-def _kinds(option: inspect.Parameter) -> list[Any]:
-    """Return the types in an annotation; a union contains several."""
-    hint = option.annotation
-    return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
-
-
 def _takes(option: inspect.Parameter) -> list[str]:
     """Describe the accepted values in words."""
-    kinds = _kinds(option)
+    hint = option.annotation
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else [hint]
     words = [repr(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     words += [word for kind, word in WORDS.items() if kind in kinds and not (kind is int and float in kinds)]
     return words
-
-
-def _read(name: str, text: str, option: inspect.Parameter) -> Any:
-    """Convert text to the first of the option's types that accepts it."""
-    kinds = _kinds(option)
-    for kind in kinds:
-        if get_origin(kind) is Literal and text in get_args(kind):
-            return text
-    for kind in (int, float):
-        if kind in kinds:
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-    if bool in kinds and text in ("true", "false"):
-        return text == "true"
-    if str in kinds:
-        return text
-    raise InterpError(f"--{name} {short(text)}: give {' or '.join(_takes(option))}")
