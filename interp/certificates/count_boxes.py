@@ -6,8 +6,9 @@ evaluated slab by slab: n0 is fixed, and n1 on one side of it, so the right toke
 output is a ratio of two sums, and each sum has one part that depends only on n1 and one that depends only on n2.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -167,7 +168,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     """Evaluate the model in float64 on all counts of a box."""
     tables = model.token_tables()
     shape = shape_of(model.task)
-    bounds, both = RoundingBounds(model, shape, box), sum(shape.answers)
+    bounds, both = rounding_bounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
     found, errors, done = Sweep(), [np.zeros((0, 3), dtype=int)], 0
     near: list[tuple[float, np.ndarray]] = []
@@ -185,7 +186,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
                 found.neither += int((~(true > rival) & ~(other >= rival)).sum())
             margin = (true - rival).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # overflow even in float64 counts as wrong
-        least = found.take(margin, *bounds[slab.query])
+        least = found.take(margin, *bounds(slab.query))
         near.append((float(margin[least]), slab.counts(np.array([least]))[0]))
         if margin[least] <= 0:
             errors.append(slab.counts(np.flatnonzero(margin <= 0)))
@@ -200,20 +201,11 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     return found
 
 
-class RoundingBounds:
-    """Rounding bounds on margins per query token: in the model's own format, and in float64."""
-
-    def __init__(self, model: TaskModel, shape: CountedShape, box: CountBox) -> None:
-        self.model, self.shape = model, shape
-        self.n = sum(high for _, high in box.ranges.values()) + int(shape.marks.sum()) + 1
-        self.known: dict[int, tuple[float, float]] = {}
-
-    def __getitem__(self, query: int) -> tuple[float, float]:
-        if query not in self.known:
-            marks = self.shape.marks.nonzero()[:, 0].tolist()
-            seen = torch.tensor(sorted({*marks, *self.shape.counted, query}))
-            self.known[query] = margin_errors(self.model, query, seen, self.n)
-        return self.known[query]
+def rounding_bounds(model: TaskModel, shape: CountedShape, box: CountBox) -> Callable[[int], tuple[float, float]]:
+    """Return rounding bounds on margins by query token: in the model's own format, and in float64."""
+    n = sum(high for _, high in box.ranges.values()) + int(shape.marks.sum()) + 1
+    seen = {*shape.marks.nonzero()[:, 0].tolist(), *shape.counted}
+    return cache(lambda query: margin_errors(model, query, torch.tensor(sorted({*seen, query})), n))
 
 
 @register_method("count box", ("counted", "contrast", "count_ranges"), refusal, TAKES, names=boxes)
@@ -273,7 +265,7 @@ def certify_box(
 def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
     """Yield margins at the inputs with the smallest margins and at random ones, each from its own row of counts."""
     task, shape = model.task, shape_of(model.task)
-    bounds = RoundingBounds(model, shape, box)
+    bounds = rounding_bounds(model, shape, box)
     index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
     drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
     counts = torch.cat([torch.from_numpy(found.near), drawn])
@@ -289,7 +281,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
         if question == "4 against 5":
             among = torch.nn.functional.one_hot(torch.tensor(shape.answers), out.shape[-1]).sum(0).bool()
         margin = margins(out, mask, among)
-        bound = torch.tensor([sum(bounds[int(q)]) for q in query], dtype=torch.float64)
+        bound = torch.tensor([sum(bounds(int(q))) for q in query], dtype=torch.float64)
         batch = sentences(task, counts[chosen], seed=2)
         at = find_positions(task, batch.tokens, task.readout) + (question == "end")
         plain = question == "answer"

@@ -182,20 +182,12 @@ class Shares:
         return np.where(known, found[0], -np.inf), np.where(known, found[1], np.inf)
 
 
-@dataclass
-class Count:
-    """Numbers of a product's inputs that are proved right and proved wrong; the others are undecided."""
-
-    right: int = 0
-    wrong: int = 0
-
-
-def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) -> Count:
-    """Count the right and the wrong inputs, in exact arithmetic, until the budget is used up.
+def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) -> tuple[int, int]:
+    """Count the inputs that are proved right and proved wrong, in exact arithmetic, until the budget is used up.
 
     rivals: mask of the other answers that can exceed the right one.
     """
-    found = Count()
+    n_right = n_wrong = 0
     order = sorted(range(len(shares.low)), key=lambda place: -len(shares.low[place]))
     tables = [np.stack([part[place][:, rivals] for part in (shares.low, shares.high)], 1) for place in order]
     rest, sizes = [np.zeros((2, int(rivals.sum())))], [1]
@@ -209,15 +201,15 @@ def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) ->
         left = len(tables) - place
         whole = sums + rest[left]
         right, wrong = (whole[:, 0] > 0).all(1), (whole[:, 1] < 0).any(1)
-        found.right += int(right.sum()) * sizes[left]
-        found.wrong += int(wrong.sum()) * sizes[left]
+        n_right += int(right.sum()) * sizes[left]
+        n_wrong += int(wrong.sum()) * sizes[left]
         if left:
             table, open_ = tables[place], sums[~(right | wrong)]
             step = max(1, NUMBERS // table.size)
             for start in range(0, len(open_), step):
                 children = open_[start : start + step, None] + table
                 stack.append((place + 1, children.reshape(-1, *rest[0].shape)))
-    return found
+    return n_right, n_wrong
 
 
 Near = tuple[float, float, Tensor, ProductOfSets]
@@ -250,11 +242,11 @@ def certify_products(
         for product in products:
             shares = Shares.of(tables, product)
             bounds, tokens = shares.least()
-            here, n = Count(right=1), product.n_inputs
+            (right, wrong), n = (1, 0), product.n_inputs
             if not (bounds > 0).all():
-                here = count(shares, ~(bounds > 0), budget)
+                right, wrong = count(shares, ~(bounds > 0), budget)
                 n //= math.prod(map(len, product.places[: tables.seen]))
-            rows.append((product.right, product.n_inputs, here.right * n, here.wrong * n, float(bounds.min())))
+            rows.append((product.right, product.n_inputs, right * n, wrong * n, float(bounds.min())))
             tokens = [*tokens, *[0] * (length - tables.seen)]
             row = torch.tensor([ids[token] for ids, token in zip(product.places, tokens)])
             nearest.append((*shares.margin(tokens[: tables.seen]), row, product))

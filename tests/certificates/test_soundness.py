@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.certificates import count_boxes, rounding
-from interp.certificates.count_boxes import RoundingBounds, sweep
+from interp.certificates.count_boxes import rounding_bounds, sweep
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.memorization import lookup
@@ -37,11 +37,12 @@ def test_a_tie_is_an_error() -> None:
 def test_bounds_are_for_the_longest_sentence_of_the_box() -> None:
     model = interp.load("count01/paper")
     shape = count_boxes.shape_of(model.task)
-    bounds = RoundingBounds(model, shape, CountBox((1, 30), (2, 50), (0, 20)))
-    assert bounds.n >= 30 + 50 + 20 + 2  # all digits, [BOS] and '='
-    long, short = bounds[EQUALS], RoundingBounds(model, shape, CountBox((1, 50), (0, 0), (0, 0)))[EQUALS]
-    assert long[0] > short[0]
-    assert long[1] > short[1]
+    boxes = CountBox((1, 30), (2, 50), (0, 20)), CountBox((1, 50), (0, 0), (0, 0))
+    long, short = (rounding_bounds(model, shape, box)(EQUALS) for box in boxes)
+    seen = torch.tensor(sorted({*shape.counted, *shape.marks.nonzero()[:, 0].tolist(), EQUALS}))
+    all_tokens = rounding.margin_errors(model, EQUALS, seen, 30 + 50 + 20 + 2)  # all digits, [BOS] and '='
+    assert long[0] >= all_tokens[0] > short[0]
+    assert long[1] >= all_tokens[1] > short[1]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
