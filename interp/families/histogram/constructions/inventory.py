@@ -60,8 +60,6 @@ from torch import Tensor
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import (
-    ONE_SIDED,
-    SQUARED,
     Wanted,
     dot_attention,
     finish,
@@ -69,15 +67,13 @@ from interp.families.histogram.constructions.parts import (
     silencing_bias,
     with_silent_bos,
 )
-from interp.families.histogram.theory.frame_search import best_kappa, frame_for, frame_slack
+from interp.families.histogram.theory.frame_search import best_kappa, frame_for
 from interp.families.histogram.theory.frames import (
     mutual_coherence,
-    one_sided_bound,
     overlaps,
     simplex_dimension,
     simplex_groups,
     simplex_sum,
-    squared_bound,
 )
 from interp.families.histogram.theory.ranges import token_mixing
 
@@ -128,12 +124,7 @@ def linear_frame(want: Wanted, seed: int = 0) -> ConstructedWeights:
 
     seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    T, L = want.T, want.L
-    bound = one_sided_bound(T, L)
-    want.check_bound(bound, ONE_SIDED)
-    found = frame_for("one-sided", T, L, want.d_model, seed=seed)
-    d, p = want.sizes(found.shape[1], T, "the smallest frame known for these sizes")
-    want.check_slack(frame_slack(found, "one-sided", L), found.shape[1], ONE_SIDED, bound)
+    L, (found, _, d, p) = want.L, want.frame("one-sided", want.T, seed)
     vectors = pad_columns(found, d)
     highest = overlaps(found).highest
     a, bias = 1 / L, -1.0
@@ -169,13 +160,8 @@ def score_frame(want: Wanted, seed: int = 0) -> ConstructedWeights:
 
     seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    T, L = want.T, want.L
-    bound = squared_bound(T, L)
-    want.check_bound(bound, SQUARED)
-    found = frame_for("squared", T, L, want.d_model, seed=seed)
-    d, p = want.sizes(found.shape[1], T, "the smallest frame stored for these sizes")
-    slack, coherence = frame_slack(found, "squared", L), mutual_coherence(found)
-    want.check_slack(slack, d, SQUARED, bound)
+    L, (found, slack, d, p) = want.L, want.frame("squared", want.T, seed)
+    coherence = mutual_coherence(found)
     scale = min(1 / L, (1 - coherence) / (L * coherence)) if coherence > 0 else 1 / L
     vectors = pad_columns(found, d)
     return finish(

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
+from interp.families.histogram.theory.frame_search import Criterion, frame_for, frame_slack
+from interp.families.histogram.theory.frames import one_sided_bound, squared_bound
 from interp.families.histogram.theory.ranges import MixingKind, Ranges, token_mixing
 
 NEVER = -100.0  # weight and bias of class 0 in the published code: below every other class for hidden values >= 0
@@ -132,21 +134,32 @@ class Wanted:
         d, p = self.sizes(self.T, p_min, "orthogonal token embeddings need d >= T")
         return torch.eye(self.T, d, dtype=torch.float64), p
 
-    def check_bound(self, bound: int, condition: str) -> None:
-        """Raise InterpError if d_model is below a proven bound: nobody searches for a frame that cannot exist."""
-        if self.d_model is not None and self.d_model < bound:
-            raise InterpError(
-                f"{self.name} needs {self.T} vectors with {condition} at L={self.L}, got d_model={self.d_model}; "
-                f"none exist below d_model = {bound}"
-            )
+    def frame(
+        self, criterion: Criterion, p_min: int, seed: int, shared: int = 0
+    ) -> tuple[Float[Tensor, "T width"], float, int, int]:
+        """Return a frame that satisfies a condition, its slack, and the width and number of hidden neurons to use.
 
-    def check_slack(self, slack: float, d: int, condition: str, bound: int) -> None:
-        """Raise InterpError if the best frame found in d dimensions violates a condition; bound: the proven one."""
+        shared: number of coordinates besides the frame's. Raises InterpError below a proven bound on d_model (nobody
+        searches for a frame that cannot exist), or if the best frame found violates the condition.
+        """
+        squared = criterion == "squared"
+        condition, bound = (SQUARED, squared_bound) if squared else (ONE_SIDED, one_sided_bound)
+        least = bound(self.T, self.L) + shared
+        none = f"none exist below d_model = {least}"
+        if self.d_model is not None and self.d_model < least:
+            raise InterpError(
+                f"{self.name} needs {self.T} vectors with {condition} at L={self.L}, got d_model={self.d_model}; {none}"
+            )
+        found = frame_for(criterion, self.T, self.L, None if self.d_model is None else self.d_model - shared, seed=seed)
+        width, slack = found.shape[1], frame_slack(found, criterion, self.L)
+        more = " and one shared coordinate" if shared else ""
+        d, p = self.sizes(width + shared, p_min, f"the smallest frame known for these sizes{more}")
         if slack <= 0:
             raise InterpError(
-                f"{self.name} found no {self.T} vectors in {d} dimensions with {condition} at L={self.L}, "
-                f"at best {1 - slack:.4g}; none exist below d_model = {bound}"
+                f"{self.name} found no {self.T} vectors in {width} dimensions with {condition} at L={self.L}, "
+                f"at best {1 - slack:.4g}; {none}"
             )
+        return found, slack, d, p
 
 
 def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:

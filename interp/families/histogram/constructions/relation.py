@@ -68,19 +68,16 @@ from torch import Tensor
 from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import (
-    ONE_SIDED,
     Wanted,
     dot_attention,
     finish,
     pad_columns,
     with_silent_bos,
 )
-from interp.families.histogram.theory.frame_search import frame_for, frame_slack
 from interp.families.histogram.theory.frames import (
     binary_code,
     circle_points,
     kappa_threshold,
-    one_sided_bound,
     overlaps,
     quarter_circle_points,
     simplex_dimension,
@@ -130,12 +127,7 @@ def counter_frame(want: Wanted, alpha: float = 1.0, seed: int = 0) -> Constructe
 
     alpha: as in `simplex`. seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    T, L = want.T, want.L
-    bound = one_sided_bound(T, L) + 1
-    want.check_bound(bound, ONE_SIDED)
-    found = frame_for("one-sided", T, L, None if want.d_model is None else want.d_model - 1, seed=seed)
-    d, p = want.sizes(found.shape[1] + 1, 1, "the smallest frame known for these sizes, and one shared coordinate")
-    want.check_slack(frame_slack(found, "one-sided", L), found.shape[1], ONE_SIDED, bound)
+    found, _, d, p = want.frame("one-sided", 1, seed, shared=1)
     return _shared_coordinate(want, d, p, found, alpha, {})
 
 
