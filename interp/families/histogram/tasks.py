@@ -12,14 +12,12 @@ next block, draw its token uniformly from the unused ones, and continue with n -
 There are at most L blocks, so an alphabet of T >= L tokens is needed. Source: errata of Behrens et al. (2024), item 28.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
@@ -33,11 +31,6 @@ ENUMERATION_LIMIT = 2_000_000
 SAMPLERS = ("published", "paper")
 
 
-def check_sampler(sampler: str) -> str:
-    """Return the sampler's name, or raise InterpError for an unknown one."""
-    return check_one_of("sampler", sampler, SAMPLERS)
-
-
 def largest_block(sampler: str, n: int) -> int:
     """Return the largest block size when n positions are left."""
     return n - 1 if sampler == "published" and n > 1 else n
@@ -49,7 +42,7 @@ def count_distribution(sampler: str, L: int) -> dict[int, Fraction]:
     With n positions left, the expected number of blocks of size c satisfies f_n(c) = mean over k of ([k = c] +
     f_{n-k}(c)); the share is c f_L(c) / L. Raises InterpError for an unknown sampler.
     """
-    check_sampler(sampler)
+    check_one_of("sampler", sampler, SAMPLERS)
     blocks: list[list[Fraction]] = [[Fraction(0)] * (L + 1)]
     for n in range(1, L + 1):
         last = largest_block(sampler, n)
@@ -89,7 +82,7 @@ class Histogram(Task):
         self.T = check_size("T", self.parameters["T"])
         self.L = check_size("L", self.parameters["L"])
         self.bos, self.zero_class = bool(self.parameters["bos"]), bool(self.parameters["zero_class"])
-        self.sampler = check_sampler(str(self.parameters["sampler"]))
+        self.sampler = check_one_of("sampler", str(self.parameters["sampler"]), SAMPLERS)
         self.vocabulary = (*map(str, range(self.T)), *([BOS_TOKEN] if self.bos else []))
         self.counted = self.vocabulary[: self.T]
         occurrences = ("-", ("count", ("tokens",), ("own",)), 0 if self.zero_class else 1)
@@ -159,12 +152,12 @@ class Histogram(Task):
 
     @property
     def n_inputs(self) -> int:
-        return self.n_sequences
+        return int(self.T**self.L)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         """Yield each of the T^L sequences."""
-        for start in range(0, self.n_sequences, chunk):
-            index = torch.arange(start, min(start + chunk, self.n_sequences))
+        for start in range(0, self.n_inputs, chunk):
+            index = torch.arange(start, min(start + chunk, self.n_inputs))
             yield self.of_sequences(digits_of(index, self.T, self.L))
 
     @property
@@ -172,39 +165,14 @@ class Histogram(Task):
         """The counts."""
         return tuple(str(c + (0 if self.zero_class else 1)) for c in range(self.n_out))
 
-    @property
-    def n_sequences(self) -> int:
-        return int(self.T**self.L)
-
-    @property
-    def n_multisets(self) -> int:
-        """Number of sequences, without regard to the order of their tokens."""
-        return math.comb(self.T + self.L - 1, self.L)
-
     def all_sequences(self) -> Batch:
         """Return all T^L sequences. Raises InterpError if there are more than two million."""
-        _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
-        return next(self.inputs(chunk=self.n_sequences))
-
-    def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
-        """Return one sorted sequence per multiset of L tokens, with the number of orders of that multiset.
-
-        They suffice for anything that does not depend on order. Raises InterpError for more than two million.
-        """
-        _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
-        rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
-        batch = self.of_sequences(rows)
-        # L! / (product of count!): a token with count c has c positions, each with a factor c!^(1/c).
-        counts = batch.labels[:, int(self.bos) :].double()
-        logs = torch.lgamma(torch.tensor(self.L + 1.0).double()) - (torch.lgamma(counts + 1) / counts).sum(1)
-        return batch, logs.exp().round()
-
-    def enumerate(self) -> Batch:
-        """Return all sequences, or one per multiset if there are more than two million sequences.
-
-        Raises InterpError if there are also too many multisets.
-        """
-        return self.all_sequences() if self.n_sequences <= ENUMERATION_LIMIT else self.all_multisets()[0]
+        if self.n_inputs > ENUMERATION_LIMIT:
+            raise InterpError(
+                f"{self.n_inputs:,} sequences (T = {self.T}, L = {self.L}) are too many to enumerate; the limit is "
+                f"{ENUMERATION_LIMIT:,}"
+            )
+        return next(self.inputs(chunk=self.n_inputs))
 
     # ------------------------------------------------------------ labels, classes, answers
 
@@ -247,8 +215,3 @@ class Histogram(Task):
         if self.bos and (tokens[:, 1:] == self.T).any():
             row = int((tokens[:, 1:] == self.T).any(1).int().argmax())
             raise InterpError(f"row {row} has a [BOS] (id {self.T}) after its first position")
-
-
-def _few_enough(number: int, what: str) -> None:
-    if number > ENUMERATION_LIMIT:
-        raise InterpError(f"{number:,} {what} are too many to enumerate; the limit is {ENUMERATION_LIMIT:,}")

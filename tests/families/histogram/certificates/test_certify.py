@@ -5,6 +5,8 @@ Sequences that are tried: only one at which the model itself errs is a counterex
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from interp.families.histogram.certificates.certify import _highest, _thresholds
 from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.tasks import Batch
 
 KINDS: tuple[MixingKind, ...] = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 ALL_VARIANTS = [(kind, variant) for kind, variants in VARIANTS.items() for variant in variants]
@@ -146,9 +149,13 @@ def test_constructions_are_certified_at_full_size(kind: str, variant: str) -> No
     assert 0 < found.rounding < found.worst_margin
 
 
+def sorted_sequences(task: Histogram) -> Batch:
+    return task.of_sequences(torch.tensor([*combinations_with_replacement(range(task.T), task.L)]))
+
+
 def multisets_of(model: TaskModel) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
     """All sorted sequences, their labels without [BOS], and the first hidden neuron at every position."""
-    batch, _ = model.task.all_multisets()
+    batch = sorted_sequences(model.task)
     _, cache = model.run_with_cache(batch.tokens)
     bos = int(model.task.bos)
     return batch.tokens[:, bos:], batch.labels[:, bos:], cache["unembed.hook_pre"][:, bos:].numpy()
@@ -189,7 +196,7 @@ def test_one_wrong_multiset_refutes_a_model_with_many_neurons(kind: MixingKind) 
     model = interp.build(f"histogram/{kind}-exact", T=4, L=4, variant=variant)
     generator = np.random.default_rng(5)
     task = model.task
-    batch = task.all_sequences() if kind.startswith("lin") else task.all_multisets()[0]
+    batch = task.all_sequences() if kind.startswith("lin") else sorted_sequences(task)
     _, cache = model.run_with_cache(batch.tokens)
     bos = int(task.bos)
     mixed, labels = cache["unembed.hook_in"][:, bos:].detach(), batch.labels[:, bos:]
