@@ -26,11 +26,11 @@ from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
 from interp.certificates.probes import sees_its_answers
-from interp.errors import UnsupportedError, refuse_if
+from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.resources import Budget, one_thread
 from interp.tasks.automata import Paths, declared
-from interp.tasks.structure import compare, lacks
+from interp.tasks.structure import compare
 
 FEWEST = 1 << 20
 """Tasks with fewer inputs are certified by running each input instead."""
@@ -44,16 +44,19 @@ TAKES = {
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.log_length", "layers.query_key"),
     **anything("layers.value_output", "layers.norm", "layers.norm_eps", "layers.norm_kind", "layers.key_value_heads"),
     **anything("layers.query_key_norm", "layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o"),
-    **anything("layers.mlp.d_mlp", "layers.mlp.activation", "layers.mlp.gated", "layers.mlp.bias"),
+    **anything("layers.mlp.d_mlp", "layers.mlp.gated", "layers.mlp.bias"),
+    "layers.mlp.activation": ("relu", "gelu", "gelu_new", "silu"),
     "layers": (1,), "positions": ("none", "learned", "sinusoidal", "rotary", "alibi"),
     "positions_enter": ("residual", "attention"), "readout": ("linear", "scalar"), "decision": ("argmax", "sigmoid"),
 }  # fmt: skip
-"""The accepted values of a spec's fields, almost all; `refusal` checks the model's modules."""
+"""The accepted values of a spec's fields, almost all."""
 
 
 def why_not(model: TaskModel) -> str | None:
     """Return the reason why this model cannot be certified by places, or None."""
-    if (reason := lacks(model.task, ("automata",)) or refusal(model)) is not None:
+    if (n := model.task.n_inputs or 0) < FEWEST:
+        return f"{n:,} inputs are run one by one"
+    if (reason := refusal(model)) is not None:
         return reason
     try:
         for paths in declared(model.task):
@@ -66,13 +69,7 @@ def why_not(model: TaskModel) -> str | None:
     return reason
 
 
-def _or_few(model: TaskModel) -> str | None:
-    """Return the reason of `why_not`, or that all inputs can be run."""
-    n = model.task.n_inputs or 0
-    return why_not(model) or (f"{n:,} inputs are run one by one" if n < FEWEST else None)
-
-
-@register_method("every path of an automaton, by places and states", ("automata",), _or_few, TAKES, order=2)
+@register_method("every path of an automaton, by places and states", ("automata",), why_not, TAKES, order=2)
 @torch.no_grad()
 @one_thread()
 def certify_places(
@@ -87,7 +84,6 @@ def certify_places(
     on the number with a wrong answer). Raises UnsupportedError if the method does not apply.
     """
     budget = Sets(seconds)
-    refuse_if(why_not(model), f"{model.spec.id} cannot be certified by places: ")
     proofs: list[Proof] = []
     trust = compare(model.task, declared(model.task))
     automata = [_as_read(model, paths) for paths in declared(model.task)]

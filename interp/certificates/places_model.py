@@ -14,11 +14,9 @@ from torch import Tensor
 
 from interp.architecture.answers import Decision
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
+from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal
 from interp.certificates.probes import hooks_on
 from interp.certificates.rounding import before_attention, normed, projected, score_factor
-
-ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
 @dataclass(frozen=True)
@@ -65,23 +63,11 @@ class OneLayer:
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why a model cannot be converted to tables, or None."""
-    if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
+    """The reason why a model with the fields that places.py takes cannot be converted to tables, or None."""
+    if (reason := hooks_on(model) or format_refusal(model)) is not None:
         return reason
-    if len(model.blocks) != 1:
-        return (f"it has {len(model.blocks)} layers; the method needs exactly one, so that the output of attention "
-                "is a sum of one term per position")  # fmt: skip
-    spec, layer = model.spec, model.spec.layers[0]
-    if layer.mixing != "dot" or layer.normalizer != "softmax":
-        return "its attention is not softmax attention over query-key scores"
-    if spec.positions_enter == "attention" and spec.positions == "learned":
+    if model.spec.positions_enter == "attention" and model.spec.positions == "learned":
         return "its learned position embeddings are added only inside attention"
-    if spec.readout == "relu_mlp":
-        return "its readout is an MLP"
-    if spec.decision == "indicator":
-        return "its decision rule is 'indicator'"
-    if layer.mlp is not None and layer.mlp.activation not in ACTIVATIONS:
-        return f"its MLP's activation is {layer.mlp.activation}"
     return None
 
 

@@ -15,6 +15,7 @@ from interp._lens import HookedTransformer, config, config_fields, quiet_constru
 from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places_search, probes
+from interp.certificates.base import registered_methods
 from interp.certificates.certify import CONVERTED, convert
 from interp.certificates.places import certify_places
 from interp.certificates.places_search import Proof
@@ -332,12 +333,15 @@ def test_brackets_of_forty_symbols_by_their_numbers_alone() -> None:
 def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
     task = Addition(digits=2)
     layer = interp.Layer(d_head=2)
-    two = interp.build(interp.ModelSpec(task=task.ref, d_model=4, layers=(layer, layer), readout_at="all"))
-    with pytest.raises(UnsupportedError, match="it has 2 layers"):
-        certify_places(two)
+    method = registered_methods()["every path of an automaton, by places and states"]
+    long = Addition(digits=4).ref
+    two = interp.build(interp.ModelSpec(task=long, d_model=4, layers=(layer, layer), readout_at="all"))
+    assert "number of layers = 2" in (method.refusal(two) or "")
+    raw = layer.model_copy(update={"normalizer": "none"})
+    unnormalized = interp.build(interp.ModelSpec(task=long, d_model=4, layers=(raw,), readout_at="all"))
+    assert "normalizer = 'none'" in (method.refusal(unnormalized) or "")
     other = interp.build(interp.ModelSpec(task=ModularAddition().ref, d_model=4, layers=(layer,), readout_at="="))
-    with pytest.raises(UnsupportedError, match="declares no automata"):
-        certify_places(other)
+    assert "declares no automata" in (method.refusal(other) or "")
     model = exact(task)
     with pytest.raises(InterpError, match="must not be negative"):
         certified(model, task, seconds=-1)
