@@ -26,7 +26,7 @@ from interp.architecture.header import (
     record_of,
     regular_file,
 )
-from interp.architecture.parameters import check_parameters, check_shapes
+from interp.architecture.parameters import check_parameters, check_shapes, parameter_shapes
 from interp.errors import CheckpointError, InterpError, as_path
 from interp.files import write_atomically
 from interp.spec import ModelSpec
@@ -149,7 +149,7 @@ def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
             }
             task = make_task(spec.task, tables)
             parameters = [name for name in names if not name.startswith(_TABLE)]
-            check_shapes(spec, task, {name: slices[name].get_shape() for name in parameters})
+            check_shapes(parameter_shapes(spec, task), {n: slices[n].get_shape() for n in parameters}, spec.id)
             _check_dtypes(spec, {name: slices[name].get_dtype() for name in parameters})
         tensors = {name: file.get_tensor(name).clone() for name in parameters}
     stored = tensors | {_TABLE + name: table for name, table in tables.items()}

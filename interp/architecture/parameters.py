@@ -103,21 +103,25 @@ def _mlp_shapes(mlp: MLP, d: int) -> dict[str, Shape]:
     return shapes
 
 
-def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]) -> None:
-    """Raise InterpError unless names and shapes match the spec exactly."""
-    wanted = parameter_shapes(spec, task)
+def check_shapes(wanted: Mapping[str, Shape], found: Mapping[str, Sequence[int]], owner: str) -> None:
+    """Raise InterpError unless names and shapes are exactly those that the owner has."""
     if missing := [name for name in wanted if name not in found]:
-        raise InterpError(f"missing {first_few(missing)}: {spec.id} has {len(wanted)} parameters")
+        raise InterpError(f"missing {first_few(missing)}: {owner} has {len(wanted)} parameters")
     if extra := [name for name in found if name not in wanted]:
-        raise InterpError(f"unexpected {first_few(extra)}: {spec.id} has {first_few(wanted, 6)}")
+        raise InterpError(f"unexpected {first_few(extra)}: {owner} has {first_few(wanted, 6)}")
     for name, shape in wanted.items():
         if tuple(found[name]) != shape:
-            raise InterpError(f"{name} has shape {tuple(found[name])}; {spec.id} needs {shape}")
+            raise InterpError(f"{name} has shape {tuple(found[name])}; {owner} needs {shape}")
 
 
 def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
     """Raise InterpError unless names and shapes match the spec exactly and every value is finite."""
-    check_shapes(spec, task, {name: tensor.shape for name, tensor in tensors.items()})
+    check_tensors(parameter_shapes(spec, task), tensors, spec.id)
+
+
+def check_tensors(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], owner: str) -> None:
+    """Raise InterpError unless names and shapes are exactly those that the owner has and every value is finite."""
+    check_shapes(wanted, {name: tensor.shape for name, tensor in tensors.items()}, owner)
     for name, tensor in tensors.items():
         if tensor.is_meta:
             raise InterpError(f"{name} is on the meta device, where tensors have no values")

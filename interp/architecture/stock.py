@@ -16,13 +16,13 @@ from interp._lens import HookedTransformer, config, config_fields, quiet_constru
 from interp.architecture.answers import with_others
 from interp.architecture.comparison import compare, runs
 from interp.architecture.foreign import BUFFERS
+from interp.architecture.parameters import check_tensors
 from interp.architecture.task_model import TaskModel
 from interp.errors import (
     CheckpointError,
     InterpError,
     SpecError,
     UnsupportedError,
-    first_few,
     need,
     of_type,
     one_of,
@@ -141,26 +141,15 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
     """Set every parameter of a model from a state dict with the same names."""
     wanted = dict(model.named_parameters())
     constant = {name for name, _ in model.named_buffers()}
-    if missing := [name for name in wanted if name not in tensors]:
-        raise CheckpointError(f"the weights lack {first_few(missing)}, which the config needs")
-    if extra := [name for name in tensors if name not in wanted and name not in constant and not _buffer(name)]:
-        raise CheckpointError(f"the weights have {first_few(extra)}, which the config does not use")
+    ends = (*BUFFERS, ".rotary_sin", ".rotary_cos")
+    given = {n: t for n, t in tensors.items() if n in wanted or not (n in constant or n.endswith(ends))}
+    try:
+        check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, given, "the config")
+    except InterpError as error:
+        raise CheckpointError(str(error)) from None
     with torch.no_grad():
         for name, parameter in wanted.items():
-            tensor = tensors[name]
-            if tensor.shape != parameter.shape:
-                raise CheckpointError(
-                    f"{name} has shape {tuple(tensor.shape)}; the config asks for {tuple(parameter.shape)}"
-                )
-            if not tensor.is_floating_point():
-                raise CheckpointError(f"{name} has dtype {tensor.dtype}; weights are floating-point numbers")
-            if not torch.isfinite(tensor).all():
-                raise CheckpointError(f"{name} has values that are not finite")
-            parameter.copy_(tensor)
-
-
-def _buffer(name: str) -> bool:
-    return name.endswith((*BUFFERS, ".rotary_sin", ".rotary_cos"))
+            parameter.copy_(given[name])
 
 
 # ---------------------------------------------------------------- as a task model

@@ -257,8 +257,8 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     fields, own = made(attn_only=True, d_vocab_out=4)
     state = own.state_dict()
     cases: list[tuple[dict[str, Tensor], str]] = [
-        ({name: value for name, value in state.items() if name != "ln_final.w"}, "lack ln_final.w"),
-        ({**state, "extra.W": torch.zeros(2)}, "have extra.W"),
+        ({name: value for name, value in state.items() if name != "ln_final.w"}, "missing ln_final.w"),
+        ({**state, "extra.W": torch.zeros(2)}, "unexpected extra.W"),
         ({**state, "unembed.W_U": torch.zeros(8, 5)}, r"unembed.W_U has shape \(8, 5\)"),
         ({**state, "unembed.b_U": torch.full((4,), torch.nan)}, "unembed.b_U has values"),
         ({**state, "embed.W_E": torch.zeros(10, 8, dtype=torch.long)}, "embed.W_E has dtype"),

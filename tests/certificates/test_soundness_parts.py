@@ -310,10 +310,10 @@ def test_a_table_s_verdict_needs_more_than_a_positive_margin() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_margin_must_exceed_rounding_of_both_evaluations(dtype: str) -> None:
     model = interp.build("count01/minimal", dtype=dtype)
-    bounds = count_boxes.RoundingBounds(model, count_boxes.shape_of(model.task), CountBox((0, 3), (0, 3), (0, 2)))
-    need, slack = bounds[EQUALS]
-    seen = torch.tensor(sorted({*bounds.shape.marks.nonzero()[:, 0].tolist(), *bounds.shape.counted, EQUALS}))
-    own = logit_error(model, EQUALS, seen, bounds.n, model.embed.W_E.dtype)
+    shape = count_boxes.shape_of(model.task)
+    need, slack = count_boxes.rounding_bounds(model, shape, CountBox((0, 3), (0, 3), (0, 2)))(EQUALS)
+    seen = torch.tensor(sorted({*shape.marks.nonzero()[:, 0].tolist(), *shape.counted, EQUALS}))
+    own = logit_error(model, EQUALS, seen, 3 + 3 + 2 + int(shape.marks.sum()) + 1, model.embed.W_E.dtype)
     assert need == pytest.approx(own + slack, rel=1e-12)
     assert slack > 0
     other = interp.build("algorithmic/max-of-k-exact", K=2, v=4, dtype=dtype)
