@@ -298,10 +298,10 @@ def test_ties_and_near_ties_are_faults_of_a_histogram_model() -> None:
 
 def test_a_table_s_verdict_needs_more_than_a_positive_margin() -> None:
     margins, rounded = np.array([0.5, 0.2]), np.array([0.1, 0.3])
-    assert memorization._status(margins, rounded) == "undecided"
-    assert memorization._status(-margins, rounded) == "refuted"
-    assert memorization._status(-margins[1:], rounded[1:]) == "undecided"
-    assert memorization._status(margins[:1], rounded[:1]) == "certified"
+    assert memorization._status(margins - rounded, margins + rounded) == "undecided"
+    assert memorization._status(-margins - rounded, rounded - margins) == "refuted"
+    assert memorization._status((-margins - rounded)[1:], (rounded - margins)[1:]) == "undecided"
+    assert memorization._status((margins - rounded)[:1], (margins + rounded)[:1]) == "certified"
 
 
 # ---------------------------------------------------------------- verdicts

@@ -84,12 +84,11 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
         spare, off = max_kl - table["kl"].to_numpy(), table["kl_rounding"].to_numpy()
         least, most = np.append(least, spare - off), np.append(most, spare + off)
         notes = [f"asked for a divergence of at most {max_kl:g} nats"]
-    status: Status = "certified" if (least > 0).all() else "refuted" if (most < 0).any() else "undecided"
     worst = next((run for run in runs if (run["margin"] < -run["rounding"]).any()), None)
     widths = "" if len(lengths) == 1 else f", {lengths[0]} to {lengths[-1]} tokens"
     return Certificate(
         model=model.spec.id,
-        status=status,
+        status=_status(least, most),
         accuracy=low if low == high else (low, high),
         n_inputs=len(margins),
         worst_margin=min(run["least"] for run in runs),
@@ -184,6 +183,11 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     ) if length == task.order else None  # fmt: skip
     return {"summary": summary, "least": least, "margin": margin, "rounding": rounded, "tokens": tokens, "modes": modes,
             "contexts": frame}  # fmt: skip
+
+
+def _status(least: np.ndarray, most: np.ndarray) -> Status:
+    """Return the status of a claim that some numbers are positive, from bounds on them."""
+    return "certified" if (least > 0).all() else "refuted" if (most < 0).any() else "undecided"
 
 
 def _example(task: Any, run: dict[str, Any]) -> str:
