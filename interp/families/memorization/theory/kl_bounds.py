@@ -20,6 +20,7 @@ from interp.families.memorization.theory.table import as_table
 
 Rows = Float[np.ndarray, " contexts"]
 Table = Float[np.ndarray, "contexts outputs"]
+LEMMA_1_NORMS = ("l2", "sup", "mean", "pi", "text")
 
 
 def exp3(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -63,7 +64,7 @@ def lemma1(table: Any, logits: Table, *, norm: str = "l2", prior: Any = None) ->
         "pi": weights @ exp3(np.sqrt((p * fbar**2).sum(axis=1))),
         "text": exp3(np.asarray(weights @ length)),
     }
-    check_one_of("norm", norm, errors)
+    check_one_of("norm", norm, LEMMA_1_NORMS)
     return Lemma1(kl_divergence(checked, logits), approximation, float(errors[norm]))
 
 
