@@ -22,6 +22,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.sequence import looked_up
 from interp.errors import first_few
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch
@@ -206,7 +207,7 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
     """Compute outputs for every row. They equal the sequence model's at the positions that the rows represent."""
     z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
-    hidden = mixed + _looked_up(tables.offset, rows.query)
+    hidden = mixed + looked_up(tables.offset, rows.query)
     if tables.neurons is None:
         return hidden
     weight, bias = tables.neurons
@@ -235,19 +236,11 @@ def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Te
     return (scores + counts.log()).softmax(-1) if tables.softmax else scores * counts
 
 
-def _looked_up(
-    table: Float[Tensor, "models d_vocab n"], query: Int[Tensor, "models_or_1 rows"]
-) -> Float[Tensor, "models rows n"]:
-    """Look up each model's rows, with one index into the concatenated tables."""
-    first = torch.arange(len(table), device=query.device)[:, None] * table.shape[1]
-    return functional.embedding(query + first, table.flatten(0, 1))
-
-
 def _scores_of(
     scores: Float[Tensor, "models heads d_vocab d_vocab"], query: Int[Tensor, "models_or_1 rows"]
 ) -> Float[Tensor, "models heads rows d_vocab"]:
     heads = scores.shape[1]
-    return _looked_up(scores.transpose(1, 2).flatten(2), query).unflatten(2, (heads, -1)).transpose(1, 2)
+    return looked_up(scores.transpose(1, 2).flatten(2), query).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _by_products(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows heads width"]:

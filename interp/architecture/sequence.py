@@ -166,15 +166,15 @@ class _Embedded:
     def times(
         self, weight: Float[Tensor, "models d_model outputs"] | None
     ) -> Float[Tensor, "models rows length outputs"]:
-        return _looked_up(self.table if weight is None else self.table @ weight, self.index)
+        return looked_up(self.table if weight is None else self.table @ weight, self.index)
 
 
-def _looked_up(
-    tables: Float[Tensor, "models entries d"], index: Int[Tensor, "models rows length"]
-) -> Float[Tensor, "models rows length d"]:
-    """Look up entries in each model's table."""
+def looked_up(
+    tables: Float[Tensor, "models entries d"], index: Int[Tensor, "models_or_1 *rows"]
+) -> Float[Tensor, "models *rows d"]:
+    """Look up entries in each model's table, with one index into the concatenated tables."""
     starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
-    at = index + starts[:, None, None]
+    at = index + starts.view(-1, *[1] * (index.ndim - 1))
     return tables.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, -1)
 
 
@@ -384,7 +384,7 @@ def _mixing_scores(
     if at is None:
         here = table[:, None, :, :length, :length].expand(-1, rows, -1, -1, -1)
     else:
-        here = _looked_up(table.transpose(1, 2).flatten(2), at).unflatten(3, (table.shape[1], -1))[..., :length]
+        here = looked_up(table.transpose(1, 2).flatten(2), at).unflatten(3, (table.shape[1], -1))[..., :length]
         here = here.transpose(2, 3)
     return here.flatten(0, 1)
 
