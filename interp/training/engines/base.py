@@ -96,7 +96,7 @@ def no_samples(spec: ModelSpec) -> str | None:
     if spec.decision == "indicator":
         return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
     if spec.training.data == "exact":
-        return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
+        return "it trains on samples; data = 'exact' is for models of conditional tables"
     return None
 
 
