@@ -14,7 +14,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.formulas import position_formula
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import count_space_refusal
-from interp.architecture.stock import replaced_norm, unread_field
+from interp.architecture.stock import refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import refuse_if
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
@@ -24,8 +24,6 @@ NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
 
 TABLE_LENGTH = 48
 """Largest length for which the tables of other formulas are written."""
-
-ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
 def describe(model: HookedTransformer) -> dict[str, Any]:
@@ -129,7 +127,8 @@ def _rotary(dim: int, base: float, adjacent: bool) -> dict[str, Any]:
 
 def _of_config(model: HookedTransformer) -> dict[str, Any]:
     cfg = model.cfg
-    refuse_if(_refusal(cfg) or replaced_norm(model), "this HookedTransformer cannot be written as plain data: ")
+    refused = refusal(model, "the format", also=("parallel_attn_mlp",))
+    refuse_if(refused, "this HookedTransformer cannot be written as plain data: ")
     norm = "none" if cfg.normalization_type is None else "pre"
     kind = "rms" if cfg.normalization_type in ("RMS", "RMSPre") else "layer"
     layer = {
@@ -144,7 +143,7 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
         "eps": cfg.eps,
         "key_heads": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
         "query_key_eps": cfg.eps if getattr(cfg, "use_qk_norm", False) else None,
-        "mlp": None if cfg.attn_only else cfg.act_fn,
+        "mlp": None if cfg.attn_only else cfg.act_fn.replace("pytorch_tanh", "new"),
         "gated": not cfg.attn_only and bool(getattr(cfg, "gated_mlp", False)),
         "parallel": not cfg.attn_only and bool(getattr(cfg, "parallel_attn_mlp", False)),
     }
@@ -177,15 +176,3 @@ def _scale(cfg: Any) -> float:
     if not cfg.use_attn_scale:
         return 1.0
     return 1 / (cfg.attn_scale if cfg.attn_scale > 0 else cfg.d_head**0.5)
-
-
-def _refusal(cfg: Any) -> str | None:
-    """Return the reason why the format cannot describe a config, or None."""
-    if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
-        return f"its normalization is {cfg.normalization_type}; the format supports layer norm, RMS norm or none"
-    if cfg.positional_embedding_type not in ("standard", "rotary", "alibi"):
-        return f"its positions are {cfg.positional_embedding_type}; the format supports a table, rotary and ALiBi"
-    if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
-        return f"its activation is {cfg.act_fn}; the format supports {', '.join(ACTIVATIONS)}"
-    unread = unread_field(cfg, also=("parallel_attn_mlp",))
-    return None if unread is None else f"the format does not support its {unread}"

@@ -155,19 +155,19 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
 # ---------------------------------------------------------------- as a task model
 
 
-def refusal(model: HookedTransformer) -> str | None:
-    """Return the reason why a spec cannot express this model, or None."""
+def refusal(model: HookedTransformer, form: str = "a spec", also: tuple[str, ...] = ()) -> str | None:
+    """Return the reason why a spec, or another form, cannot express this model, or None. also: as for unread_field."""
     cfg: Any = model.cfg
     if cfg.positional_embedding_type not in POSITIONS:
-        return f"its positions are {cfg.positional_embedding_type!r}; a spec supports {' or '.join(POSITIONS)}"
+        return f"its positions are {cfg.positional_embedding_type!r}; {form} supports {' or '.join(POSITIONS)}"
     if cfg.normalization_type not in (None, *KINDS):
-        return f"its norm is {cfg.normalization_type!r}; a spec supports layer norms, RMS norms or none"
+        return f"its norm is {cfg.normalization_type!r}; {form} supports layer norms, RMS norms or none"
     if cfg.attention_dir not in ("causal", "bidirectional"):
         return f"its attention_dir is {cfg.attention_dir!r}"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
-        return f"its activation is {cfg.act_fn!r}; a spec supports {', '.join(ACTIVATIONS)}"
-    if (name := unread_field(cfg)) is not None:
-        return f"it has {name} = {getattr(cfg, name)!r}, which specs do not support"
+        return f"its activation is {cfg.act_fn!r}; {form} supports {', '.join(ACTIVATIONS)}"
+    if (name := unread_field(cfg, also)) is not None:
+        return f"it has {name} = {getattr(cfg, name)!r}, which {form} does not support"
     return replaced_norm(model)
 
 

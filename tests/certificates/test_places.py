@@ -346,7 +346,7 @@ def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
     with pytest.raises(InterpError, match="must not be negative"):
         certified(model, task, seconds=-1)
     model.cfg.attn_scores_soft_cap = 30.0
-    with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0, which specs do not"):
+    with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0, which a spec does not"):
         certified(model, task)
 
 
