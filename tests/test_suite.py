@@ -110,7 +110,8 @@ COVERED = {
         "families/algorithmic/constructions/addition "
         "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
     ),
-    "tests/families/histogram/constructions/test_models.py": "families/histogram/constructions/relation",
+    "tests/families/histogram/constructions/test_models.py": "families/histogram/constructions/relation "
+    "families/histogram/constructions/inventory",
     "tests/families/languages/constructions/test_values.py": (
         "families/languages/constructions/first families/languages/constructions/one "
         "families/languages/constructions/parts"
