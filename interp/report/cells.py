@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_bool, is_bool_dtype, is_integer_dtype, is_numeric_dtype, is_scalar
 
 from interp.errors import InterpError, check_one_of, one_of
 
@@ -45,8 +46,6 @@ def for_a_page(frame: pd.DataFrame) -> pd.DataFrame:
     Heads are named "0.3" for layer 0 and head 3 (without a column `layer`: of the only layer), and groups "0.1, 0.2".
     Columns without any value are left out, and those with few values are last, where they push no others out of sight.
     """
-    from pandas.api.types import is_integer_dtype
-
     if "head" in frame and is_integer_dtype(frame["head"].dtype) and frame["head"].notna().all():
         layers = frame["layer"] if "layer" in frame else [0] * len(frame)
         frame = frame.assign(head=[f"{layer}.{head}" for layer, head in zip(layers, frame["head"])])
@@ -61,8 +60,6 @@ def for_a_page(frame: pd.DataFrame) -> pd.DataFrame:
 
 def is_number(column: pd.Series) -> bool:
     """Return whether a column contains numbers; booleans do not count."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
     return is_numeric_dtype(column) and not is_bool_dtype(column)
 
 
@@ -95,13 +92,9 @@ def _suitable(values: Iterable[object]) -> Format:
 
 
 def _cell(value: object, write: Format) -> str:
-    if (
-        value is None
-        or (isinstance(value, Real) and math.isnan(value))
-        or type(value).__name__ in ("NaTType", "NAType")
-    ):
+    if is_scalar(value) and pd.isna(value):
         return MISSING
-    if isinstance(value, bool) or type(value).__name__ == "bool":
+    if is_bool(value):
         return "yes" if value else "no"
     return write(value) if callable(write) else format(value, write)
 
@@ -172,15 +165,11 @@ def _printable(value: object) -> str:
 def _json_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_json_value(item) for item in value]
-    if value is None or type(value).__name__ in ("NaTType", "NAType"):
+    if is_scalar(value) and pd.isna(value):
         return None
-    if isinstance(value, bool | str):
-        return value
-    if type(value).__name__ == "bool":  # numpy's
+    if is_bool(value):
         return bool(value)
     if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, Real):
-        number = float(value)
-        return None if math.isnan(number) else number if math.isfinite(number) else str(number)
-    return str(value)
+    number = float(value) if isinstance(value, Real) else math.nan
+    return number if math.isfinite(number) else str(value)
