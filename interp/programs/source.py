@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from interp.programs.language import Program
@@ -213,10 +213,3 @@ def _name(name: str, taken: set[str]) -> str:
     while made in taken:
         made += "_"
     return made
-
-
-def function(program: Program) -> Callable[[Sequence[str]], Any]:
-    """The program's own Python as a function of a row of words; it is made from checked data alone."""
-    names: dict[str, Any] = {}
-    exec(compile(source(program), "<program>", "exec"), names)
-    return names["answer"]

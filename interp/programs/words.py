@@ -138,8 +138,8 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return f"mostly {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
-    by = f"to positions by {_there(program, step.key)} and {_here(program, step.query)}"
-    return f"{by} (a table of scores{_nearest(program, step, brief)})"
+    both = f"{_there(program, step.key)} and {_here(program, step.query)}"
+    return f"to positions by {both} (a table of scores{_nearest(program, step, brief)})"
 
 
 def _nearest(program: Program, step: Head, brief: bool) -> str:

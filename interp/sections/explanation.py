@@ -10,7 +10,7 @@ from interp.certificates import Certificate
 from interp.explanations import Explanation, automata, explain_subject
 from interp.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.explanations.explanation import shipped, summary
-from interp.explanations.findings import OUT, STATUSES, svg
+from interp.explanations.findings import STATUSES, svg
 from interp.explanations.strings import Strings
 from interp.measures.runs import operations
 from interp.populations import SPEED, InputsAsked
@@ -64,18 +64,15 @@ def make(study: Study, report: Report) -> None:
 
 
 def evidence(found: Explanation) -> str:
-    """Return sentences on the parts that were replaced in the running model, and on how many answers stayed."""
-    if not found.parts or found.without is None or found.joint is None:
+    """Return sentences on the size of the program, what was found about parts, and the model with the descriptions."""
+    if not found.parts or found.joint is None:
         return ""
     named = {status: n for status in STATUSES if (n := found.count(status))}
     parts = words.joined(f"{n} {'not described' if status == 'kept' else status}" for status, n in named.items())
+    stay = f"{words.portion(found.joint)} of the model's answers stay {found.tested_on}"
+    described = f" With the descriptions in their place, {stay}." if found.count("explained") else ""
     size = f"The program has {found.size}. " if found.found else ""
-    described = f"; with the descriptions in place, too, {words.portion(found.joint)}"
-    return (
-        f"{size}Parts of the model: {parts}. With the parts that are {words.joined(OUT)} at their means, "
-        f"{words.portion(found.without)} of the model's answers stay {found.tested_on}"
-        f"{described if found.count('explained') else ''}."
-    )
+    return f"{size}Parts of the model: {parts}.{described}"
 
 
 SECONDS = 1.0

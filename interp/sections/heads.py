@@ -38,14 +38,15 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
+    mean = mean_of(table, population)
     report.add_table(
         "heads",
         shown,
         "effect: the part's direct contribution to the logit of the right answer minus that to the best wrong answer. "
-        f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean_of(table)}, or "
+        f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean}, or "
         "by its value on another input. "
-        f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators and means are from "
-        f"{words.counted(table.attrs['train'], 'input')} {'of the training split' if population.own else 'more'}.",
+        f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators are from the same "
+        "inputs as the means.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -115,23 +116,25 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     found = lost(table, whole, chance, population)
     rest = table.set_index("part")["accuracy_mean"].drop(found.index)
     kept = f"; without any other part it is {_at_least(rest)}" if len(rest) else ""
+    mean = mean_of(table, population)
     if found.empty:
         clearly = "" if population.exact else "clearly "
         return (
-            f"{on}, replacing any single part by {mean_of(table)} does not {clearly}lower accuracy by more than "
+            f"{on}, replacing any single part by {mean} does not {clearly}lower accuracy by more than "
             f"{NEEDED:g}: it is then {_at_least(rest)} ({words.share(whole)} with all parts)."
         )
     named = [f"{part} (to {words.share(float(value))})" for part, value in found.head(MOST_NAMED).items()]
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return (
-        f"{on}, accuracy falls from {words.share(whole)} when one of these is replaced by {mean_of(table)}: "
+        f"{on}, accuracy falls from {words.share(whole)} when one of these is replaced by {mean}: "
         f"{words.joined([*named, *more])}{kept}."
     )
 
 
-def mean_of(table: pd.DataFrame) -> str:
-    """The kind of mean that replaces a part."""
-    return "its mean at each position" if table.attrs.get("by_position") else "its mean"
+def mean_of(table: pd.DataFrame, population: Population) -> str:
+    """The mean that replaces a part, and the inputs that it is from."""
+    where = " at each position" if table.attrs.get("by_position") else ""
+    return f"its mean{where} over {table.attrs['train']:,} {'training' if population.own else 'more'} inputs"
 
 
 def separable(table: pd.DataFrame, C: float = 1000.0) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from plain_python import function
 
 import interp
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Evened, Head, Linear, Product, Program
-from interp.programs.source import function
 from interp.programs.words import answer_words, step_words
 
 SCORES = ((0.0, 2.0, -1.0), (0.5, 0.0, 3.0), (1.0, -2.0, 0.0))

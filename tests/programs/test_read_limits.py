@@ -1,6 +1,7 @@
 """Limits of the own weight for each value, and of sums where one value needs them, are read out of a readout."""
 
 import torch
+from plain_python import function
 
 import interp
 from interp.explanations.engine import explain_subject
@@ -10,7 +11,6 @@ from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import Points, ValueLimits, by_limits, cut
 from interp.programs.running import Running
-from interp.programs.source import function
 from interp.programs.words import answer_words
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from plain_python import function
 
 import interp
 from interp.errors import InterpError
 from interp.programs.language import Head, Linear, Product, Program
-from interp.programs.source import function
 from interp.programs.words import answer_words, step_words
 from interp.tasks import Batch
 

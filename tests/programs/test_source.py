@@ -3,24 +3,17 @@
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
+from plain_python import function as run
 
 import interp
 from interp.errors import InterpError
 from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
-from interp.programs.source import source
 from interp.programs.words import answer_words, parts_words, step_words
 from interp.tasks import Batch
-
-
-def run(program: Program) -> Any:
-    names: dict[str, Any] = {}
-    exec(compile(source(program), "<program>", "exec"), names)
-    return names["answer"]
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5, 8])

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from plain_python import function
 
 import interp
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Program
 from interp.programs.read_waves import attention_by_waves
-from interp.programs.source import function
 from interp.programs.waves import Cosines, Waves
 from interp.programs.words import answer_words, step_words
 

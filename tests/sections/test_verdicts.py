@@ -276,10 +276,10 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     ("without", "whole", "says"),
     [
         ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
-         "falls from 1 when one of these is replaced by its mean: 0.0 (to 0.2000); without any other part it is 0.9990 "
-         "or more."),
-        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (to "
-         "0) and 0.0 (to 0.1000)."),
+         "falls from 1 when one of these is replaced by its mean over 500 training inputs: 0.0 (to 0.2000); without "
+         "any other part it is 0.9990 or more."),
+        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean over 500 "
+         "training inputs: mlp 0 (to 0) and 0.0 (to 0.1000)."),
         ({"0.0": 1.0, "0.1": 1.0}, 1.0, "does not lower accuracy by more than 0.05: it is then 1 (1 with all parts)"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
@@ -289,6 +289,7 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
 )  # fmt: skip
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
+    table.attrs["train"] = 500
     text = needed(table, whole, 0.3, every(95))
     assert text == "" or text.startswith("On all 95 inputs, ")
     assert says in text if says else text == ""
@@ -297,12 +298,16 @@ def test_parts_that_are_needed(without: dict[str, float], whole: float, says: st
 def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
     table = pd.DataFrame({"part": ["head 0.0", "head 0.1", "MLP 0"], "accuracy_mean": [0.5, 0.88, 0.95]})
     on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less), accuracy falls from 0.9500"
+    table.attrs["train"] = 1_000
     text = needed(table, 0.95, 0.3, some(200))
     assert text.startswith(on)
-    assert text.endswith("its mean: head 0.0 (to 0.5000); without any other part it is 0.8800 or more.")
+    assert text.endswith(
+        "its mean over 1,000 training inputs: head 0.0 (to 0.5000); without any other part it is 0.8800 or more."
+    )
     assert "head 0.1 (to 0.8800)" in needed(table, 0.95, 0.3, some(5_000))
     table.attrs["by_position"] = True
-    assert "replaced by its mean at each position" in needed(table, 0.95, 0.3, some(200))
+    text = needed(table, 0.95, 0.3, some(200))
+    assert "replaced by its mean at each position over 1,000 training inputs" in text
 
 
 @pytest.mark.parametrize(
