@@ -20,48 +20,49 @@ docs/from_the_paper.md maps the figures and tables of four papers.
 The public names are imported on first use: importing interp imports neither torch nor transformer_lens.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from interp.families import exports
+
 _ROOMS = {
-    "interp._analyze": "analyze certify explain",
-    "interp.errors": "InterpError",
-    "interp.explanations.automata": "learn_automaton",
-    "interp.listing": "list_models list_tasks",
-    "interp.measures.ablation": "ablate ablate_heads",
-    "interp.measures.attention": "attention_patterns",
-    "interp.measures.attention_ratios": "attention_ratios reweight_attention",
-    "interp.measures.circuits": "singular_values",
-    "interp.measures.components": "direct_logit_attribution logit_lens",
-    "interp.measures.edges": "path_patching",
-    "interp.measures.faithfulness": "evaluate_circuit find_circuit",
-    "interp.measures.head_types": "head_types",
-    "interp.measures.heads": "head_metrics",
-    "interp.measures.hypothesis": "Hypothesis Variable",
-    "interp.measures.hypothesis_scores": "evaluate_hypothesis",
-    "interp.measures.patching": "activation_patching",
-    "interp.measures.variables": "probe",
-    "interp.programs.compile": "compile",
-    "interp.readers.models": "check_conversion",
-    "interp.sections": "section",
-    "interp.sections.live": "live",
-    "interp.spec": "Layer ModelSpec Training",
-    "interp.sweeps.sweep": "sweep",
-    "interp.tasks": "Batch Task register_task",
-    "interp.training.train": "train",
-    "interp.zoo": "build load save",
+    "_analyze": "analyze certify explain",
+    "errors": "InterpError",
+    "explanations.automata": "learn_automaton",
+    "listing": "list_models list_tasks",
+    "measures.ablation": "ablate ablate_heads",
+    "measures.attention": "attention_patterns",
+    "measures.attention_ratios": "attention_ratios reweight_attention",
+    "measures.circuits": "singular_values",
+    "measures.components": "direct_logit_attribution logit_lens",
+    "measures.edges": "path_patching",
+    "measures.faithfulness": "evaluate_circuit find_circuit",
+    "measures.head_types": "head_types",
+    "measures.heads": "head_metrics",
+    "measures.hypothesis": "Hypothesis Variable",
+    "measures.hypothesis_scores": "evaluate_hypothesis",
+    "measures.patching": "activation_patching",
+    "measures.variables": "probe",
+    "programs.compile": "compile",
+    "readers.models": "check_conversion",
+    "sections": "section",
+    "sections.live": "live",
+    "spec": "Layer ModelSpec Training",
+    "sweeps.sweep": "sweep",
+    "tasks": "Batch Task register_task",
+    "training.train": "train",
+    "zoo": "build load save",
 }
 """The public names of each file."""
-_PUBLIC = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _RETURNED = {
-    "Certificate": "interp.certificates",
-    "Explanation": "interp.explanations",
-    "Report": "interp.report",
-    "TaskModel": "interp.architecture.task_model",
+    "Certificate": "certificates",
+    "Explanation": "explanations",
+    "Report": "report",
+    "TaskModel": "architecture.task_model",
 }
 """Classes of what these functions return, for annotations; nobody makes one."""
 
-__all__ = sorted(_PUBLIC)
+__all__ = sorted(name for names in _ROOMS.values() for name in names.split())
+_find, _ = exports(__name__, _ROOMS | {file: name for name, file in _RETURNED.items()})
 
 
 def __getattr__(name: str) -> Any:
@@ -69,16 +70,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("interp")
-    if (room := (_PUBLIC | _RETURNED).get(name)) is not None:
-        value = getattr(importlib.import_module(room), name)
-        globals()[name] = value
-        return value
-    try:  # a room, such as interp.tasks
-        return importlib.import_module(f"interp.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"interp.{name}":
-            raise
-    raise AttributeError(f"module 'interp' has no attribute {name!r}")
+    value = globals()[name] = _find(name)
+    return value
 
 
 def __dir__() -> list[str]:
