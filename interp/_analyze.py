@@ -120,6 +120,7 @@ def certify(
     """
     _check_source(source)
     subject, _ = open_subject(source, task, config, tokens, outputs, padding, device, dtype)
+    check_finite(subject)
     with threads_for(subject.model):
         return plan(subject).certificate(**options)
 

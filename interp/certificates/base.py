@@ -336,9 +336,9 @@ class SampledShare:
 class MarginCounts:
     """The account of a proof that evaluates margins in float64, each for one or more inputs.
 
-    wrong: number of inputs with a margin of at most 0. tied: of inputs with a margin within the rounding of this
-    evaluation. close: of right inputs with a margin within the model's rounding. worst: the smallest margin. need,
-    slack: the largest bounds on rounding, in the model's format and in float64.
+    wrong: number of inputs with a margin of at most 0. tied: of inputs with a margin so close to 0 that the rounding of
+    this evaluation hides whether it is above. close: of right inputs with a margin within the model's rounding. worst:
+    the smallest margin. need, slack: the largest bounds on rounding, in the model's format and in float64.
     """
 
     wrong: int = 0
@@ -362,7 +362,7 @@ class MarginCounts:
         if margin[least] <= need:
             inputs = np.ones(margin.shape, dtype=np.int64) if inputs is None else inputs
             self.wrong += int(inputs[margin <= 0].sum())
-            self.tied += int(inputs[np.abs(margin) <= slack].sum())
+            self.tied += int(inputs[np.abs(margin) <= slack].sum()) if slack > 0 else 0
             self.close += int(inputs[(margin > 0) & (margin <= need)].sum())
         return least
 

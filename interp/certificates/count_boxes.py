@@ -17,9 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import find_positions
+from interp.architecture.answers import Decision, find_positions
 from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
+from interp.certificates.as_run import right_in_run
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
@@ -298,7 +299,7 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
     right = int((shape.end_rows if question == "end" else shape.answer_rows)(rows)[2])
     if question == "4 against 5":
         return bool(out[right] <= out[sum(shape.answers) - right])
-    return int(out.argmax()) != right
+    return not bool(right_in_run(out, torch.tensor(right), Decision()))
 
 
 def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:

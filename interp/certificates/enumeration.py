@@ -24,10 +24,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import answered, decide, margins, word_of
+from interp.architecture.answers import answered, decide, margins
 from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
+from interp.certificates.as_run import said_in_run
 from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
@@ -260,6 +261,7 @@ class RunCounts:
                 f"task {subject.task.name} counts output {said} as right where its classes name another one: "
                 "margins are about tasks with one right output for each label"
             )
+        right = right & (margin > 0)  # see as_run
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
         self.worst = min(self.worst, float(margin.min()))
@@ -271,16 +273,16 @@ class RunCounts:
         if self.whole is not None:
             self.whole.take(subject, batch, right)
         if bool((~right).any()):
-            self._shortest(subject, ran, margin)
+            self._shortest(subject, ran, margin, right)
 
-    def _shortest(self, subject: Subject, ran: Ran, margin: Tensor) -> None:
+    def _shortest(self, subject: Subject, ran: Ran, margin: Tensor, right: Bool[Tensor, "reads"]) -> None:
         """Keep the first error after the fewest tokens."""
         row, position = subject.read_mask(ran.batch).nonzero().unbind(1)
         causal = subject.model.cfg.attention_dir == "causal"
-        length = torch.where(ran.right, torch.iinfo(torch.long).max, position + 1 if causal else ran.batch.lengths[row])
+        length = torch.where(right, torch.iinfo(torch.long).max, position + 1 if causal else ran.batch.lengths[row])
         at = int(length.argmin())
         if self.first is None or int(length[at]) < self.shortest:
-            chosen = torch.zeros_like(ran.right)
+            chosen = torch.zeros_like(right)
             chosen[at] = True
             text, place, answer, label, _ = next(_lines(subject, ran, margin, chosen))
             self.first = f"{text}: the answer at position {place} is {answer}, right is {label}"
@@ -308,7 +310,8 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()
         text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-        yield text, position, word_of(task, out[at], subject.decision), task.word(int(classes[at])), float(margin[at])
+        said = said_in_run(task, out[at], int(classes[at]), subject.decision)
+        yield text, position, said, task.word(int(classes[at])), float(margin[at])
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, find_positions, margins, word_of
+from interp.architecture.answers import Decision, find_positions, margins
 from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
+from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import margin_errors
@@ -164,20 +165,21 @@ def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float
 @torch.no_grad()
 def _errs(model: TaskModel, batch: Batch) -> bool:
     """Return whether the model itself is wrong on a batch of one input."""
-    said = model.predict(batch.tokens.to(model.cfg.device)).cpu()
-    return not torch.equal(said, batch.labels)
+    out = model.read(batch.tokens.to(model.cfg.device)).cpu()
+    return not bool(right_in_run(out, batch_classes(model.task, batch), model.spec).all())
 
 
 def _said(task: Task, batch: Batch, out: Float[Tensor, "n_out"]) -> str:
-    said, right = word_of(task, out, Decision()), task.answer_words[int(batch_classes(task, batch)[0])]
-    return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {right}"
+    right = int(batch_classes(task, batch)[0])
+    said = said_in_run(task, out, right, Decision())
+    return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {task.answer_words[right]}"
 
 
 def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor) -> Iterator[tuple[object, ...]]:
     """Yield rows (input, orders, answer, right, margin) for the errors."""
     words, right = task.answer_words, batch_classes(task, batch)
     for row in (margin <= 0).nonzero()[:, 0].tolist():
-        said = word_of(task, out[row], Decision())
+        said = said_in_run(task, out[row], int(right[row]), Decision())
         yield task.format(batch.tokens[row]), int(orders[row]), said, words[int(right[row])], float(margin[row])
 
 

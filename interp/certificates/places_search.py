@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct, margins, word_of
+from interp.architecture.answers import margins
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
+from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import Stratum
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, token_tables
@@ -129,7 +130,7 @@ class Proof:
         """Return the rows in which the model's own answers, after the right ones before, are not all right."""
         places = [read.at for read in self.reads]
         out, right = self.logits(rows)[:, places], self.paths.right(rows)[:, places]
-        return ~(margins(out, right, self.net.decision) > 0).all(1)
+        return ~right_in_run(out, right, self.net.decision).all(1)
 
     def probes(self) -> Probes:
         """Return random inputs with bounds on the model's own margins."""
@@ -323,7 +324,7 @@ def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, 
         row = tokens[None, : read.at + 1] if proof.net.causal else tokens[None]
         out = model(row.to(model.cfg.device))[0, read.at].double().cpu()
         right = int(labels[read.at])
-        if not bool(correct(out, torch.tensor(right), proof.net.decision)):
-            said = word_of(task, out, proof.net.decision)
+        if not bool(right_in_run(out, torch.tensor(right), proof.net.decision)):
+            said = said_in_run(task, out, right, proof.net.decision)
             return f"{task.format(tokens)}: the answer at position {read.at} is {said}, right is {task.word(right)}"
     return None

@@ -13,6 +13,7 @@ below m. The margin of the worst tokens at m is the next, better m (Dinkelbach 1
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,10 +24,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct, margins, word_of
+from interp.architecture.answers import margins
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exp_error, gamma
-from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, anything, register_method
+from interp.certificates.as_run import right_in_run, said_in_run
+from interp.certificates.base import (
+    Certificate,
+    Progress,
+    SampledShare,
+    Status,
+    Stratum,
+    anything,
+    register_method,
+)
 from interp.certificates.places_model import one_layer
 from interp.certificates.places_model import token_tables as position_tables
 from interp.certificates.probes import Probes
@@ -49,6 +59,10 @@ ROUNDS = 60
 NUMBERS = 1 << 21
 """Number of sums processed per batch."""
 SUMS_A_SECOND = 1e8
+ONE_INPUT = 1e5
+"""Steps for an input by itself."""
+FEW = 1 << 14
+"""Products with at most this many inputs that are not all decided are evaluated input by input."""
 SECONDS = 60
 """Default budget, in seconds of one core."""
 CHECKED = 64
@@ -200,7 +214,7 @@ def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) ->
         budget.steps -= sums.size
         left = len(tables) - place
         whole = sums + rest[left]
-        right, wrong = (whole[:, 0] > 0).all(1), (whole[:, 1] < 0).any(1)
+        right, wrong = (whole[:, 0] > 0).all(1), (whole[:, 1] <= 0).any(1)
         n_right += int(right.sum()) * sizes[left]
         n_wrong += int(wrong.sum()) * sizes[left]
         if left:
@@ -210,6 +224,22 @@ def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) ->
                 children = open_[start : start + step, None] + table
                 stack.append((place + 1, children.reshape(-1, *rest[0].shape)))
     return n_right, n_wrong
+
+
+def one_by_one(tables: PlaceTables, product: ProductOfSets, budget: Budget) -> tuple[int, int, float]:
+    """Count a product's right and wrong inputs, each with a scale of its own, and bound their margins from below.
+
+    In a product's common scale, small weights are lost in rounding if one token has a much larger score.
+    """
+    ends = []
+    for tokens in itertools.product(*product.places[: tables.seen]):
+        if budget.is_over():
+            return 0, 0, -math.inf
+        budget.steps -= ONE_INPUT
+        alone = replace(product, places=tuple((token,) for token in tokens))
+        ends.append(Shares.of(tables, alone).margin([0] * len(tokens)))
+    low, high = np.array(ends).T
+    return int((low > 0).sum()), int((high <= 0).sum()), float(low.min())
 
 
 Near = tuple[float, float, Tensor, ProductOfSets]
@@ -242,11 +272,15 @@ def certify_products(
         for product in products:
             shares = Shares.of(tables, product)
             bounds, tokens = shares.least()
-            (right, wrong), n = (1, 0), product.n_inputs
+            (right, wrong), n, least = (1, 0), product.n_inputs, float(bounds.min())
             if not (bounds > 0).all():
                 right, wrong = count(shares, ~(bounds > 0), budget)
-                n //= math.prod(map(len, product.places[: tables.seen]))
-            rows.append((product.right, product.n_inputs, right * n, wrong * n, float(bounds.min())))
+                seen = math.prod(map(len, product.places[: tables.seen]))
+                n //= seen
+                if right + wrong < seen <= FEW:
+                    alone = one_by_one(tables, product, budget)
+                    right, wrong, least = max((right, wrong, least), alone, key=lambda found: found[0] + found[1])
+            rows.append((product.right, product.n_inputs, right * n, wrong * n, least))
             tokens = [*tokens, *[0] * (length - tables.seen)]
             row = torch.tensor([ids[token] for ids, token in zip(product.places, tokens)])
             nearest.append((*shares.margin(tokens[: tables.seen]), row, product))
@@ -321,7 +355,7 @@ def _strata(
     out = torch.cat(
         [model.read(model.task.batch(part).tokens.to(model.cfg.device)).cpu() for part in tokens.split(512)]
     )
-    right = correct(out, answers, model.spec)
+    right = right_in_run(out, answers, model.spec)
     margin = margins(out.double(), answers, model.spec)
     strata[1].drawn, strata[1].drawn_right = DRAWN, int((margin > need).sum())
     strata[1].drawn_open = int((~(margin.abs() > need)).sum())
@@ -339,17 +373,17 @@ def _random(product: ProductOfSets, n: int, generator: torch.Generator) -> Int[T
 
 def _said(model: TaskModel, row: Int[Tensor, "length"], out: Float[Tensor, "n_out"], right: int) -> str:
     """Describe an input with a wrong answer."""
-    task = model.task
-    return f"{task.format(row)}: the answer is {word_of(task, out, model.spec)}, right is {task.answer_words[right]}"
+    task, said = model.task, said_in_run(model.task, out, right, model.spec)
+    return f"{task.format(row)}: the answer is {said}, right is {task.answer_words[right]}"
 
 
 def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:
     """Describe the first of the smallest-margin inputs that the model itself gets wrong, or None."""
     for _, high, row, product in nearest[:CHECKED]:
-        if high >= 0:
+        if high > 0:
             continue
         out = model.read(model.task.batch(row[None]).tokens.to(model.cfg.device))[0].cpu()
-        if not bool(correct(out, torch.tensor(product.right), model.spec)):
+        if not bool(right_in_run(out, torch.tensor(product.right), model.spec)):
             return _said(model, row, out, product.right)
     return None
 

@@ -157,7 +157,7 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
         interp.certify(model, task=majority, tokens=ids, outputs=outputs)
 
 
-def test_an_answer_tied_with_an_output_that_is_none_is_refused() -> None:
+def test_an_answer_tied_with_one_that_is_none_is_an_error() -> None:
     """Outputs (right, wrong, no answer) = (1, 0, 1)."""
     with quiet_construction():
         model = HookedTransformer(HookedTransformerConfig(
@@ -171,7 +171,7 @@ def test_an_answer_tied_with_an_output_that_is_none_is_refused() -> None:
     model(torch.zeros(1, 2, dtype=torch.long))
     task = Always()
     found = interp.certify(model, task=task, outputs={"0": 0, "1": 1})
-    assert (found.status, found.worst_margin, found.n_errors) == ("undecided", 0.0, 0)
+    assert (found.status, found.worst_margin, found.n_errors) == ("refuted", 0.0, 32)
     with torch.no_grad():
         model.unembed.b_U[2] = 0.75
     assert interp.certify(model, task=task, outputs={"0": 0, "1": 1}).worst_margin == 0.25

@@ -337,3 +337,15 @@ def test_products_without_some_samples_are_refused() -> None:
 
     with pytest.raises(InterpError, match=r"samples .* but does not list it among its inputs"):
         check_products(Some(), declared_products(Some()))
+
+
+def test_a_token_of_a_huge_score_leaves_nothing_open() -> None:
+    """With a 0 in the input, the model attends to it alone and answers 7; all other inputs are as before."""
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    with torch.no_grad():
+        model.embed.W_E[0, 0] = 1e6
+    found = interp.certify(model)
+    inputs = list(product(range(8), repeat=3))
+    wrong = [row for row in inputs if 0 in row and 7 not in row]
+    assert (found.status, found.n_errors) == ("refuted", len(wrong))
+    assert found.accuracy == 1 - len(wrong) / len(inputs)

@@ -155,7 +155,7 @@ def test_tokens_outside_the_vocabulary_are_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize("lie", ["twice", "batch", "outside"])
-def test_no_certificate_report_or_exact_accuracy_rests_on_a_lie(lie: str) -> None:
+def test_no_certificate_report_or_accuracy_rests_on_a_lie(lie: str) -> None:
     """A model that counts b answered 32 times, and was certified and exact on all 32 of them."""
     kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
     spec = ModelSpec(task=kind().ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")

@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 
-from interp.architecture.answers import correct, word_of
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
+from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
 from interp.errors import InterpError, check_size, most
@@ -58,11 +58,12 @@ def check(
         return None
     batch, at = task.batch(shape.rows(torch.tensor(row))), position + len(shape.marks)
     out, right = model.read(batch.tokens.to(model.cfg.device))[0, at].detach().cpu(), task.classes(batch)[0, at]
-    if bool(correct(out, right, model.spec)):
+    if bool(right_in_run(out, right, model.spec)):
         return None
     times = "once" if count == 1 else f"{count} times"
     text = f"{task.format(batch.tokens[0])}: token {task.vocabulary[int(batch.tokens[0, at])]} at position {at} occurs "
-    text += f"{times}, right is {task.word(int(right))}, the model says {word_of(task, out, model.spec)}"
+    said = said_in_run(task, out, int(right), model.spec)
+    text += f"{times}, right is {task.word(int(right))}, the model says {said}"
     return float(lead.min()), text
 
 

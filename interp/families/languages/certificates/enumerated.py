@@ -16,8 +16,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
+from interp.certificates.as_run import right_in_run, surely_wrong
 from interp.certificates.base import Certificate, Progress, Stratum, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size
@@ -116,7 +118,7 @@ def certify_every_string(model: TaskModel, longest: int | None = None, progress:
     for length in range(1, longest + 1):
         symbols, sizes = strings(model, length)
         margin, bound, slack = (part.numpy() for part in bounded_margins(model, symbols))
-        right, wrong, proved = margin > slack, margin < -slack, margin > bound
+        right, wrong, proved = margin > slack, surely_wrong(margin, slack), margin > bound
         found = _counterexample(model, task, symbols[torch.from_numpy(wrong)])
         counterexample = counterexample or found
         totals = [int(sizes[mask].sum()) for mask in (right, wrong, ~right & ~wrong, proved)]
@@ -136,7 +138,8 @@ def _counterexample(model: TaskModel, task: Any, symbols: Int[Tensor, "strings l
     if not len(symbols):
         return None
     batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
-    wrong = torch.nonzero(model.predict(batch.tokens) != batch.labels)[:, 0].tolist()
+    out, right = model.read(batch.tokens), right_classes(task, batch, model.spec.readout_at)
+    wrong = torch.nonzero(~right_in_run(out, right, model.spec))[:, 0].tolist()
     return "".join(task.alphabet[s] for s in symbols[wrong[0]].tolist()) if wrong else None
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
+from interp.certificates.as_run import surely_wrong
 from interp.certificates.base import Certificate, SampledShare, Status, Stratum, anything, refusal_of, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
@@ -169,14 +170,14 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
         symbols = classes(model, length, seen)
         _labels_follow(model, task, seen, said)
         margin, bound, slack = bounded_margins(model, symbols)
-        if wrong is None and bool((margin < -bound).any()):
+        sure, false = bool((margin > bound).all()), bool(surely_wrong(margin, bound).any())
+        if wrong is None and false:
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
-        sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
         status = "certified" if sure else "refuted" if false else "undecided"
         least = float((margin - slack).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
         rows.append((length, len(symbols), least, float(bound.max()), status))
         sizes = class_sizes(model, length, seen)
-        decided_ = (margin > slack, margin < -slack)
+        decided_ = (margin > slack, surely_wrong(margin, slack))
         strata.append(Stratum(2**length, *(sum(sizes[i] for i in mask.nonzero()[:, 0].tolist()) for mask in decided_)))
         if length <= PROBED or length == longest:
             probes.append(_probes(model, task, symbols, seen, margin, bound))
@@ -204,7 +205,7 @@ def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
         symbols = torch.randint(len(task.alphabet), (SAMPLED, length), generator=generator)
         margin, _, slack = bounded_margins(model, symbols)
         strata[length - 1].drawn_right = int((margin > slack).sum())
-        strata[length - 1].drawn_open = int((~(margin.abs() > slack)).sum())
+        strata[length - 1].drawn_open = int((~((margin > slack) | surely_wrong(margin, slack))).sum())
         strata[length - 1].drawn = SAMPLED
 
 

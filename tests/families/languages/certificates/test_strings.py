@@ -65,7 +65,7 @@ def test_a_wrong_weight_is_refuted_with_a_string_that_fails() -> None:
     every = model.task.enumerate_up_to(12)
     wrong = int((model.predict(every.tokens) != every.labels).sum())
     assert certificate.n_errors == wrong > 0, "the strings of each class are counted"
-    assert certificate.accuracy == 1 - wrong / len(every)
+    assert certificate.accuracy == (len(every) - wrong) / len(every)
 
 
 @pytest.mark.parametrize(("name", "longest"), [("languages/first", 9), ("languages/parity", 9), ("languages/one", 9)])
@@ -138,14 +138,14 @@ def test_palindrome_beyond_the_bound_is_undecided() -> None:
     assert 0.9 < certificate.accuracy[0] < certificate.accuracy[1] == 1, "random strings say more than the proof"
 
 
-def test_margins_and_bounds_of_exactly_zero_prove_nothing() -> None:
+def test_margins_of_exactly_zero_are_errors() -> None:
     model = interp.build("languages/first")
     with torch.no_grad():
         for parameter in model.unembed.parameters():
             parameter.zero_()
     found = interp.certify(model, longest=3)
     assert found.tables["lengths"]["rounding"].to_list() == [0.0, 0.0, 0.0]
-    assert (found.status, found.worst_margin, found.counterexample) == ("undecided", 0.0, None)
+    assert (found.status, found.worst_margin, found.counterexample) == ("refuted", 0.0, "0")
     assert found.notes[0] == "certified at every length up to 0"
 
 
