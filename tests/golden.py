@@ -52,11 +52,7 @@ INPUTS, FEW = 200, 64  # of measures, and of each section of a report
 NOT_KEPT = ("seconds", "source", "probes", "probed", "on_record")
 """Fields of certificates that depend on the machine, or on the model in memory."""
 
-NOT_COMPARED = {
-    "components": ("negative",), "neurons": ("active",),  # the sign of what is 0 up to rounding
-    "counting_neurons": ("neuron", "favorite"), "sensitivity": ("max_at",), "head_metrics": ("roc_auc",),  # ties
-    "heads": ("s_acc",),  # a fit that stops early
-}  # fmt: skip
+NOT_COMPARED = {"heads": ("s_acc",), "head_metrics": ("roc_auc",)}  # a fit that stops early; ties
 """Columns of tables that rounding decides, so that they differ between CPUs."""
 OF_THIS_CPU = {
     **dict.fromkeys(

@@ -23,7 +23,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import decide
 from interp.architecture.task_model import TaskModel
-from interp.architecture.ties import first_largest
+from interp.architecture.ties import first_largest, leveled
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
@@ -129,7 +129,7 @@ class Attribution(Result):
         return self.parts.assign(
             effect=_rounded(self.values.mean(0)).numpy(),
             spread=self.values.std(0, correction=0).numpy(),
-            negative=(self.values < 0).double().mean(0).numpy(),
+            negative=(leveled(self.values) < 0).double().mean(0).numpy(),
         )
 
     def plot(self, by_answer: bool = False) -> Figure:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.ties import leveled
 from interp.errors import InterpError, refuse_if
 from interp.measures.ablation import by_position, scores_without
 from interp.measures.components import direct_logit_attribution
@@ -139,7 +140,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
         columns = {
             "layer": pd.array([layer] * found.shape[1], dtype="Int64"),
             "index": range(found.shape[1]),
-            "active": (found > 0).double().mean(0),
+            "active": (leveled(found) > 0).double().mean(0),
             "mean": found.mean(0),
             "spread": spread,
             "promise": spread * module.W_out.detach().double().cpu().norm(dim=1),

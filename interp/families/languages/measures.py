@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel, as_dtype
+from interp.architecture.ties import first_largest
 from interp.constructions import ConstructedWeights, construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
@@ -231,7 +232,7 @@ def sensitivity(
                 "n": n,
                 "mean_change": float(change.mean()),
                 "max_change": largest,
-                "max_at": int(at[change.amax(0).argmax()]) + 1,
+                "max_at": int(at[first_largest(change.amax(0))]) + 1,
                 "max_change_times_n": largest * n,
             }
         )

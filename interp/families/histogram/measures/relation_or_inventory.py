@@ -35,6 +35,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp import words
+from interp.architecture.ties import first_largest, leveled
 from interp.errors import InterpError
 from interp.families.histogram.measures.counting import Counting, CountingModel, CountingRun, cell_means, flat_sample
 
@@ -265,7 +266,7 @@ def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.Data
     total = response.sum(0)
     live = total > 1e-9 * total.max().clamp(min=1e-300)
     shares = torch.where(live, response / total.clamp(min=1e-300), torch.nan)
-    favorites = response.argmax(0)
+    favorites = first_largest(response.T)
     frame = pd.DataFrame(
         {
             "neuron": np.arange(response.shape[1]),
@@ -275,7 +276,7 @@ def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.Data
             "share": shares.gather(0, favorites[None])[0].numpy(),
         }
     )
-    return frame.sort_values("response", ascending=False, ignore_index=True, kind="stable")
+    return frame.iloc[leveled(total).argsort(descending=True, stable=True).numpy()].reset_index(drop=True)
 
 
 def tokens_per_neuron(selectivity: pd.DataFrame) -> float:
