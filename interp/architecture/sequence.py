@@ -175,7 +175,7 @@ def looked_up(
     """Look up entries in each model's table, with one index into the concatenated tables."""
     starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
     at = index + starts.view(-1, *[1] * (index.ndim - 1))
-    return tables.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, -1)
+    return tables.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, tables.shape[2])
 
 
 def _rows_at(

@@ -43,7 +43,7 @@ def read_mapping(path: str | Path, max_bytes: int = MAX_BYTES) -> Mapping[Any, A
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile file can cause any error in torch
         if "Unsupported operand" in str(error):  # JSON or other text, or a pickle that torch.save did not write
-            raise CheckpointError(f"{path} is no file that torch.save writes; expected a state dict") from None
+            raise CheckpointError(f"{path} cannot be read without running code: torch.save did not write it") from None
         raise CheckpointError(f"{path} cannot be read without running code: {_reason(error)}") from None
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} contains {of_type(found)}; expected a state dict (names and tensors)")

@@ -361,7 +361,10 @@ class Subject:
 def check_finite(subject: Subject) -> None:
     """Raise InterpError for weights that are not finite."""
     for name, parameter in subject.model.named_parameters():
-        if wrong := int((~parameter.detach().isfinite()).sum()):
+        weights = parameter.detach()
+        if weights.dtype.itemsize == 1:  # isfinite is not there for float8
+            weights = weights.float()
+        if wrong := int((~weights.isfinite()).sum()):
             raise InterpError(
                 f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: the model cannot be analyzed"
             )

@@ -350,7 +350,7 @@ def test_an_unreadable_pickle_names_the_class(tmp_path: Path) -> None:
     torch.save({"model": nano().state_dict(), "config": Settings()}, tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match=rf"it contains {__name__}\.Settings, .*state_dict\(\), path\)$"):
         read(tmp_path / "x.pt")
-    texts = "x.pt is no file that torch.save writes; expected a state dict"
+    texts = "x.pt cannot be read without running code: torch.save did not write it"
     for content, said in ((b"PK\x03\x04", "not a ZIP archive"), (b'{"n_heads": 2}', texts)):
         (tmp_path / "x.pt").write_bytes(content)
         with pytest.raises(CheckpointError, match=f"{said}$"):
