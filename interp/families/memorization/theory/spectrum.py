@@ -117,6 +117,7 @@ def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float 
     W_U (d, outputs). Columns: direction (1, 2, ...), singular_value of sqrt(prior) times the centered log table,
     energy (its share of their squared sum), expressed (the squared length of that singular vector inside the row space
     of W_U, 0 to 1) and angle (the j-th principal angle between W_U and the d leading directions, degrees; NaN beyond).
+    Equal singular values have a space in common, but no directions of their own: `expressed` is their mean.
     """
     import pandas as pd
 
@@ -127,12 +128,14 @@ def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float 
     directions, values = directions[values > 1e-12 * values[0]], values[values > 1e-12 * values[0]]
     angles = subspace_angles(learned, directions[: len(learned)])
     inside = _orthonormal_rows(learned - learned.mean(axis=1, keepdims=True))
+    expressed = pd.Series(((directions @ inside.T) ** 2).sum(axis=1))
+    spaces = (np.diff(values, prepend=values[0]) < -1e-9 * values[0]).cumsum()
     return pd.DataFrame(
         {
             "direction": np.arange(1, len(values) + 1),
             "singular_value": values,
             "energy": values**2 / (values**2).sum(),
-            "expressed": ((directions @ inside.T) ** 2).sum(axis=1),
+            "expressed": expressed.groupby(spaces).transform("mean"),
             "angle": np.pad(angles, (0, len(values) - len(angles)), constant_values=np.nan),
         }
     )

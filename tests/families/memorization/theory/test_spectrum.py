@@ -132,3 +132,10 @@ def test_learned_directions():
     assert learned_directions(one, best.W_U)["energy"].to_list() == [pytest.approx(1)]
     other = np.linalg.svd(np.vstack([best.W_U, np.ones(8)]))[2][3:5]  # orthogonal to both and to the ones
     np.testing.assert_allclose(learned_directions(table, other)["angle"][:2], 90)
+
+
+def test_equal_singular_values_share_what_is_expressed():
+    """Four equal directions of five outputs: whatever basis LAPACK gives, two rows express half of their space."""
+    found = learned_directions(lookup_table(5, 5, 0.1, targets=range(5)), np.random.default_rng(0).normal(size=(2, 5)))
+    np.testing.assert_allclose(found["singular_value"], found["singular_value"][0])
+    np.testing.assert_allclose(found["expressed"], [0.5] * 4)
