@@ -433,13 +433,15 @@ def certify_by(name: str, model: TaskModel, options: dict[str, Any]) -> interp.C
 
 @torch.no_grad()
 def _errors(model: TaskModel, batch: Batch) -> tuple[int, int]:
-    """How many answers of predict() are wrong; and how many more may be: right ones where an output is not finite, by
-    luck, for there the largest is whatever stands first."""
+    """How many answers of predict() are wrong; and how many more may be: right ones by luck, where an output is not
+    finite or outputs tie, for there the answer is whatever stands first."""
     read = read_mask(model.task, batch, model.spec.readout_at)
-    finite = model(batch.tokens).isfinite().all(-1)
+    out = model(batch.tokens)
+    lead = out[..., 0] if out.shape[-1] == 1 else out.topk(2).values.diff()[..., 0]
+    chance = ~out.isfinite().all(-1) | (lead == 0)
     right = model.predict(batch.tokens) == batch.labels
     right = right if right.ndim > 1 else right[:, None].expand_as(read)
-    return int((~right & read).sum()), int((right & ~finite & read).sum())
+    return int((~right & read).sum()), int((right & chance & read).sum())
 
 
 def _false(found: interp.Certificate, margins: list[Any], wrong: int, lucky: int = 0) -> Iterator[str]:

@@ -107,9 +107,12 @@ def as_table(table: Any, prior: Any = None, contexts: Any = None, name: str = "a
             f"the table has shape {conditional.shape}; the context axes of a k-gram table must be equally long"
         )
     n = math.prod(leading)
-    prior = np.full(n, 1.0 / max(n, 1)) if prior is None else _float_array("the prior", prior)
-    prior = prior.reshape(-1) if prior.shape == leading else prior
-    contexts = all_contexts(leading[0], len(leading)) if contexts is None else contexts
+    if prior is None:
+        prior = np.full(n, 1.0 / max(n, 1))
+    else:
+        prior = _float_array("the prior", prior)
+        prior = _checked_prior(prior.reshape(-1) if prior.shape == leading else prior, n)
+    contexts = all_contexts(leading[0], len(leading)) if contexts is None else _checked_contexts(contexts, n)
     return ConditionalTable(conditional.reshape(n, conditional.shape[-1]), prior, contexts, str(name))
 
 
