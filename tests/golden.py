@@ -128,12 +128,12 @@ DECIMAL = re.compile(r"(-?\d*\.\d+(?:e[+-]?\d+)?|-?\d+e[+-]?\d+)")
 
 
 def same(old: Any, new: Any) -> bool:
-    """Integers and text exactly, floats within the tolerance, decimals in text within it or one in their last digit."""
+    """Integers and text exactly, floats within the tolerance, decimals in it up to one in their last digit or 1e-5."""
     if isinstance(old, str) and isinstance(new, str) and old != new:
         mine, theirs = DECIMAL.split(old), DECIMAL.split(new)
         pairs = zip(map(Decimal, mine[1::2]), map(Decimal, theirs[1::2]))
         return mine[::2] == theirs[::2] and all(
-            abs(a - b) <= max(Decimal((0, (1,), a.as_tuple()[2])), Decimal(RELATIVE) * abs(a)) for a, b in pairs
+            abs(a - b) <= max(Decimal((0, (1,), a.as_tuple()[2])), abs(a) / 100_000) for a, b in pairs
         )
     if type(old) in (int, float) and type(new) in (int, float) and float in (type(old), type(new)):
         return abs(old - new) <= ABSOLUTE + RELATIVE * max(abs(old), abs(new))
