@@ -143,16 +143,17 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
 
 
 def _nearest(program: Program, step: Head, brief: bool) -> str:
-    """Which position, relative to its own, a soft head attends to most, if to none half as much."""
+    """The relative position to which a soft head attends most, unless another one gets more than half as much."""
     if not step.query == step.key == "position":
         return ""
     shares, n = Counter[int](), 0
     for q, row in enumerate(step.scores):
-        seen = {k: math.exp(score) for k, score in enumerate(row) if score > NEVER and (k <= q or not program.causal)}
+        seen = {k: score for k, score in enumerate(row) if score > NEVER and (k <= q or not program.causal)}
+        weights = {k: math.exp(score - max(seen.values())) for k, score in seen.items()}
         n += bool(seen)
-        shares.update({k - q: weight / sum(seen.values()) for k, weight in seen.items()})
+        shares.update({k - q: weight / sum(weights.values()) for k, weight in weights.items()})
     (shift, most), (_, second) = [*shares.most_common(2), (0, 0.0), (0, 0.0)][:2]
-    if most < 2 * second:
+    if most <= 2 * second:
         return ""
     share = "" if brief else f", {words.share(most / n)} of it; to no other more than {words.share(second / n)}"
     return f", most to {_shifted(shift)}{share}"

@@ -118,8 +118,10 @@ def test_the_place_of_most_attention_is_said() -> None:
     """Scores of places where the one before has most of the attention, of positions that see it, and no other half."""
     answer = Linear("answer", (), (), (0.0,), ("x",))
 
-    def said(before: float, brief: bool = False) -> str:
-        scores = tuple(tuple(before if k == q - 1 else 0.01 * (q * k % 3) for k in range(6)) for q in range(6))
+    def said(before: float, brief: bool = False, level: float = 0.0) -> str:
+        scores = tuple(
+            tuple(level + (before if k == q - 1 else 0.01 * (q * k % 3)) for k in range(6)) for q in range(6)
+        )
         head = Head("h", "position", "position", scores, "token")
         return step_words(Program(("a", "b"), 6, True, (head,), answer), head, brief).partition("scores")[2]
 
@@ -130,6 +132,8 @@ def test_the_place_of_most_attention_is_said() -> None:
     assert f"{shares[1]:.4f} of it; to no other more than {shares[0]:.4f}" in said(2.0)
     assert said(2.0, brief=True) == ", most to the position before) and reads the token"
     assert said(0.5) == ") and reads the token"
+    for level in (-900.0, 900.0):  # softmax does not depend on it, but exp has no such numbers
+        assert said(2.0, brief=True, level=level) == said(2.0, brief=True)
 
 
 def test_scores_that_say_whether_two_tokens_are_equal() -> None:
