@@ -80,7 +80,7 @@ def test_of_several_models_an_error_names_the_one_it_is_about() -> None:
     broken = interp.build("count01/minimal")
     with torch.no_grad():
         broken.embed.W_E[0, 0] = torch.nan
-    sentence = "^1 of the [0-9]+ weights of embed.W_E are not finite: the model cannot be analyzed$"
+    sentence = "^1 of the [0-9]+ weights of embed.W_E is not finite: the model cannot be analyzed$"
     for use in (interp.analyze, list_sections, interp.live):
         with pytest.raises(InterpError, match=sentence):
             use(broken)

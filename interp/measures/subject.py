@@ -365,9 +365,8 @@ def check_finite(subject: Subject) -> None:
         if weights.dtype.itemsize == 1:  # isfinite is not there for float8
             weights = weights.float()
         if wrong := int((~weights.isfinite()).sum()):
-            raise InterpError(
-                f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: the model cannot be analyzed"
-            )
+            some = f"{wrong:,} of the {parameter.numel():,} weights of {name} {'is' if wrong == 1 else 'are'}"
+            raise InterpError(f"{some} not finite: the model cannot be analyzed")
 
 
 def check_runs(subject: Subject) -> None:

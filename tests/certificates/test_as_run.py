@@ -72,5 +72,5 @@ def test_weights_that_are_not_finite_are_refused_at_once() -> None:
         ))  # fmt: skip
     model.unembed.b_U.data[0] = -torch.inf
     for look in (interp.certify, interp.analyze):
-        with pytest.raises(InterpError, match=r"^1 of the 64 weights of unembed\.b_U are not finite"):
+        with pytest.raises(InterpError, match=r"^1 of the 64 weights of unembed\.b_U is not finite"):
             look(model, task="max-of-k")

@@ -152,7 +152,7 @@ def test_numbers_that_are_not_finite_are_refused(name: str, value: float) -> Non
     model = interp.build(name)
     with torch.no_grad():
         next(iter(model.parameters())).view(-1)[0] = value
-    with pytest.raises(InterpError, match=r"weights of embed\.W_E are not finite"):
+    with pytest.raises(InterpError, match=r"weights of embed\.W_E is not finite"):
         interp.certify(model)
 
 
