@@ -17,10 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, find_positions
+from interp.architecture.answers import Decision, find_positions, right_in_run
 from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
-from interp.certificates.as_run import right_in_run
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors

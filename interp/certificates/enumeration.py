@@ -24,11 +24,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import answered, decide, margins
+from interp.architecture.answers import answered, decide, margins, said_in_run
 from interp.architecture.comparison import cast
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.as_run import said_in_run
 from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
@@ -261,7 +260,7 @@ class RunCounts:
                 f"task {subject.task.name} counts output {said} as right where its classes name another one: "
                 "margins are about tasks with one right output for each label"
             )
-        right = right & (margin > 0)  # see as_run
+        right = right & (margin > 0)  # see right_in_run
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
         self.worst = min(self.worst, float(margin.min()))

@@ -15,10 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, find_positions, margins
+from interp.architecture.answers import Decision, find_positions, margins, right_in_run, said_in_run
 from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
 from interp.architecture.task_model import TaskModel
-from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import margin_errors

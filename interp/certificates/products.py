@@ -24,10 +24,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import margins
+from interp.architecture.answers import margins, right_in_run, said_in_run
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exp_error, gamma
-from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import (
     Certificate,
     Progress,

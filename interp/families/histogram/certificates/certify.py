@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 
+from interp.architecture.answers import right_in_run, said_in_run
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.as_run import right_in_run, said_in_run
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
 from interp.errors import InterpError, check_size, most

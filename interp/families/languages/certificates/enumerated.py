@@ -16,10 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import right_classes
+from interp.architecture.answers import right_classes, right_in_run, surely_wrong
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.as_run import right_in_run, surely_wrong
 from interp.certificates.base import Certificate, Progress, Stratum, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size

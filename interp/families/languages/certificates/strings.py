@@ -25,9 +25,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.architecture.answers import surely_wrong
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
-from interp.certificates.as_run import surely_wrong
 from interp.certificates.base import Certificate, SampledShare, Status, Stratum, anything, refusal_of, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound

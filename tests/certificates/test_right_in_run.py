@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.answers import Decision
+from interp.architecture.answers import Decision, right_in_run, said_in_run, surely_wrong
 from interp.architecture.task_model import TaskModel
-from interp.certificates.as_run import right_in_run, said_in_run, surely_wrong
 from interp.errors import InterpError
 from interp.tasks import make_task
 
