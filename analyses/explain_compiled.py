@@ -3,7 +3,7 @@
 python analyses/explain_compiled.py --out out/explain_compiled [--quick | --smoke]
 python analyses/explain_compiled.py 1000-1199 --out out/others
 
-Compiles one random program for each seed (interp.programs.generate: 1 to 4 layers of 1 to 3 heads, with and without
+Compiles one random program for each seed (shared/random_programs.py: 1 to 4 layers of 1 to 3 heads, with and without
 MLPs, causal and not, with padding and marks), adds decoys and rotates the residual stream, and decompiles the model. A
 model is explained if the program of its parts gives 99% of its answers, and of each frequent one. For each part that is
 used, the table compares how its variable divides the positions of inputs with the truth, where the true variable
@@ -22,12 +22,12 @@ from time import process_time
 import pandas as pd
 import torch
 from shared.compiled_truth import STAYS, edges_scored, partition, removed
+from shared.random_programs import Shape, random_program
 from shared.script import Arguments, run
 
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from shared.random_programs import random_program
 
 import interp
 from interp.explanations import Explanation
@@ -14,7 +15,6 @@ from interp.explanations.findings import USED, StandIns
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
-from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.words import parts_words
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from shared.random_programs import random_program
 
 import interp
 from interp.programs.as_hypothesis import as_hypothesis
-from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 
 BEFORE = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shared.random_programs import Shape, random_program
 from standins import standin
 
 import interp
@@ -15,7 +16,6 @@ from interp.measures.subject import Subject
 from interp.populations import everything
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
-from interp.programs.generate import Shape, random_program
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.quantize import metric
 from interp.programs.reading import Reading

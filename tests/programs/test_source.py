@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import torch
 from plain_python import function as run
+from shared.random_programs import random_program
 
 import interp
 from interp.errors import InterpError
-from interp.programs.generate import random_program
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
 from interp.programs.words import answer_words, parts_words, step_words
 from interp.tasks import Batch

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_forward import forward
+from shared.random_programs import Shape, random_program
 
 import interp
-from interp.programs.generate import Shape, random_program
 from interp.programs.language import Head, Product
 from interp.programs.task import ProgramTask
 
