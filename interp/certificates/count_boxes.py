@@ -7,7 +7,7 @@ output is a ratio of two sums, and each sum has one part that depends only on n1
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
@@ -25,7 +25,7 @@ from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of
 from interp.tasks import Task
-from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, sentences, shape_of
+from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, count_names, sentences, shape_of
 
 Question = Literal["answer", "4 against 5", "end"]
 
@@ -135,12 +135,16 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def as_box(task: Task, box: CountBox | str | None) -> CountBox:
-    """Convert a box, a split's name, "cube" (0..200 each), or None (the last split's domain) to a box."""
+    """Convert a box, a split's name, "cube" (0..200 each), or None (the last split's domain) to a box.
+
+    Its counts are named after the task's tokens.
+    """
+    box = CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else box
     if isinstance(box, CountBox):
-        return box
+        return replace(box, names=count_names(task.counted))
     if box is not None and box not in (known := boxes(task)["box"]):
         raise InterpError(one_of(f"box of task {task.name}", box, known))
-    return CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else count_box(task, box)
+    return count_box(task, box)
 
 
 def boxes(task: Task) -> dict[str, tuple[str, ...]]:
@@ -218,9 +222,9 @@ def certify_box(
     set). question: "answer" (the right token beats all others), "4 against 5" (it beats the other answer of the
     contrast; faster) or "end" (the token after the right answer). Margins are computed in float64 on every input. The
     model is certified in its own number format if every margin exceeds the rounding bound. The certificate's tables:
-    "errors" (difference n1 - n0, errors, inputs; attrs["neither"]: see Sweep), "frontier" (n2, min_difference,
-    max_difference of the errors), "accuracy" (for the question; with "answer" also for the others). Raises InterpError
-    for an unknown box or question, and for a task whose labels contradict its declarations.
+    "errors" (difference n1 - n0, errors, inputs; attrs["neither"]: see Sweep), "frontier" (the third count by its name,
+    min_difference, max_difference of the errors), "accuracy" (for the question; with "answer" also for the others).
+    Raises InterpError for an unknown box or question, and for a task whose labels contradict its declarations.
     """
     task, shape = model.task, shape_of(model.task)
     check_one_of("question", question, QUESTIONS)
@@ -250,12 +254,12 @@ def certify_box(
         n_inputs=len(whole),
         worst_margin=found.worst - found.slack if np.isfinite(found.slack) else found.worst,
         rounding=found.need if np.isfinite(found.need) else None,
-        counterexample=_said(found.near[0]) if status == "refuted" else None,
+        counterexample=_said(found.near[0], whole) if status == "refuted" else None,
         method="every input, in count space, float64",
         domain=str(whole),
         notes=_notes(model, found),
         on_trust=trust,
-        tables={"errors": by_difference, "frontier": _frontier(found.errors),
+        tables={"errors": by_difference, "frontier": _frontier(found.errors, whole),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),
     )  # fmt: skip
@@ -308,8 +312,8 @@ def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
     return found.notes(model.embed.W_E.dtype)
 
 
-def _said(counts: np.ndarray) -> str:
-    return ", ".join(f"{name} = {int(n)}" for name, n in zip(("n0", "n1", "n2"), counts, strict=True))
+def _said(counts: np.ndarray, box: CountBox) -> str:
+    return ", ".join(f"{name} = {int(n)}" for name, n in zip(box.names, counts, strict=True))
 
 
 def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
@@ -327,8 +331,9 @@ def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
     )
 
 
-def _frontier(wrong: np.ndarray) -> pd.DataFrame:
+def _frontier(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
     """Return the range of n1 - n0 with errors for each n2 with errors."""
-    frame = pd.DataFrame({"n2": wrong[:, 2], "difference": wrong[:, 1] - wrong[:, 0]})
-    grouped = frame.groupby("n2")["difference"].agg(["min", "max"]).reset_index()
+    noise = box.names[2]
+    frame = pd.DataFrame({noise: wrong[:, 2], "difference": wrong[:, 1] - wrong[:, 0]})
+    grouped = frame.groupby(noise)["difference"].agg(["min", "max"]).reset_index()
     return grouped.rename(columns={"min": "min_difference", "max": "max_difference"})

@@ -278,7 +278,7 @@ def _halve(quotients: Quotients, shape: CountedShape, zone: TightZone) -> list[i
             values = [_decide(quotients, shape, half)[1] for half in zone.halves(axis, at)]
             found.append((sum(values), [axis, at]))
     if not found:
-        raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too close to each other for evidence")
+        raise InterpError(f"outputs at the counts {zone.low[:3]} are too close to each other for evidence")
     return max(found, key=lambda item: item[0])[1]
 
 

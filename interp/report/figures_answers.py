@@ -64,22 +64,21 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
 def error_by_difference(
     frame: pd.DataFrame, margin: int = 4, tokens: Sequence[str] = ("0", "1", "2"), answers: tuple[str, str] = ("4", "5")
 ) -> go.Figure:
-    """Draw the share of wrong answers by n1 - n0, near the boundary between the classes.
+    """Draw the share of wrong answers by the difference of two counts, near the boundary between the classes.
 
     Args:
-        frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
+        frame: one row per difference: `difference` (the count of the second token minus that of the first),
+            `errors`, `inputs` (numbers of inputs).
         margin: how many differences to show on either side of the errors and of 0.
-        tokens: the counted tokens; n0 and n1 count the first two.
-        answers: the right answer if n1 > n0, and the right answer otherwise.
+        tokens: the counted tokens.
+        answers: the right answer if the difference is positive, and the right answer otherwise.
     """
     theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
     wrong = frame.loc[frame["errors"] > 0, "difference"]
     low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
     near = frame[frame["difference"].between(low, high)].sort_values("difference")
     drawn = theme.figure(y="share of wrong answers", height=360, barmode="overlay", showlegend=True)
-    drawn.update_xaxes(
-        title_text=f"n<sub>1</sub> − n<sub>0</sub>: how many more '{plain(tokens[1])}' than '{plain(tokens[0])}'"
-    )
+    drawn.update_xaxes(title_text=f"how many more '{plain(tokens[1])}' than '{plain(tokens[0])}'")
     more, otherwise = answers
     for answer, part in ((otherwise, near[near["difference"] <= 0]), (more, near[near["difference"] > 0])):
         texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(part["errors"], part["inputs"])]
@@ -97,28 +96,30 @@ def error_by_difference(
 
 
 def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
-    """Draw the range of differences n1 - n0 in which a model errs, by the number of '2' tokens.
+    """Draw the range of differences of two counts in which a model errs, by the count of the third token.
 
     Args:
-        tokens: the counted tokens; n0, n1 and n2 count them.
-        frame: one row per number of '2' tokens: `n2`, `min_difference`, `max_difference` (of the inputs answered
-            wrongly; NaN if there are none).
+        tokens: the counted tokens; a difference is the count of the second minus that of the first.
+        frame: one row per count of the third token: this count (the first column), `min_difference`, `max_difference`
+            (of the inputs answered wrongly; NaN if there are none).
     """
-    theme.check_frame(frame, ["n2", "min_difference", "max_difference"], "error_frontier")
-    frame = frame.sort_values("n2")
-    drawn = theme.figure(height=360).update_xaxes(title_text=f"n<sub>2</sub>: number of '{plain(tokens[2])}' tokens")
+    theme.check_frame(frame, ["min_difference", "max_difference"], "error_frontier")
+    zero, one, two = (plain(token) for token in tokens)
+    noise = frame.columns[0]
+    frame = frame.sort_values(noise)
+    drawn = theme.figure(height=360).update_xaxes(title_text=f"number of '{two}' tokens")
     drawn.update_yaxes(
-        title_text="n<sub>1</sub> − n<sub>0</sub> of wrong answers", zeroline=True, zerolinecolor=theme.GREY
+        title_text=f"wrong answers: how many more '{one}' than '{zero}'", zeroline=True, zerolinecolor=theme.GREY
     )
     if frame[["min_difference", "max_difference"]].isna().all(axis=None):
         drawn.add_annotation(text="no errors", x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
-        return drawn.update_xaxes(range=[frame["n2"].min(), frame["n2"].max()]).update_yaxes(range=[-5, 5])
-    # One bar per n2, because an area would also cover values of n2 without errors.
+        return drawn.update_xaxes(range=[frame[noise].min(), frame[noise].max()]).update_yaxes(range=[-5, 5])
+    # One bar per count, because an area would also cover counts without errors.
     low, high = frame["min_difference"], frame["max_difference"]
-    span = go.Bar(x=compact(frame["n2"]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
+    span = go.Bar(x=compact(frame[noise]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]
-    span.update(customdata=texts, hovertemplate="n2 = %{x}: %{customdata}<extra></extra>")
-    span.update(ids=["" if b != b else f"difference:{b:.0f},{n2}" for b, n2 in zip(high, frame["n2"])])
+    span.update(customdata=texts, hovertemplate=f"%{{x}} '{two}': %{{customdata}}<extra></extra>")
+    span.update(ids=["" if b != b else f"difference:{b:.0f},{n}" for b, n in zip(high, frame[noise])])
     drawn.add_trace(span.update(marker={"color": theme.fade(theme.VERMILLION, 0.75), "line": {"width": 0}}))
     reach = [min(0.0, float(low.min())), max(0.0, float(high.max()))]
     drawn.update_yaxes(rangemode="tozero", dtick=1 if reach[1] - reach[0] <= 10 else None, tickformat="d")

@@ -56,8 +56,8 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.add_figure(
             "errors",
             draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast or ("", "")),
-            "Errors by difference: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
-            f"numbers of '{task.counted[1]}' and '{task.counted[0]}'.",
+            "Errors by difference: the share of wrong answers among all inputs with the same difference, the number of "
+            f"'{task.counted[1]}' minus that of '{task.counted[0]}'.",
         )
     elif len(found.tables.get("errors", ())):
         report.add_table("errors", found.tables["errors"], "Inputs that the model gets wrong.", max_rows=12)
@@ -65,8 +65,8 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.add_figure(
             "frontier",
             draw.error_frontier(found.tables["frontier"], task.counted),
-            "The error frontier: the range of n1 - n0 in which the model is wrong, for each number n2 of "
-            f"'{task.counted[2]}'.",
+            f"The error frontier: for each number of '{task.counted[2]}', the range in which the model is wrong of the "
+            f"number of '{task.counted[1]}' minus that of '{task.counted[0]}'.",
         )
     if "lengths" in found.tables:
         both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")

@@ -7,8 +7,8 @@ compared with the task's labels in one order of the tokens, or in a few orders i
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Int
@@ -30,11 +30,15 @@ MOST = 1 << 36
 
 @dataclass(frozen=True)
 class CountBox:
-    """A finite set of inputs, without regard to token order: all (n0, n1, n2) with each count in an inclusive range."""
+    """A finite set of inputs, without regard to token order: all (n0, n1, n2) with each count in an inclusive range.
+
+    names: how text calls the three counts; see `count_names`.
+    """
 
     n0: tuple[int, int]
     n1: tuple[int, int]
     n2: tuple[int, int]
+    names: tuple[str, str, str] = field(default=("n0", "n1", "n2"), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.ranges.items():
@@ -47,7 +51,7 @@ class CountBox:
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
-        return {"n0": self.n0, "n1": self.n1, "n2": self.n2}
+        return dict(zip(self.names, (self.n0, self.n1, self.n2), strict=True))
 
     @property
     def sides(self) -> tuple[int, int, int]:
@@ -109,12 +113,21 @@ class CountedShape:
         )  # fmt: skip
 
 
+def count_names(counted: Sequence[str]) -> tuple[str, str, str]:
+    """Return what text calls the counts of three tokens: n0, n1 and n2 (as in the paper) if they are 0, 1 and 2."""
+    if tuple(counted) == ("0", "1", "2"):
+        return "n0", "n1", "n2"
+    first, second, noise = (f"count of '{token}'" for token in counted)
+    return first, second, noise
+
+
 def count_box(task: Task, split: str | None = None) -> CountBox:
     """Return all inputs of a split (default: the last), without regard to the order of their tokens."""
     known = tuple(task.count_ranges)
     split = known[-1] if split is None else split
     check_one_of(f"split of task {task.name}", split, known)
-    return CountBox(*task.count_ranges[split])
+    n0, n1, n2 = task.count_ranges[split]
+    return CountBox(n0, n1, n2, count_names(task.counted))
 
 
 def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:

@@ -15,6 +15,7 @@ from interp.tasks.batch import Pairs
 
 WORDS = {"[BOS]": "<s>", "0": "b", "1": "a", "2": ".", "=": "?", "4": "yes", "5": "no", "[EOS]": "</s>"}
 ORDER = ("a", "yes", "</s>", "b", "?", ".", "no", "<s>")
+NAMES = (("n0", "b"), ("n1", "a"), ("n2", "."))
 THEIRS = Count01()
 TO_OURS = torch.tensor([ORDER.index(WORDS[token]) for token in THEIRS.vocabulary])
 TO_THEIRS = TO_OURS.argsort()
@@ -80,12 +81,18 @@ def model() -> interp.TaskModel:
 @pytest.mark.slow
 def test_the_same_certificate(model: interp.TaskModel) -> None:
     ours, theirs = interp.certify(model), interp.certify("count01/paper")
-    for field in ("status", "accuracy", "n_errors", "n_inputs", "domain", "counterexample"):
+    for field in ("status", "accuracy", "n_errors", "n_inputs"):
         assert getattr(ours, field) == getattr(theirs, field), field
+    for field in ("domain", "counterexample"):  # each task's counts are called after its own tokens
+        words = getattr(theirs, field)
+        for name, token in NAMES:
+            words = words.replace(name, f"count of '{token}'")
+        assert getattr(ours, field) == words, field
     assert ours.worst_margin == pytest.approx(theirs.worst_margin)
     assert ours.rounding == pytest.approx(theirs.rounding)
-    for name in ("errors", "frontier"):
-        pd.testing.assert_frame_equal(ours.tables[name], theirs.tables[name])
+    pd.testing.assert_frame_equal(ours.tables["errors"], theirs.tables["errors"])
+    frontier = theirs.tables["frontier"].rename(columns={"n2": "count of '.'"})
+    pd.testing.assert_frame_equal(ours.tables["frontier"], frontier)
     assert ours.tables["accuracy"]["accuracy"].tolist() == theirs.tables["accuracy"]["accuracy"].tolist()
     assert ours.tables["accuracy"]["question"].tolist() == ["answer at '?'", "yes against no", "</s> after the answer"]
 

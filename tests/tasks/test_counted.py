@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from majority import Majority
 
+import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01 import Count01
 from interp.families.count01.tasks import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
@@ -35,13 +37,24 @@ def test_a_task_that_only_declares() -> None:
     assert (query.tolist(), right.tolist()) == ([4, 4], [1, 0])
     assert keys.tolist() == [[3, 2, 1, 1, 1, 0], [2, 2, 0, 1, 1, 0]]
     box = count_box(task)
-    assert (str(box), len(box)) == ("n0 in 0..4, n1 in 1..5, n2 in 0..2", 75)
+    assert (str(box), len(box)) == ("count of 'b' in 0..4, count of 'a' in 1..5, count of '.' in 0..2", 75)
+    assert str(count_box(Count01())) == "n0 in 151..200, n1 in 151..200, n2 in 0..200"  # of '0', '1' and '2'
     written = sentences(task, box.counts())
     assert written.labels.tolist() == [int(n1 > n0) for n0, n1, _ in box.counts().tolist()]
     with pytest.raises(UnsupportedError, match="nothing is read after the answer"):
         shape.end_rows(box.counts())
     with pytest.raises(InterpError, match="unknown split of task counted-test-majority 'tets'"):
         count_box(task, "tets")
+
+
+def test_a_certificate_names_the_counts_after_the_tokens() -> None:
+    """Untrained weights answer "yes" or "no" whatever the counts, so at least one input is wrong."""
+    interp.register_task(Majority)
+    spec = interp.ModelSpec(task=Majority().ref, d_model=4, readout_at="?", layers=(interp.Layer(n_heads=1, d_head=4),))
+    found = interp.certify(interp.build(spec), box=CountBox((0, 2), (0, 2), (0, 1)))
+    assert found.domain == "count of 'b' in 0..2, count of 'a' in 0..2, count of '.' in 0..1"
+    assert re.fullmatch(r"count of 'b' = \d, count of 'a' = \d, count of '\.' = \d", found.counterexample or "")
+    assert found.tables["frontier"].columns[0] == "count of '.'"
 
 
 @pytest.mark.parametrize(
