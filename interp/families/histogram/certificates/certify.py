@@ -23,7 +23,7 @@ from interp.certificates.base import Certificate, Progress, SampledShare, Status
 from interp.certificates.probes import Probes
 from interp.errors import InterpError, check_size, most
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
-from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join
+from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, alike, join
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
 from interp.families.histogram.occurrences import declared
@@ -242,13 +242,12 @@ def _conclude(
     wrong, decided = sum(int(n) for n in frame["wrong"]), not frame[["undecided", "tied"]].to_numpy().any()
     share = _share(tables, frame, samples, generator)
     notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ()) + share.notes
-    closest = frame.loc[frame["margin"].idxmin()]
-    margin = found[0] if found else float(closest["margin"]) if status == "certified" else min(
-        least, float(closest["margin"])
-    )  # fmt: skip
+    closest = float(frame["margin"].min())
+    margin = found[0] if found else closest if status == "certified" else min(least, closest)
+    rounding = float(frame["rounding"][frame["margin"] <= alike(closest)].max())
     numbers = ("inputs", "right", "wrong", "close", "tied", "undecided")
     by_count = frame.groupby("count").agg(dict.fromkeys(numbers, "sum") | {"margin": "min"})
-    proved = np.isfinite(closest["rounding"]) and closest["rounding"] > 0
+    proved = np.isfinite(rounding) and rounding > 0
     return Certificate(
         model=model.spec.id,
         status=status,
@@ -257,7 +256,7 @@ def _conclude(
         n_inputs=shape.n_inputs,
         n_answers=shape.n_inputs * shape.length,
         worst_margin=margin,
-        rounding=float(closest["rounding"]) if proved else None,
+        rounding=rounding if proved else None,
         counterexample=found[1] if found else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
         domain=f"all {tables.T}^{tables.L} sequences, every position",

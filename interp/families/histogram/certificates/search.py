@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from interp.architecture.task_model import TaskModel
+from interp.architecture.ties import TIED
 from interp.certificates.base import Certificate
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
@@ -45,9 +46,9 @@ PER_NODE = 1000
 class Ledger:
     """Results so far, per count: numbers of (sequence, position) pairs that are right, wrong, close or undecided.
 
-    margin: lower bound on the smallest proved margin. worst: the smallest margin minus its rounding bound, with that
-    bound. candidates: suspects found so far, as (approximate margin, sequence, position). close: pairs that are right
-    in exact arithmetic, but with a margin within rounding.
+    margin: lower bound on the smallest proved margin. need: its rounding bound, the largest of all margins that are
+    equal to it but for rounding. candidates: suspects found so far, as (approximate margin, sequence, position).
+    close: pairs that are right in exact arithmetic, but with a margin within rounding.
     """
 
     total: np.ndarray
@@ -82,6 +83,11 @@ class Open:
 
     def __getitem__(self, rows: np.ndarray | slice) -> Open:
         return Open(self.nodes[rows], self.classes[rows], self.at[rows])
+
+
+def alike(margin: Any) -> Any:
+    """Return the largest number that equals a margin, or each of several, but for rounding."""
+    return margin + TIED * np.abs(margin)
 
 
 class Search:
@@ -185,12 +191,12 @@ class Search:
         return found
 
     def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
-        """Record the smallest margin per count, with its rounding bound."""
-        order = np.argsort(-margin)
-        smaller = margin[order] < self.ledger.margin[count[order]]
-        chosen = order[smaller]  # ascending towards the smallest, which is written last
-        self.ledger.margin[count[chosen]] = margin[chosen]
-        self.ledger.need[count[chosen]] = need[chosen]
+        """Record the smallest margin per count, with the rounding bound of it and of those that are equal to it."""
+        book, before = self.ledger, self.ledger.margin.copy()
+        np.minimum.at(book.margin, count, margin)
+        book.need[before > alike(book.margin)] = 0.0
+        equal = margin <= alike(book.margin)[count]
+        np.maximum.at(book.need, count[equal], need[equal])
 
     def _below(
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,

@@ -4,6 +4,7 @@ The readout takes one hidden value to a class: thresholds between the counts, an
 Appendix A.4 of Behrens et al. (2024) gives no formula; erratum 4 gives one that works.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +38,25 @@ class ScalarReadout:
 class Separation:
     """Distance between the hidden values of neighboring counts.
 
-    `thresholds[i]` is halfway between counts i + 1 and i + 2. `gap` is the smallest distance between the intervals of
-    neighboring counts (inf for L = 1); `rising` tells whether the hidden value grows with the count.
+    `thresholds[i]` is halfway between counts i + 1 and i + 2, see `on_grid`. `gap` is the smallest distance between the
+    intervals of neighboring counts, `room` that between an interval and a threshold (both inf for L = 1); `rising`
+    tells whether the hidden value grows with the count.
     """
 
     thresholds: Float[Tensor, " L_minus_1"]
     gap: float
+    room: float
     rising: bool
+
+
+def on_grid(values: Float[Tensor, "*shape"], gap: float) -> Float[Tensor, "*shape"]:
+    """Round to multiples of a power of two, about a millionth of the gap in which the values lie.
+
+    Ranges are computed with products that each CPU rounds in its own way; weights should not depend on it. The power
+    changes where log2(gap) is halfway between integers, which is so for no rational gap.
+    """
+    step = 2.0 ** (round(math.log2(gap)) - 20)
+    return (values / step).round() * step
 
 
 def separate(lo: Float[Tensor, " L"], hi: Float[Tensor, " L"]) -> Separation:
@@ -52,7 +65,7 @@ def separate(lo: Float[Tensor, " L"], hi: Float[Tensor, " L"]) -> Separation:
     Raises InterpError, naming two counts, if intervals overlap.
     """
     if len(lo) == 1:
-        return Separation(lo.new_zeros(0), float("inf"), True)
+        return Separation(lo.new_zeros(0), math.inf, math.inf, True)
     rising = bool(lo[-1] + hi[-1] >= lo[0] + hi[0])
     below, above = (hi[:-1], lo[1:]) if rising else (hi[1:], lo[:-1])
     gaps = above - below
@@ -62,7 +75,10 @@ def separate(lo: Float[Tensor, " L"], hi: Float[Tensor, " L"]) -> Separation:
             f"the hidden values of counts {worst + 1} and {worst + 2} overlap (by {-float(gaps[worst]):.3g}), "
             "so no single threshold tells them apart"
         )
-    return Separation((below + above) / 2, float(gaps[worst]), rising)
+    gap = float(gaps[worst])
+    thresholds = on_grid((below + above) / 2, gap)
+    room = float(torch.minimum(thresholds - below, above - thresholds).min())
+    return Separation(thresholds, gap, room, rising)
 
 
 def scalar_readout(
@@ -192,9 +208,10 @@ def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
 
 
 def silencing_bias(hidden: Ranges) -> float:
-    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron."""
+    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron, `on_grid`."""
     own, foreign = own_and_foreign(hidden)
-    return -float((own.lo.min() + foreign.max()) / 2)
+    clips, silent = own.lo.min(), foreign.max()
+    return -float(on_grid((clips + silent) / 2, max(float(clips - silent), ROUNDING)))
 
 
 def finish(
@@ -253,6 +270,6 @@ def finish(
         "unembed.W_out": W_out, "unembed.b_out": readout.bias,
     }  # fmt: skip
     # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
-    margin = cut.gap / (2 * (L + 1))
+    margin = cut.room / (L + 1)
     said = f"counts correctly on all {T}^{L} sequences{claim}"
     return ConstructedWeights(weights, directions, said, margin, want.variant, notes, {"gap": cut.gap, **numbers})

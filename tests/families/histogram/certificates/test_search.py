@@ -15,7 +15,7 @@ from closeness import close
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.families.histogram import Histogram
-from interp.families.histogram.certificates.search import Search
+from interp.families.histogram.certificates.search import Ledger, Search
 from interp.families.histogram.certificates.spaces import affine_below, interval_below, space_of
 from interp.families.histogram.certificates.tables import Tables, refusal, tables_of
 from interp.families.histogram.constructions.models import histogram_spec
@@ -54,6 +54,18 @@ def searched(tables: Tables, token: int, need: float, slack: float) -> Search:
     search = Search(tables, space, np.full(shape, need), np.full(shape, slack))
     assert not len(search.explore(search.start(), 1e9, Budget(1e9, 1.0)).nodes)
     return search
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_tied_margins_the_largest_bound_is_kept(order) -> None:
+    """Which of them is the smallest is up to the CPU: count 1 has two, and a larger one whose bound is no matter."""
+    search = searched(tables_of(broken("dot-exact", 0.0)), 0, 0.0, 0.0)
+    search.ledger = Ledger.of(L)
+    for at in order:
+        margin, need = ((0.1, 0.1 + 1e-15, 0.2)[at], (1e-12, 2e-12, 3e-12)[at])
+        search._note(np.array([0, 1]), np.array([margin, 0.3]), np.array([need, 4e-12]))
+    assert search.ledger.margin.tolist() == [0.1, 0.3, np.inf, np.inf]
+    assert search.ledger.need.tolist() == [2e-12, 4e-12, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("kind", ["dot", "dot-softmax", "lin"])

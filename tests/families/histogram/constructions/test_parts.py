@@ -219,6 +219,19 @@ def test_separate_rising_falling_and_touching():
         separate(t(0.0, 1.0), t(1.0, 2.0))
 
 
+@pytest.mark.parametrize("scale", [1, 1 / 11, 10 / 11, 2**0.5 / 3, 341])
+def test_rounding_of_ranges_does_not_reach_thresholds(scale):
+    """Another CPU's products give other last digits of the ranges, here 1e-14 of the largest value."""
+    lo = scale * torch.arange(5, dtype=torch.float64)
+    hi, noise = lo + scale / 3, scale * 5e-14 * torch.tensor([1.0, -1.0, 0.0, 1.0, -1.0], dtype=torch.float64)
+    exact, other = separate(lo, hi), separate(lo + noise, hi - noise)
+    assert exact.gap != other.gap
+    assert torch.equal(exact.thresholds, other.thresholds)
+    assert exact.thresholds.tolist() == pytest.approx(((hi[:-1] + lo[1:]) / 2).tolist(), abs=1e-6 * exact.gap)
+    assert exact.room == pytest.approx(exact.gap / 2, rel=2e-6)
+    assert exact.room <= exact.gap / 2
+
+
 def test_bad_input_is_one_sentence():
     cuts = torch.tensor([1.0, 0.5], dtype=torch.float64)
     with pytest.raises(InterpError, match="strictly ascending"):
