@@ -5,8 +5,11 @@ and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, th
 directory, then among the models shipped with interp.
 """
 
+import gzip
+import json
 import os
 import re
+import tomllib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +24,10 @@ from interp.spec import read_toml
 SPEC_FILE = "model.toml"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FILES = (".safetensors", ".pt", ".pth", ".toml")
+PLAIN = (".toml", ".json", ".json.gz")
+"""Endings of files of plain data, which hold no model."""
+MOST_PLAIN = 64 * 2**20
+"""Bytes read of such a file."""
 
 
 class HiddenModel(UserWarning):
@@ -158,6 +165,44 @@ def unknown(name: str) -> InterpError:
     return InterpError(
         f"no model {short(name)!r}: tried it as a file, as an exact model, {', '.join(places)}{environment}; {hint}"
     )
+
+
+def no_model(path: Path) -> str:
+    """Say of a file of plain data that is given as a model what it is, and what would be right."""
+    kind = "TOML" if path.suffix == ".toml" else "JSON"
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(MOST_PLAIN).decode()
+        found = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+    except (ValueError, OSError, EOFError, RecursionError) as error:
+        return f"{path} is neither a checkpoint nor a readable {kind} file ({error}): {A_MODEL}"
+    data = found if isinstance(found, dict) else {}
+    for entries, what, right in KINDS:
+        if entries <= set(data):
+            of = f" of {short(data['model'])}" if "{of}" in what else ""
+            return f"{path} is {what.format(of=of)}, not a checkpoint: {right}"
+    return f"{path} is a {kind} file without a model, not a checkpoint: {A_MODEL}"
+
+
+A_MODEL = "give a checkpoint (.safetensors, .pt) or a name such as count01/paper"
+KINDS: tuple[tuple[set[str], str, str], ...] = (
+    ({"task", "d_model"}, "a spec", "interp.build builds a new model from it, interp.train trains one"),
+    ({"base", "axes"}, "the grid of a sweep", "interp.sweep trains its models"),
+    ({"model", "level", "stand_ins"}, "an explanation{of}", "give the model itself; Explanation.from_json reads this"),
+    (
+        {"model", "evidence", "claim"},
+        "the evidence of a certificate{of}",
+        "give the model itself; the checker reads this",
+    ),
+    ({"vocabulary", "steps", "answer"}, "a program", "interp.compile makes a model of what Program.from_json reads"),
+    (
+        {"n_layers", "d_model", "d_vocab"},
+        "a TransformerLens config",
+        "give the file of the weights, and this as config",
+    ),
+    ({"model_type"}, "a Hugging Face config", "give the folder that it is in"),
+)
+"""What is in files of plain data: some of the entries of each kind, its name, and what would be right as a model."""
 
 
 @dataclass(frozen=True)

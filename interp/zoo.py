@@ -21,7 +21,17 @@ from interp.architecture.limits import LengthLimit
 from interp.architecture.state_dicts import named_tensors, read_tensors
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, short
-from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_dir, is_file, shipped_root
+from interp.model_files import (
+    PLAIN,
+    SPEC_FILE,
+    expanded,
+    find_checkpoint,
+    find_spec,
+    is_dir,
+    is_file,
+    no_model,
+    shipped_root,
+)
 from interp.programs import compile as compile  # registers compiled programs and their task
 from interp.spec import Construction, ModelSpec, read_json, read_toml
 from interp.tasks import Task, make_task
@@ -160,10 +170,8 @@ def _load_own(
         model.loaded_as = name_or_path
         return model
     path = find_checkpoint(name_or_path)
-    if path.suffix in (".toml", ".json"):
-        raise InterpError(
-            f"{path} is a spec, not a checkpoint: interp.build builds a new model from it, interp.train trains one"
-        )
+    if path.name.endswith(PLAIN):
+        raise InterpError(no_model(path))
     from interp.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
     checkpoint = _read(path, spec)
@@ -334,7 +342,7 @@ def _is_own(name_or_path: str | Path) -> bool:
     path = expanded(name_or_path)
     if is_file(path):
         header = path.suffix == ".safetensors" and not _lacks_header(path)
-        return header or path.suffix in (".toml", ".json") or _has_spec(path)
+        return header or path.name.endswith(PLAIN) or _has_spec(path)
     return not is_dir(path) or is_file(path / SPEC_FILE)
 
 

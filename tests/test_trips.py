@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +102,32 @@ def test_a_spec_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_text(SPEC.to_toml())
     with pytest.raises(InterpError, match=r"model.toml is a spec, not a checkpoint: interp.build"):
         interp.analyze(tmp_path / "model.toml")
+
+
+def test_a_file_of_plain_data_is_called_what_it_is(tmp_path: Path) -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=4)
+    found = interp.explain(model)
+    assert found.program is not None
+    files = {
+        "x.json": (
+            found.to_json(),
+            f"an explanation of {found.model}, not a checkpoint: give the model itself",
+        ),
+        "p.json": (found.program.to_json(), "a program, not a checkpoint: interp.compile makes a model"),
+        "s.json": (json.dumps(model.spec.to_dict()), "a spec, not a checkpoint: interp.build"),
+        "g.toml": ('base = "model.toml"\naxes = {}', "the grid of a sweep, not a checkpoint: interp.sweep"),
+        "ids.json": ('{"a": 0}', "a JSON file without a model, not a checkpoint: give a checkpoint"),
+        "list.json": ("[1]", "a JSON file without a model, not a checkpoint: give a checkpoint"),
+        "bad.json": ("{", "neither a checkpoint nor a readable JSON file"),
+    }
+    for name, (text, sentence) in files.items():
+        (tmp_path / name).write_text(text)
+        for take in (interp.explain, interp.analyze, interp.load):
+            with pytest.raises(InterpError, match=re.escape(f"{name} is {sentence}")):
+                take(tmp_path / name)
+    proof = interp.certify(model).evidence(tmp_path / "proof.json.gz")
+    with pytest.raises(InterpError, match=r"gz is the evidence of a certificate of max-of-k-.*: give the model itself"):
+        interp.explain(proof)
 
 
 def test_widths_of_nothing_are_named() -> None:
