@@ -97,10 +97,12 @@ torch.set_num_threads(1)  # tests run side by side, and one thread adds up in on
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a thinned test's cases those between are slow. The longest first, or one of two workers waits for it at the
-    end: a fresh environment, notebooks."""
+    """Of a thinned test's cases those between are slow, and so is what waits for a compiler. The longest first, or one
+    of two workers waits for it at the end: a fresh environment, notebooks."""
     cases: Counter[str] = Counter()
     for item in items:
+        if item.get_closest_marker("compiles"):
+            item.add_marker(pytest.mark.slow)
         if thinned := item.get_closest_marker("thinned"):
             name = item.nodeid.partition("[")[0]
             if cases[name] % thinned.args[0]:

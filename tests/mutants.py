@@ -13,7 +13,7 @@ A mutant is killed when one of the tests that call its function fails or takes t
 mutant; those of its own test file are asked first, then those of its room and of every file that imports it, for
 MOST_SECONDS at most, and last the golden outputs. The same seed draws the same mutants of the same tree. What nobody
 can notice (a mistake in a message, a bound that is only looser) counts as a survivor, and so does what only slow tests
-would see: the score is one from below.
+would see, but for tests that are slow because they compile: the score is one from below.
 """
 
 from __future__ import annotations
@@ -305,7 +305,8 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "",
             (tree / FAILED).unlink(missing_ok=True)
             options = [option for option in OPTIONS if not (noted and option == "-x")]
             code = pytest.main(
-                [*options, "-m", "not slow and not soak", *tests], plugins=[recorder if noted else Failing(tree)]
+                [*options, "-m", "(compiles or not slow) and not soak", *tests],
+                plugins=[recorder if noted else Failing(tree)],
             )
             if noted:
                 sys.settrace(None)

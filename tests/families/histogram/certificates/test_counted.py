@@ -65,6 +65,7 @@ def test_an_accuracy_is_exact_where_nothing_was_split(kind: MixingKind, monkeypa
     assert any("multisets of other tokens were counted" in note for note in found.notes)
 
 
+@pytest.mark.compiles
 def test_threads_give_the_same_whole_numbers() -> None:
     model = random_model("dot-softmax", 8, 6)
     found = []
@@ -84,6 +85,7 @@ def test_without_time_nothing_is_counted() -> None:
     assert [part.undecided.tolist() for part in parts] == before
 
 
+@pytest.mark.compiles
 def test_what_the_budget_cuts_off_stays_undecided_on_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a clock that runs at any speed: the default has none."""
     monkeypatch.setattr(histogram_walk, "WORK", 10.0)
@@ -109,6 +111,7 @@ def test_what_the_budget_cuts_off_stays_undecided_on_any_threads(monkeypatch: py
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.compiles
 def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first walk of a machine takes 100 s here, as a compiler on a slow one; the clock of 5 s starts after it."""
     clock = [0.0]
@@ -129,6 +132,7 @@ def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPat
     assert not any(part.is_open for part in parts)
 
 
+@pytest.mark.compiles
 def test_a_walk_that_would_take_much_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a sixteenth of the budget: what all multisets would take is said, and the rest of the budget is kept."""
     monkeypatch.setattr(histogram_walk, "WORK", 10.0)
@@ -162,6 +166,7 @@ def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.Monke
     assert any(part.is_open for part in parts)
 
 
+@pytest.mark.compiles
 def test_without_a_bound_of_rounding_nothing_is_right_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half precision: errors are found all the same."""
     monkeypatch.setattr(histogram, "SPLITTING", 0.0)
@@ -172,6 +177,7 @@ def test_without_a_bound_of_rounding_nothing_is_right_beyond_it(monkeypatch: pyt
     assert found.tables["classes"]["close"].sum() > 0
 
 
+@pytest.mark.compiles
 def test_a_count_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

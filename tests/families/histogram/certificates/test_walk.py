@@ -109,6 +109,7 @@ def total(found: dict[tuple[int, int], tuple[int, int, int, int]]) -> np.ndarray
     return np.array(list(found.values())).sum(0)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_multiset_is_what_every_sequence_says(kind: MixingKind, seed: int) -> None:
@@ -147,6 +148,7 @@ def test_multisets_agree_with_sequences_for_very_many_models(kind: MixingKind, s
     assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_with_equal_rows_are_merged_and_counted_apart(kind: MixingKind) -> None:
     model = random_model(kind, 6, 4, 4, 1, rows=2)
@@ -154,6 +156,7 @@ def test_tokens_with_equal_rows_are_merged_and_counted_apart(kind: MixingKind) -
     assert counted(model) == listed(model)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", KINDS)
 def test_ties_are_neither_right_nor_wrong(kind: MixingKind) -> None:
     """Two answers with the same logits everywhere."""
@@ -168,6 +171,7 @@ def test_ties_are_neither_right_nor_wrong(kind: MixingKind) -> None:
     assert total(found)[3] > 0
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_right_by_less_than_the_need_is_close(kind: MixingKind) -> None:
     model = random_model(kind, 5, 4, 4, 3)
@@ -185,6 +189,7 @@ def test_what_is_right_by_less_than_the_need_is_close(kind: MixingKind) -> None:
     assert list(total(unbounded)) == [0, wrong, right + close, tied]
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", [1e-9, 1e6, 1e12, 1e30])
 def test_sizes_that_float32_cannot_hold_are_decided_in_float64(kind: MixingKind, scale: float) -> None:
@@ -231,6 +236,7 @@ def test_multisets_around_a_token() -> None:
     assert [multisets_around(0, n) for n in range(3)] == [1, 0, 0]
 
 
+@pytest.mark.compiles
 def test_a_walk_that_is_told_to_stop_says_nothing() -> None:
     model = random_model("dot", 12, 8, 12, 1)
     tables = tables_of(model)

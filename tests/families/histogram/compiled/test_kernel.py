@@ -15,6 +15,8 @@ from histogram_kernel import MODELS, Kernel
 from interp.errors import InterpError
 from interp.families.histogram.tasks import SAMPLERS, count_distribution
 
+pytestmark = pytest.mark.compiles
+
 SIZES = [  # T, L, d, p, n_out
     (32, 10, 8, 8, 11),
     (7, 5, 3, 2, 5),
@@ -81,7 +83,7 @@ def as_torch(kernel: Kernel, flat: np.ndarray, dtype: torch.dtype = torch.float6
     return {name: torch.tensor(np.array(view), dtype=dtype, requires_grad=True) for name, view in views.items()}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_and_gradient_equal_autograd(name: str, size: tuple[int, ...], dtype: type) -> None:
@@ -155,7 +157,7 @@ def test_an_epoch_counts_its_steps_and_its_last_batch() -> None:
     assert unused == pytest.approx(largest_second_moment * gradient**2, rel=0.1)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_training_is_deterministic_and_learns(dtype: type) -> None:
     kernel = Kernel("dot+sftm", 12, 6, 16, 16, 7, dtype)
     runs = []
@@ -173,7 +175,7 @@ def test_training_is_deterministic_and_learns(dtype: type) -> None:
     assert kernel.train(other, kernel.zeros(), kernel.zeros(), 0, 2000, 10_000) != losses[0]
 
 
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_kernels_in_threads_do_not_disturb_each_other(dtype: type) -> None:
     def train(name: str) -> np.ndarray:
         kernel = Kernel(name, 12, 6, 16, 16, 7, dtype)
@@ -214,7 +216,6 @@ def counts_of(tokens: np.ndarray) -> np.ndarray:
     return np.array([[list(row).count(t) for t in row] for row in tokens])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_drawn_sequences_have_the_exact_distribution(sampler: str) -> None:
     T, L, n = 12, 6, 20_000
