@@ -65,9 +65,9 @@ def best_kappa(frame: Float[Tensor, "T d"], L: int) -> tuple[float, float]:
     low, high = 0.2, 8.0
     best = (low, -math.inf)
     for _ in range(3):
-        grid = torch.linspace(low, high, 65, dtype=torch.float64).tolist()
-        best = max(((kappa, frame_slack(frame, "softmax", L, kappa)) for kappa in grid), key=lambda pair: pair[1])
         step = (high - low) / 64
+        grid = [low + i * step for i in range(65)]
+        best = max(((kappa, frame_slack(frame, "softmax", L, kappa)) for kappa in grid), key=lambda pair: pair[1])
         low, high = max(1e-3, best[0] - step), best[0] + step
     return best
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.ties import first_largest
 from interp.errors import InterpError
 
 
@@ -47,8 +48,12 @@ def off_diagonal(frame: Float[Tensor, "T d"]) -> Float[Tensor, " pairs"]:
 
 
 def overlaps(frame: Float[Tensor, "T d"]) -> Overlaps:
-    """One-sided extremes of the overlaps of at least two vectors."""
-    pairs = off_diagonal(frame)
+    """One-sided extremes of the overlaps of at least two vectors, the same on every CPU: weights depend on them."""
+    gram = frame.new_zeros(len(frame), len(frame))
+    for column in frame.T:  # a product of matrices adds up in an order of the CPU's own
+        gram += column[:, None] * column
+    row, column = torch.triu_indices(len(frame), len(frame), 1)
+    pairs = gram[row, column]
     return Overlaps(float(pairs.min()), float(pairs.max()))
 
 
@@ -153,8 +158,8 @@ def binary_code(T: int) -> Float[Tensor, "T d"]:
 
 def circle_points(T: int) -> Float[Tensor, "T 2"]:
     """T unit vectors equally spaced on the full circle; the largest overlap is cos(2 pi / T). Erratum 25."""
-    angle = 2 * math.pi * torch.arange(T, dtype=torch.float64) / T
-    return torch.stack([angle.cos(), angle.sin()], 1)
+    angles = [2 * math.pi * t / T for t in range(T)]  # torch's cosine differs between CPUs
+    return torch.tensor([[math.cos(a), math.sin(a)] for a in angles], dtype=torch.float64)
 
 
 def quarter_circle_points(T: int) -> Float[Tensor, "T 2"]:
@@ -174,16 +179,25 @@ def equiangular_frame(T: int, d: int) -> Float[Tensor, "T d"]:
         return torch.eye(T, d, dtype=torch.float64)
     if d + 1 == T:
         return simplex(T)
-    for seidel in _seidel_matrices(T):
+    bound = welch_bound(T, d)
+    for signs in _seidel_matrices(T):
+        total = float(signs[0] @ signs[1] * signs[0, 1])  # of the two eigenvalues: signs^2 = (T - 1) I + total signs
         for sign in (1.0, -1.0):
-            eigenvalues = torch.linalg.eigvalsh(sign * seidel)
-            # I + S/|lambda_min| is positive semidefinite, and its rank is T minus the multiplicity of lambda_min.
-            if int((eigenvalues - eigenvalues[0] > 1e-6).sum()) == d:
-                gram = torch.eye(T, dtype=torch.float64) - sign * seidel / eigenvalues[0]
-                scale, vectors = torch.linalg.eigh(gram)
-                return vectors[:, -d:] * scale[-d:].sqrt()
+            # This Gram matrix has rank d if one eigenvalue is -1/bound, T - d times; the trace 0 gives the other one.
+            if math.isclose(sign * total, (T - 2 * d) / (d * bound), abs_tol=1e-6):
+                return _with_products(torch.eye(T, dtype=torch.float64) + sign * bound * signs, d)
     raise InterpError(f"no equiangular tight frame of {T} vectors in {d} dimensions is known here (Welch bound "
-                      f"{welch_bound(T, d):.4f}); search for a low-coherence frame instead")  # fmt: skip
+                      f"{bound:.4f}); search for a low-coherence frame instead")  # fmt: skip
+
+
+def _with_products(gram: Float[Tensor, "T T"], d: int) -> Float[Tensor, "T d"]:
+    """Return vectors in d dimensions with these inner products: Cholesky with pivots, the same on every CPU."""
+    columns = []
+    for _ in range(d):
+        at = first_largest(gram.diagonal())
+        columns.append(gram[at] / gram[at, at].sqrt())
+        gram = gram - columns[-1][:, None] * columns[-1]
+    return torch.stack(columns, 1)
 
 
 @cache
