@@ -13,7 +13,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.explanations import lstar
 from interp.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, View, to_search, widened
 from interp.explanations.explanation import Explanation, Level
-from interp.explanations.findings import OUT, USED, Agreement, PartRole, StandIns
+from interp.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns
 from interp.explanations.quantities import Quantity, candidates
 from interp.explanations.rule import Rule
 from interp.explanations.search import PER_CELL, Data, Scored, nearest, search
@@ -158,6 +158,7 @@ def explained(
         program=program if alone else None, agreement=agreement if alone else None,
         without=reading.left(part for part, role in parts.items() if role.status in OUT),
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
+        cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
         joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
 

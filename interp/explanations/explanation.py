@@ -19,7 +19,7 @@ import pandas as pd
 from interp import words
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError
-from interp.explanations.findings import OUT, USED, Agreement, PartRole, StandIns, svg
+from interp.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns, svg
 from interp.explanations.rule import Rule
 from interp.measures.hypothesis import Hypothesis
 from interp.measures.subject import Subject
@@ -48,9 +48,10 @@ class Explanation:
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
     and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
-    their means. stand_ins: parts of which any one may be at its mean, but not all. joint: the share that stays with all
-    descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a
-    program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
+    their means. stand_ins: parts of which any one may be at its mean, but not all. cancelling: pairs of which both may
+    be at their means, but neither alone. joint: the share that stays with all descriptions in place. tested_on: the
+    inputs of these numbers, in words. listing: what a program of the parts gives or has, if it is no explanation.
+    reason: why nothing more was found.
 
     Example:
 
@@ -69,6 +70,7 @@ class Explanation:
     parts: tuple[PartRole, ...] = ()
     without: float | None = None
     stand_ins: tuple[StandIns, ...] = ()
+    cancelling: tuple[Cancelling, ...] = ()
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""
@@ -169,7 +171,8 @@ class Explanation:
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
-        data["stand_ins"] = [asdict(one) for one in self.stand_ins]
+        for name in ("stand_ins", "cancelling"):
+            data[name] = [asdict(one) for one in data[name]]
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -184,8 +187,9 @@ class Explanation:
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
             parts = tuple(PartRole(**one) for one in data["parts"])
             groups = tuple(StandIns(tuple(one["parts"]), one["left"]) for one in data["stand_ins"])
+            pairs = tuple(Cancelling(tuple(one["parts"]), one["left"]) for one in data.get("cancelling", ()))
             made = {"program": program, "rule": rule, "agreement": agreement, "parts": parts, "stand_ins": groups}
-            return cls(**{**data, **made})
+            return cls(**{**data, **made, "cancelling": pairs})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
 
@@ -302,7 +306,7 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         text[0] += f": with {named} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
         on = ""
     alone = {one.part: one.without or 0.0 for one in found.parts}
-    together = {part for group in found.stand_ins for part in group.parts}
+    together = {part for groups in (found.stand_ins, found.cancelling) for group in groups for part in group.parts}
     if firm := [one.part for one in used if one.part not in together and one.moved is None]:
         which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
         which = "one of the used parts" if len(firm) > LISTED else which
@@ -314,6 +318,11 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
             f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
             f"with {both}, {words.portion(group.left)}"
         )
+        on = ""
+    for pair in found.cancelling:
+        most = _bound([alone[part] for part in pair.parts], "most")
+        named = _capital(parts_words(pair.parts))
+        text.append(f"{named} cancel: with either alone at its mean, {most}{on}; with both, {words.portion(pair.left)}")
         on = ""
     for one in used:
         if one.moved is not None:

@@ -109,6 +109,17 @@ class StandIns:
     left: float
 
 
+@dataclass(frozen=True)
+class Cancelling:
+    """Two parts that cancel: with either alone at its mean, answers change, but not with both.
+
+    left: the share of the model's answers that stay with both at their means.
+    """
+
+    parts: tuple[str, ...]
+    left: float
+
+
 def svg(parts: Sequence[PartRole], answer: str = "") -> str:
     """Return the drawing as SVG; "" if no part is described."""
     shown = sorted((one for one in parts if one.status in USED), key=in_order)

@@ -25,7 +25,7 @@ from interp.programs.read_own import describe_by_product, own_weight
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import as_cosines, describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
-from interp.programs.relevance import stand_ins, used
+from interp.programs.relevance import cancelling, stand_ins, used
 from interp.programs.running import Kept, Running
 from interp.programs.steps import Head, Linear, Step, Table, codes
 from interp.programs.words import same_word
@@ -38,7 +38,9 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     reading.made = {"token": codes(batch.tokens, len(reading.task.vocabulary))}
     places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
     reading.made["position"] = codes(places, batch.tokens.shape[1])
-    reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict)
+    reading.without = {part: reading.left([part]) for part in reading.running.parts}
+    reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)
+    reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
     unused = [part for part in reading.running.parts if part not in reading.matter]
     reading.roles |= {part: Role(str(part), "not used") for part in unused}
     reading.put({part: reading.kinds.means(part) for part in unused})
@@ -47,7 +49,6 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
         (describe_head if part.head is not None else describe_mlp)(reading, part)
     heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
     reading.elsewhere = {part: elsewhere(reading, part) for part in heads}
-    reading.without = {part: reading.left([part]) for part in reading.running.parts}
     loose = [part for part, share in reading.without.items() if share >= KEPT]
     reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]

@@ -68,6 +68,8 @@ class Reading:
     """The share that stays with its values at other positions, of a part whose mean changes next to nothing."""
     groups: list[list[Part]] = field(default_factory=list)
     """Parts that stand in for each other; see `relevance.stand_ins`."""
+    pairs: list[tuple[Part, Part]] = field(default_factory=list)
+    """Parts that cancel; see `relevance.cancelling`."""
     elsewhere: dict[Part, float] = field(default_factory=dict)
     """How much of a described head's attention in the model goes elsewhere."""
     needed: dict[str, Tensor] = field(default_factory=dict)

@@ -7,15 +7,17 @@ Kinds are: the read position, each mark (a token such as [BOS] that stands at th
 Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
 does not matter.
 
-Where parts stand in for each other, any of them may go, but not all: see `stand_ins`.
+Where parts stand in for each other, any of them may go, but not all: see `stand_ins`. Where two of them cancel, neither
+may go alone, but both may: see `cancelling`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, combinations
 from typing import TypeVar
 
 import torch
@@ -114,21 +116,53 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
     return [name for name in names if name not in out]
 
 
-def used(running: Running, kinds: Kinds, check: Callable[[], None], strict: bool = True) -> list[Part]:
+PAIRS = 8
+"""Most pairs of parts that are put at their means for whether they cancel."""
+
+
+def cancelling(
+    running: Running, kinds: Kinds, without: Mapping[Part, float], left: Callable[[Sequence[Part]], float]
+) -> list[tuple[Part, Part]]:
+    """Return the pairs of parts of one layer that cancel: either alone at its mean changes answers, both change none.
+
+    without: the share of the answers that stays with each part alone at its mean. left: the same of several parts. It
+    is asked of at most PAIRS pairs: those whose sum varies least, and less than either of the two. A part is in one
+    pair at most.
+    """
+    added = {part: running.written(part) for part, share in without.items() if share < 1 - 10 * CHANGED}
+    varies = {part: (one - kinds.mean(one))[running.mask] for part, one in added.items()}
+    rest = {pair: float((varies[pair[0]] + varies[pair[1]]).norm()) / min(float(varies[part].norm()) for part in pair)
+            for pair in combinations(varies, 2) if pair[0].layer == pair[1].layer}  # fmt: skip
+    found: list[tuple[Part, Part]] = []
+    for pair in sorted((pair for pair in rest if rest[pair] < 1), key=rest.__getitem__)[:PAIRS]:
+        if not set(pair) & set(chain(*found)) and left(pair) >= 1 - CHANGED:
+            found.append(pair)
+    return found
+
+
+def used(
+    running: Running, kinds: Kinds, check: Callable[[], None], strict: bool = True,
+    pairs: Sequence[tuple[Part, Part]] = (),
+) -> list[Part]:  # fmt: skip
     """Return the parts that matter, in order of running: with all others at their means, the answers stay.
 
-    strict: a part matters, too, if it cannot carry the values of other positions of the same kind: where a later part
-    decides by the largest of its inputs, the mean may stand for the usual value.
+    pairs: parts that cancel, and so are left out together or not at all. strict: a part matters, too, if it cannot
+    carry the values of other positions of the same kind: where a later part decides by the largest of its inputs, the
+    mean may stand for the usual value.
     """
     means = {part: kinds.means(part) for part in running.parts}
     others = {part: kinds.shuffled(running.value(part)) for part in running.parts} if strict else means
 
-    def kept(out: Sequence[Part]) -> Kept:
+    def kept(out: Sequence[tuple[Part, ...]]) -> Kept:
         check()
-        either = (running.kept({part: new[part] for part in out}) for new in ((means, others) if strict else (means,)))
+        parts = [*chain(*out)]
+        either = (running.kept({part: new[part] for part in parts})
+                  for new in ((means, others) if strict else (means,)))  # fmt: skip
         return min(either, key=lambda kept: kept.both)
 
-    return needed(running.parts, kept)
+    single = [(part,) for part in running.parts if part not in chain(*pairs)]
+    found = set(chain(*needed([*single, *pairs], kept)))
+    return [part for part in running.parts if part in found]
 
 
 def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) -> list[list[Name]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from shared.random_programs import random_program
 import interp
 from interp.explanations import Explanation
 from interp.explanations.engine import MOST_SUMS, lists, same_partition
-from interp.explanations.findings import USED, StandIns
+from interp.explanations.findings import USED, Cancelling, StandIns
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
@@ -44,19 +45,22 @@ def test_rows_and_files_that_do_not_fit_are_refused() -> None:
         interp.compile(None)  # type: ignore[arg-type]
 
 
-def doubled(shares: tuple[float, ...]) -> interp.TaskModel:
-    """Heads that read the first of three letters, the answer; each writes this share of what one alone would."""
+def doubled(shares: tuple[float, ...], places: tuple[int, ...] | None = None) -> interp.TaskModel:
+    """Heads that read one of three letters (by default the first); each votes for it as the answer."""
     eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
-    first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token")
-    answer = Linear("answer", ("first",), (eye,), (0.0,) * 4, tuple("abcd"))
-    one = interp.compile(Program(tuple("abcd"), 3, True, (first,), answer))
+    answer = Linear("answer", ("read",), (eye,), (0.0,) * 4, tuple("abcd"))
+    made = []
+    for place in places or (0,) * len(shares):
+        read = Head("read", "", "position", (tuple(0.0 if i == place else NEVER for i in range(3)),), "token")
+        made.append(interp.compile(Program(tuple("abcd"), 3, True, (read,), answer)))
+    one, heads = made[0], [dict(each.named_parameters()) for each in made]
     layer = one.spec.layers[0].model_copy(update={"n_heads": len(shares)})
-    tensors = dict(one.named_parameters())
+    tensors = dict(heads[0])
     for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V"):
         if (at := f"blocks.0.attn.{name}") in tensors:
-            tensors[at] = torch.cat([tensors[at]] * len(shares))
-    out = tensors["blocks.0.attn.W_O"]
-    tensors["blocks.0.attn.W_O"] = torch.cat([share * out for share in shares])
+            tensors[at] = torch.cat([head[at] for head in heads])
+    out = "blocks.0.attn.W_O"
+    tensors[out] = torch.cat([share * head[out] for share, head in zip(shares, heads, strict=True)])
     return interp.TaskModel(one.spec.model_copy(update={"layers": (layer,)}), one.task, tensors)
 
 
@@ -82,6 +86,28 @@ def test_a_part_that_the_program_does_not_read_is_not_used() -> None:
     assert [one.status for one in found.parts] == ["explained", "not read"]
     assert found.sentence.startswith("Explained. 1 of 2 parts is used. ")
     assert "The program does not read head 0.1." in found.sentence
+
+
+@pytest.mark.parametrize(("taken_back", "cancel"), [(-5.0, True), (-4.9, True), (-4.0, False)])
+def test_heads_that_cancel_are_said_to_and_not_used(taken_back: float, cancel: bool) -> None:
+    """One votes five times for the second letter, the other takes this back, so that only the first letter counts."""
+    found = interp.explain(doubled((1.0, 5.0, taken_back), (0, 1, 1)))
+    assert found.level == "explained"
+    if not cancel:  # what is left of the votes for the second letter matters
+        assert found.cancelling == ()
+        return
+    assert found.cancelling == (Cancelling(("head 0.1", "head 0.2"), 1.0),)
+    assert [one.status for one in found.parts] == ["explained", "not used", "not used"]
+    said = (
+        "Heads 0.1 and 0.2 cancel: with either alone at its mean, at most 0.7500 of the answers stay; with both, all."
+    )
+    assert said in found.sentence
+    assert found.program is not None
+    assert [step.part for step in found.program.steps] == ["head 0.0"]
+    assert Explanation.from_json(found.to_json()) == found
+    data = json.loads(found.to_json())
+    del data["cancelling"]  # as in files that were written before there was this entry
+    assert Explanation.from_json(json.dumps(data)) == replace(found, cancelling=())
 
 
 def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
