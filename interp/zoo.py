@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from interp.architecture.foreign import read_state_dict
+from interp.architecture.header import lacks_header
 from interp.architecture.limits import LengthLimit
 from interp.architecture.state_dicts import named_tensors, read_tensors
 from interp.constructions import Construct, construct, registered_constructions
@@ -333,7 +333,7 @@ def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
     """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without a header."""
-    own = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and _lacks_header(path))
+    own = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and lacks_header(path))
     return read_state_dict(path, spec) if own else read_checkpoint(path)
 
 
@@ -341,7 +341,7 @@ def _is_own(name_or_path: str | Path) -> bool:
     """Test whether `load` reads this without a task and a config; False for existing external files and folders."""
     path = expanded(name_or_path)
     if is_file(path):
-        header = path.suffix == ".safetensors" and not _lacks_header(path)
+        header = path.suffix == ".safetensors" and not lacks_header(path)
         return header or path.name.endswith(PLAIN) or _has_spec(path)
     return not is_dir(path) or is_file(path / SPEC_FILE)
 
@@ -350,15 +350,6 @@ def _has_spec(path: Path) -> bool:
     """Test whether a spec is next to this file, rather than a config of another library or an explanation."""
     beside = [path.with_suffix(suffix) for suffix in (".toml", ".json")]
     return any({"task", "d_model"} <= set(settings_of(other) or {}) for other in beside if is_file(other))
-
-
-def _lacks_header(path: Path) -> bool:
-    """Test whether this is a valid safetensors file without interp's header."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return "interp" not in (file.metadata() or {})
-    except (SafetensorError, OSError):
-        return False
 
 
 def _difference(made: ModelSpec, given: ModelSpec) -> str:

@@ -67,6 +67,15 @@ def opened(path: Path, framework: str = "pt") -> Iterator[Any]:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
+def lacks_header(path: Path) -> bool:
+    """Test whether this is a valid safetensors file without interp's header."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return "interp" not in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
+
+
 @contextmanager
 def as_checkpoint_error(path: Path) -> Iterator[None]:
     try:

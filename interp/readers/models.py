@@ -5,9 +5,11 @@ A model is a HookedTransformer if a config can express it, otherwise a task mode
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +17,9 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.answers import NOT_NAMED, with_others
+from interp.architecture.checkpoint import read_checkpoint
 from interp.architecture.comparison import Comparison, cast, compare, runs
+from interp.architecture.header import lacks_header
 from interp.architecture.stock import in_task_order, read_config, stock_model
 from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, short
@@ -150,13 +154,16 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     """Describe a file, folder, state dict or module without a task.
 
     Args:
-        source: as for `interp.load`.
+        source: as for `interp.load`; interp's own checkpoints are described by the header, unless settings are given.
         given: settings that the file lacks, as in `config=` of `interp.load`.
 
     Raises:
         CheckpointError: the file is broken.
         InterpError: no reader knows the format.
     """
+    path = Path(source) if isinstance(source, str | Path) else None
+    if not given and path and path.suffix == ".safetensors" and path.is_file() and not lacks_header(path):
+        return _own(path)
     opened = open_source(source)
     reader = find_reader(opened)
     rows = [("file", opened.where), ("reader", reader.name)]
@@ -174,6 +181,21 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     rows.append(("compared with the original", _compared(reading)))
     named = repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
     rows.append(("missing", f"the task, as in interp.load({named}, task=...)"))
+    return Inspection(tuple(rows), ready=True)
+
+
+def _own(path: Path) -> Inspection:
+    """Describe a checkpoint of interp's, which lacks nothing. Raises CheckpointError if it is broken."""
+    found = read_checkpoint(path)
+    spec, plain = found.spec, found.spec.to_dict()
+    rows = [("file", str(path)), ("format", "a checkpoint of interp"), ("spec", spec.id), ("task", repr(found.task))]
+    rows += [("seed", str(found.seed))]
+    rows += [(name, json.dumps(plain[name])) for name in plain if name not in ("task", "layers", "schema")]
+    rows += [(f"layer {number}", json.dumps(layer)) for number, layer in enumerate(plain["layers"])]
+    rows.append(("parameters", f"{sum(tensor.numel() for tensor in found.tensors.values()):,}"))
+    rows += [(f"at the end: {name}", short(value)) for name, value in found.summary.items() if name != "curve"]
+    rows += [(f"written with {name}", version) for name, version in found.versions.items()]
+    rows.append(("missing", f"nothing: interp.load({str(path)!r})"))
     return Inspection(tuple(rows), ready=True)
 
 

@@ -71,6 +71,19 @@ def test_inspect_lists_the_config_and_words_in_order_of_ids(tmp_path: Path) -> N
     assert said["vocabulary"] == "'b': 0, 'a': 1, '=': 4"
 
 
+def test_inspect_describes_a_checkpoint_of_interp(tmp_path: Path) -> None:
+    model = interp.load("count01/paper/seed-2")
+    path = interp.save(model, tmp_path / "mine.safetensors")
+    found = inspect(path)
+    said = dict(found.rows)
+    assert found.ready
+    assert (said["format"], said["spec"], said["seed"]) == ("a checkpoint of interp", model.spec.id, "2")
+    assert said["task"] == "Count01()"
+    assert '"learning_rate": 0.0002' in said["origin"]
+    assert float(said["at the end: accuracy"]) == model.summary["accuracy"]
+    assert said["missing"] == f"nothing: interp.load({str(path)!r})"
+
+
 def test_inspect_lists_settings_and_tensors_of_a_bare_state_dict() -> None:
     state = {"h.0.attn.c_attn": (24, 8), "wte": (5, 8), "wpe": (6, 8)}
     found = inspect({f"{name}.weight": torch.zeros(shape) for name, shape in state.items()})
