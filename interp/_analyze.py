@@ -158,9 +158,9 @@ def list_sections(
     seconds: float | int | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
-    """List all report sections with their status for a model: applies, on request (with its time), or does not apply.
+    """List all report sections with their status for a model: applies, on request, or does not apply.
 
-    Columns: section, title, status, note (the time or reason). For several models: section, title, and one column each.
+    Columns: section, title, status, note (time, command or reason). For several models: section, title, a column each.
 
     Example:
 
@@ -200,7 +200,7 @@ def _told_apart(names: list[str]) -> list[str]:
 
 
 def _in_words(found: pd.DataFrame) -> list[str]:
-    """One cell per section: "applies", "on request" with its time, or the reason why it does not apply."""
+    """One cell per section: "applies", "on request" with its time or command, or the reason why it does not apply."""
     says = {"applies": "applies", "on request": "on request, {}", "does not apply": "no: {}"}
     return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
 

@@ -197,7 +197,8 @@ class Section:
 
     make(study, report, **options) writes it. It applies if the task has all members in `task` (see structure.lacks) and
     needs(study), the reason why it does not apply, is None; `needs` may also raise that reason. cost(study): estimated
-    seconds; if they exceed CHEAP, the section is made on request only.
+    seconds; if they exceed CHEAP, the section is made on request only. request(study): how to ask for the section if,
+    without that, it only says that it was not asked for; None if it is made in full.
     """
 
     name: str
@@ -208,6 +209,7 @@ class Section:
     task: tuple[Member, ...] = ()
     cost: Callable[[Study], float] | None = None
     block: Block = "what"
+    request: Callable[[Study], str | None] = lambda study: None
 
     def why_not(self, study: Study) -> str | None:
         """Return the reason why the section does not apply, or None."""
@@ -240,11 +242,12 @@ def section(
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
     block: Block = "what",
+    request: Callable[[Study], str | None] = lambda study: None,
 ) -> Callable[[Make], Make]:
     """Register a function (study, report, **options) as a section of every report that it applies to.
 
     task: members that the task must have, such as "counted" or tasks.structure.STRINGS. block: the block of the
-    page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method".
+    page: "what" the model computes, "how", "where" (parts and circuit), "proof" or "method". The others: see Section.
 
     Raises InterpError if another function has the same name.
 
@@ -262,7 +265,8 @@ def section(
         if known is not None and _origin(known.make) != _origin(make):
             raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
         members = (task,) if isinstance(task, str) else task
-        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), members, cost, block)
+        needed = needs or (lambda study: None)
+        _SECTIONS[name] = Section(name, title, order, make, needed, members, cost, block, request)
         return make
 
     return register
@@ -282,13 +286,15 @@ def all_sections() -> list[Section]:
 
 
 def availability(study: Study) -> pd.DataFrame:
-    """Return a table: section, title, status ("applies", "on request", "does not apply"), note (seconds or reason)."""
+    """Table: section, title, status ("applies", "on request", "does not apply"), note (time, command or reason)."""
     rows = []
     for one in all_sections():
         if (reason := one.why_not(study)) is not None:
             rows.append((one.name, one.title, "does not apply", reason))
         elif one.cost is not None and one.on_request(study):
             rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
+        elif (how := one.request(study)) is not None:
+            rows.append((one.name, one.title, "on request", how))
         else:
             rows.append((one.name, one.title, "applies", ""))
     return pd.DataFrame(rows, columns=["section", "title", "status", "note"])

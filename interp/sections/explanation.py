@@ -19,14 +19,20 @@ from interp.report import Report
 from interp.report.figures_automata import MOST_STATES, automaton
 from interp.sections.base import Study, section
 
-NOT_SEARCHED = "No explanation has been searched for. interp.explain(model) searches for one."
+REQUEST = "interp explain MODEL searches for one; interp analyze MODEL --sections explanation shows it on a page"
+NOT_SEARCHED = f"No explanation has been searched for. In Python, interp.explain(model) searches for one; {REQUEST}."
 DRAWN = (
     "From the tokens to the answer: the parts that are used, and what each does. Parts that do the same share a box. "
     "Dashed: what this part does is not described."
 )
 
 
-@section("explanation", title="The algorithm", order=250, block="how")
+def request(study: Study) -> str | None:
+    """Return how to ask for an explanation if none was shipped."""
+    return None if study.measure(shipped) is not None else REQUEST
+
+
+@section("explanation", title="The algorithm", order=250, block="how", request=request)
 def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
     found = study.measure(shipped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import interp
 from interp.measures.subject import Subject
 from interp.report import Report
-from interp.sections.base import Study
+from interp.sections.base import Study, availability
 from interp.sections.explanation import NOT_SEARCHED, evidence, make
 
 
@@ -14,6 +14,16 @@ def test_without_a_search_the_report_says_so() -> None:
     report = Report("max of three")
     make(Study(Subject.of(model)), report)
     assert report.verdict == NOT_SEARCHED
+    assert "interp.explain(model)" in report.verdict
+    assert "interp explain MODEL" in report.verdict
+
+
+def test_the_list_of_sections_says_how_to_ask_for_a_search() -> None:
+    found = availability(Study(Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=7)))).set_index("section")
+    assert found.loc["explanation", "status"] == "on request"
+    assert found.loc["explanation", "note"].startswith("interp explain MODEL")
+    shipped = availability(Study(Subject.of(interp.load("count01/minimal")))).set_index("section")
+    assert shipped.loc["explanation", ["status", "note"]].tolist() == ["applies", ""]
 
 
 def test_a_section_that_is_named_searches() -> None:
