@@ -181,7 +181,7 @@ def learn_automaton(
     Args:
         model: a model of a task of strings, with one answer per string, or one after each symbol if it is causal.
         longest: largest number of symbols (default: the greatest length that fits the model's positions and has at most
-            `strings` strings).
+            `strings` strings; no longer than the inputs that the task lists).
         most_states: largest number of states.
 
     Returns:
@@ -200,8 +200,8 @@ def learn_automaton(
     started = time.perf_counter()
     subject = Subject.of(model)
     known = Strings.of(subject)
-    most = known.longest(subject, check_size("strings", strings))
-    length = most if longest is None else check_size("longest", longest)
+    most = known.longest(subject, check_size("strings", strings), listed=False)
+    length = known.longest(subject, strings) if longest is None else check_size("longest", longest)
     check_size("most_states", most_states)
     if length > most:
         raise InterpError(
@@ -247,7 +247,7 @@ def learned(
         most_states,
         time.perf_counter() - started,
         said.others,
-        not strings.declared,
+        not strings.declared and (strings.most is None or longest > strings.most),
     )
 
 

@@ -1,7 +1,8 @@
 """All strings of a string task: its letters, the marks around them in a row, and the answers to all strings.
 
 A task may declare its letters (`alphabet` and `of_symbols`). Otherwise they are inferred from samples: tokens that are
-always and only at the same place at an end of a row are marks; all others are letters.
+always and only at the same place at an end of a row are marks; all others are letters. A task that lists its inputs is
+then asked for strings only if these are all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, first_few
 from interp.explanations.lstar import NOT_ASKED, UNKNOWN
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -47,6 +48,7 @@ class Strings:
     marks: int
     before: int
     fixed: int | None = None
+    most: int | None = None
 
     @classmethod
     def of(cls, subject: Subject) -> Strings:
@@ -78,12 +80,16 @@ class Strings:
             index = torch.arange(start, min(start + ROWS_AT_ONCE, base**length))
             yield self.rows(index[:, None] // powers % base)
 
-    def longest(self, subject: Subject, most: int) -> int:
-        """Return the greatest length that fits the model's positions and has at most `most` strings."""
+    def longest(self, subject: Subject, most: int, listed: bool = True) -> int:
+        """Return the greatest length that fits the model's positions and has at most `most` strings.
+
+        listed: no longer than the inputs of a task that lists them.
+        """
         base, length = len(self.letters), 1
         while base ** (length + 1) <= most and length < LONGEST:
             length += 1
-        return max(0, min(length, _positions(subject) - self.marks, self.fixed or length))
+        inputs = self.fixed or (self.most if listed and self.most is not None else length)
+        return max(0, min(length, _positions(subject) - self.marks, inputs))
 
 
 def _positions(subject: Subject) -> int:
@@ -107,16 +113,35 @@ def _seen(subject: Subject) -> Strings:
     if not letters:
         raise UnsupportedError(f"the inputs of task {task.name} are made of marks alone")
     front, back, ids = torch.tensor(before), torch.tensor(after[::-1]), torch.tensor(letters)
+    marks = len(before) + len(after)
+    most = max(lengths) - marks
+    fixed = most if len(lengths) == 1 else None
+    whole = min(fixed or 0, _positions(subject) - marks)
+    if task.n_inputs is not None:
+        strings = sum(len(letters) ** n for n in ((most,) if fixed else range(1, most + 1)))
+        if strings != task.n_inputs:
+            raise UnsupportedError(
+                f"task {task.name} lists {task.n_inputs:,} inputs, which are not all strings of "
+                f"{fixed or f'1 to {most}'} symbols ({first_few(task.vocabulary[letter] for letter in letters)})"
+            )
 
     def wrapped(symbols: Tensor) -> Batch:
-        n = len(symbols)
+        n, length = symbols.shape
+        if length < whole:  # an input is longer: any letters after these will do
+            more = torch.randint(len(letters), (n, whole - length), generator=torch.Generator().manual_seed(0))
+            symbols = torch.cat([symbols, more], 1)
         parts = [front.expand(n, -1), ids[symbols], back.expand(n, -1)]
-        return task.batch(torch.cat([part.long() for part in parts], 1))
+        rows = torch.cat([part.long() for part in parts], 1)
+        try:
+            task.check_input(rows)
+            return task.batch(rows)
+        except InterpError:
+            raise
+        except Exception as error:  # no task is bound to take rows that its sampler never draws
+            raise UnsupportedError(f"task {task.name} does not label every string of its letters: {error}") from error
 
-    marks = len(before) + len(after)
-    fixed = lengths.pop() - marks if len(lengths) == 1 else None
-    found = Strings(task, letters, wrapped, marks, len(before), fixed)
-    for length in (1, 2) if fixed is None else (fixed,):
+    found = Strings(task, letters, wrapped, marks, len(before), fixed, None if task.n_inputs is None else most)
+    for length in range(1, min(2, most) + 1) if fixed is None else (fixed,):
         refusal = f"task {task.name} does not take every string of {length} of its letters"
         try:
             wanted, batches = _probes(found, length)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from standins import Balance, Ends, standin
@@ -43,9 +45,9 @@ def test_with_answers_per_symbol_long_strings_hold_short_ones() -> None:
     said = answers(subject, found, 8)
     for length in range(1, 9):
         (batch,) = found.all(length)
-        last = subject.answers(batch)[:, -1]
+        last = subject.answers(batch)[:, length - 1]
         assert said.model[length].tolist() == last.tolist()
-        assert said.task[length].tolist() == batch.labels[:, -1].tolist()
+        assert said.task[length].tolist() == batch.labels[:, length - 1].tolist()
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,72 @@ def test_a_task_that_refuses_one_length_is_none_of_strings(length: int) -> None:
 
     with pytest.raises(UnsupportedError, match=f"does not take every string of {length} of its letters"):
         Strings.of(Subject.of(standin("ends").model, Other()))
+
+
+class Sorted(interp.Task):
+    """Two digits, a mark, and the same in order: rows of 5 tokens, all of which are listed."""
+
+    name = "strings-sorted"
+    vocabulary = ("0", "1", "2", "=")
+    readout = "all"
+    n_inputs: int | None = 9
+
+    def pairs(self, pairs: torch.Tensor) -> interp.Batch:
+        return self.batch(torch.cat([pairs, torch.full((len(pairs), 1), 3), pairs.sort(1).values], 1))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        return self.pairs(torch.randint(3, (n, 2), generator=self.generator(split, seed)))
+
+    def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
+        for some in torch.cartesian_prod(torch.arange(3), torch.arange(3)).split(chunk):
+            yield self.pairs(some)
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        assert tokens.shape[1] == 5, "rows of 5 tokens"
+        assert bool((tokens[:, 2] == 3).all()), "the mark is in the middle"
+        labels = torch.full_like(tokens, -1)
+        labels[:, 2:4] = tokens[:, 3:]
+        return interp.Batch(tokens, torch.full((len(tokens),), 5), labels)
+
+
+def small(task: interp.Task, length: int) -> Subject:
+    fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "attn_only": True}
+    with quiet_construction():
+        n = len(task.vocabulary)
+        return Subject.of(HookedTransformer(config(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n)), task)
+
+
+def test_a_task_is_asked_for_no_row_that_it_does_not_list() -> None:
+    """Its own code may fail there in any way, as here."""
+    with pytest.raises(
+        UnsupportedError, match=r"lists 9 inputs, which are not all strings of 5 symbols \(0, 1, 2, =\)"
+    ):
+        Strings.of(small(Sorted(), 5))
+    task = Sorted()
+    task.n_inputs = None
+    with pytest.raises(UnsupportedError, match="does not take every string of 5 of its letters"):
+        Strings.of(small(task, 5))
+    assert interp.explain(small(Sorted(), 5)).level == "none"
+
+
+class Listed(Balance):
+    """The stand-in's task, which lists its inputs and takes no others."""
+
+    name = "strings-listed"
+    n_inputs = 2**8
+
+    def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
+        yield from (self.batch(some) for some in torch.cartesian_prod(*[torch.arange(2)] * 8).split(chunk))
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        assert tokens.shape[1] == 8
+        return super().batch(tokens)
+
+
+def test_short_strings_are_the_starts_of_inputs_of_one_length() -> None:
+    subject = Subject.of(standin("balance").model, Listed())
+    found = Strings.of(subject)
+    assert found.longest(subject, 40) == 5
+    said, every = answers(subject, found, 5), answers(subject, found, 8)
+    assert [part.tolist() for part in said.model] == [part.tolist() for part in every.model[:6]]
+    assert [part.tolist() for part in said.task] == [part.tolist() for part in every.task[:6]]
