@@ -184,8 +184,10 @@ def _verdict_of(found: Certificate) -> str:
     wrong = f" For example, it is wrong at {quoted_input(found.counterexample)}." if found.counterexample else ""
     number = ""
     if found.n_errors:
-        of = "them" if found.n_answers is None else f"the {found.n_answers:,} answers"
-        number = f" It is wrong on {found.n_errors:,} of {of}."
+        several, of = found.n_inputs, "them"
+        if found.n_answers is not None:
+            several, of = found.n_answers, f"the {found.n_answers:,} answers"
+        number = f" It is wrong on {'all' if found.n_errors == several else f'{found.n_errors:,}'} of {of}."
     real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):
         answers = found.n_answers or found.n_inputs
@@ -228,6 +230,8 @@ def not_as_asked(found: Certificate) -> str:
         return "Not always right: it is wrong on some inputs of the domain."
     several, what = (found.n_inputs, "input") if found.n_answers is None else (found.n_answers, "answer")
     of = words.counted(several, what)
+    if found.n_errors == several:
+        return f"Always wrong: on {f'all of the {of}' if several > 1 else f'the only {what}'}."
     return f"Not always right: wrong on {found.n_errors:,} of the {of}."
 
 
@@ -237,6 +241,8 @@ def as_asked(found: Accuracy) -> str:
     run = f"the {words.counted(found.answers, 'answer')} {'of all inputs' if found.exact else 'that were sampled'}"
     if not wrong:
         return f"{'Always right: no' if found.exact else 'No'} error in {run}."
+    if wrong == found.answers:
+        return f"{'Always wrong: on' if found.exact else 'Wrong on'} all of {run}."
     return f"Not always right: wrong on {wrong:,} of {run}."
 
 

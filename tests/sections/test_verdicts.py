@@ -94,7 +94,7 @@ def test_one_input_is_no_inputs() -> None:
     assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True), every(1))
     assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
     found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
-    assert not_as_asked(found) == "Not always right: wrong on 1 of the 1 input."
+    assert not_as_asked(found) == "Always wrong: on the only input."
     assert " on 1 input (" in str(found)
 
 
@@ -103,6 +103,15 @@ def test_errors_of_inputs_with_several_answers_count_answers() -> None:
     text = certificate_sentence(found)
     assert "It is wrong on 7 of the 8,000 answers." in text
     assert "weighted" not in text
+
+
+def test_a_model_that_is_never_right_is_always_wrong() -> None:
+    found = certificate("refuted", 0.0, 1000, "1 1")
+    assert not_as_asked(found) == "Always wrong: on all of the 1,000 inputs."
+    assert "It is wrong on all of them. For example" in certificate_sentence(found)
+    several = replace(found, n_answers=8000, n_errors=8000)
+    assert not_as_asked(several) == "Always wrong: on all of the 8,000 answers."
+    assert "It is wrong on all of the 8,000 answers." in certificate_sentence(several)
 
 
 def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
@@ -387,7 +396,8 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
         (1.0, True, "Always right: no error in the 200 answers of all inputs."),
         (1.0, False, "No error in the 200 answers that were sampled."),
         (0.995, False, "Not always right: wrong on 1 of the 200 answers that were sampled."),
-        (0.0, True, "Not always right: wrong on 200 of the 200 answers of all inputs."),
+        (0.0, True, "Always wrong: on all of the 200 answers of all inputs."),
+        (0.0, False, "Wrong on all of the 200 answers that were sampled."),
     ],
 )
 def test_whether_a_model_computes_what_is_asked(accuracy: float, exact: bool, says: str) -> None:
