@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int
 
 from interp.errors import InterpError
 from interp.families.memorization.theory.joint import balance, descend, gradient_norm, polish
@@ -24,6 +26,9 @@ POLISH_ALL_SIZE = 100
 AGREEMENT = 1e-7
 """Starts whose divergences differ by less than this, in nats, count as the same minimum."""
 
+LEAD = 30 * math.log(10)
+"""Lead in nats that stands for an infinite one: an answer then has all but about 1e-30 of the probability."""
+
 
 @dataclass(frozen=True, eq=False)
 class RankDOptimum(RankDMap):
@@ -33,7 +38,7 @@ class RankDOptimum(RankDMap):
     restarts       DataFrame, one row per start: start, kl, iterations, gradient_norm, best (within 1e-7 of the least)
     gradient_norm  norm of the gradient in balanced factors (W_U W_U^T = W_E^T diag(prior) W_E)
     curvature      least eigenvalue of the Hessian on W_U (W_E eliminated) without symmetries; NaN if too large
-    exact          whether the rank condition proves that the optimum is zero
+    exact          whether it is proved that the optimum is zero
     attained       False if the table has zeros: the optimum is then an infimum, approached as logits grow
     evidence       the evidence for optimality, in a sentence or two
     """
@@ -62,8 +67,9 @@ def rank_d_optimum(
     with the table clipped at 0.1 / M and 0.01 / M (for low entropy), and random starts (by default 8 for
     tables of up to 10,000 entries, otherwise none). Then Newton's method optimizes every row's embedding, and joint
     Newton steps follow if outputs x d <= 400. For d >= min(contexts, outputs - 1) the optimum is exactly zero, and
-    nothing is searched. A positive optimum is not proved to be global: `restarts` and `evidence` give the evidence for
-    it.
+    nothing is searched; nor if each context has a single answer, and d >= 2 or there are at most two answers: these are
+    then points on a circle, and zero is approached as logits grow. A positive optimum is not proved to be global:
+    `restarts` and `evidence` give the evidence for it.
     Source: Dana 2024, sections 3.2 and 4 (f_W*); errata 3, 11 and table B.
     """
     checked = as_table(table, prior)
@@ -72,6 +78,9 @@ def rank_d_optimum(
     likely = checked.prior > 0
     if d >= min(int(likely.sum()), checked.n_outputs - 1):
         return _zero_optimum(checked, d, likely)
+    answers = np.unique(checked.conditional[likely].argmax(axis=1))
+    if (checked.conditional[likely].max(axis=1) == 1).all() and len(answers) <= (2 if d == 1 else np.inf):
+        return _points_on_a_circle(checked, d, likely, answers)
     rows = as_table(checked.conditional[likely], checked.prior[likely])
     if random_starts is None:
         random_starts = 8 if rows.conditional.size <= 10_000 else 0
@@ -169,10 +178,31 @@ def _finish(
     )
 
 
+def _points_on_a_circle(
+    checked: ConditionalTable, d: int, likely: np.ndarray, answers: Int[np.ndarray, " answers"]
+) -> RankDOptimum:
+    """Give each answer a point on a circle, and each context that of its answer; other outputs are in the center."""
+    angles = [2 * math.pi * place / len(answers) for place in range(len(answers))]
+    points = np.array([[math.cos(angle), math.sin(angle)] for angle in angles])[:, :d]
+    nearest = min(1.0, 1 - math.cos(2 * math.pi / max(2, len(answers))))  # what the answer leads by on a unit circle
+    points *= math.sqrt(LEAD / nearest)
+    W_U, W_E = np.zeros((d, checked.n_outputs)), np.zeros((checked.n_contexts, d))
+    W_U[: points.shape[1], answers] = points.T
+    W_E[likely] = W_U.T[checked.conditional[likely].argmax(axis=1)]
+    if not likely.all():
+        W_E[~likely] = newton_refinement(as_table(checked.conditional[~likely]), W_U).W_E
+    found = rank_d_map(checked, W_U, W_E, "points on a circle")
+    return _zero(
+        found,
+        f"zero in the limit: each context has a single answer, and answers that are points on a circle are told apart "
+        f"in d = {d} (float64 gives {found.kl:.1e}); no search is needed; zero is the infimum, and these logits give "
+        f"the answer a lead of {LEAD:.0f} nats",
+        attained=False,
+    )
+
+
 def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> RankDOptimum:
     """Represent log pi up to a constant per row: one coordinate per output (against the last), or per context."""
-    import pandas as pd
-
     n, m = int(likely.sum()), checked.n_outputs
     logs = checked.log_conditional(floor=1e-30)
     W_U, W_E = np.zeros((d, m)), np.zeros((checked.n_contexts, d))
@@ -192,6 +222,13 @@ def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> Rank
     )
     if not attained:
         evidence += "; the table has zeros, so zero is the infimum and these logits put 1e-30 in their place"
+    return _zero(found, evidence, attained)
+
+
+def _zero(found: RankDMap, evidence: str, attained: bool) -> RankDOptimum:
+    """Build the optimum of a table that is known to have the optimum zero."""
+    import pandas as pd
+
     return RankDOptimum(
         **{**vars(found), "kl": 0.0},
         restarts=pd.DataFrame(columns=["start", "kl", "iterations", "gradient_norm", "best"]),

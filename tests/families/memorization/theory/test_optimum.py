@@ -7,7 +7,7 @@ from closeness import close
 from interp.errors import InterpError
 from interp.families.memorization.theory.joint import balance, polish
 from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory.optimum import LEAD, rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
 from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table, low_rank_table
 
@@ -65,15 +65,34 @@ def test_zero_exactly_from_the_rank_condition():
 
 def test_zeros_make_it_an_infimum():
     # erratum 3, and section 4.2: entropy 0 is memorized in the limit for any d >= 2.
-    found = rank_d_optimum(lookup_table(20, 10, 0.0, seed=0), 2)
-    assert found.kl < 1e-9
-    assert not found.attained
-    assert not found.exact
-    assert "infimum" in found.evidence
+    for d in (2, 3):
+        found = rank_d_optimum(lookup_table(20, 10, 0.0, seed=0), d)
+        assert found.kl == 0.0
+        assert found.kl_by_row.max() < 1e-25
+        assert found.exact
+        assert not found.attained
+        assert "infimum" in found.evidence
     exact = rank_d_optimum(lookup_table(20, 10, 0.0, seed=0), 9)
     assert exact.kl == 0.0
     assert not exact.attained
     assert exact.kl_by_row.max() < 1e-25
+
+
+def test_single_answers_are_points_on_a_circle():
+    # The optimum is at infinity, so a search would end where rounding stops it, at another place on each CPU.
+    rows = np.eye(7)[[1, 5, 1, 3, 5]]
+    found = rank_d_optimum(rows, 2)
+    leads = np.sort(found.logits, axis=1)
+    assert found.logits.argmax(axis=1).tolist() == [1, 5, 1, 3, 5]
+    assert (leads[:, -1] - leads[:, -2]).min() == pytest.approx(LEAD)
+    assert found.restarts.empty
+    # in one dimension two answers fit, of which the others are told apart, too
+    assert rank_d_optimum(np.eye(4)[[0, 2, 2]], 1).logits.argmax(axis=1).tolist() == [0, 2, 2]
+    assert not rank_d_optimum(np.eye(4)[[0, 1, 2]], 1).exact
+    # one context with two answers, or one without a prior, which is no matter
+    rows = np.vstack([rows, np.full(7, 1 / 7)])
+    assert not rank_d_optimum(rows, 2).exact
+    assert rank_d_optimum(rows, 2, prior=[0.2] * 5 + [0.0]).kl_by_row[-1] == pytest.approx(0, abs=1e-9)
 
 
 def test_plain_arrays_zero_priors_and_unlikely_contexts():
