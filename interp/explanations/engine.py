@@ -191,8 +191,11 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     status = role.status
     if status in OUT and any(part in group for group in reading.groups):
         status = "stands in"
-    if status in USED and alone and program is not None and role.part not in {step.part for step in program.steps}:
-        status = "not read"
+    like, read = "", {step.part for step in program.steps} if alone and program is not None else {role.part}
+    if status in USED and role.part not in read:
+        like = reading.alike.get(role.part, "")
+        like = like if like in read else ""
+        status = status if like else "not read"
     step = reading.step(role.part)
     does = brief = ""
     if step is not None and role.status == "explained":
@@ -200,7 +203,9 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
         does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
     makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
     without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
-    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, role.note, elsewhere)
+    alike = reading.read_as(like) if like else None
+    note = f"the program reads {like} in its place" if like else role.note
+    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

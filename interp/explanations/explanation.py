@@ -122,7 +122,7 @@ class Explanation:
         """
         if self.program is None:
             raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
-        return as_hypothesis(self.program)
+        return as_hypothesis(self.program, {one.part: one.like for one in self.parts if one.like})
 
     # ------------------------------------------------------------ in words
 
@@ -328,6 +328,10 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         if one.moved is not None:
             other = f"with its values at other positions, {words.portion(one.moved)}"
             text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
+    for other in dict.fromkeys(one.like for one in used if one.like):
+        copies = [one for one in used if one.like == other]
+        named = parts_words([one.part for one in copies])
+        text.append(f"The program reads {other} in place of {named}: with its value there, {_stay(copies[0].alike)}")
     for part in [one.part for one in found.parts if one.status == "not read"]:
         although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
         text.append(f"The program does not read {part}{although * (part not in together)}")

@@ -84,6 +84,8 @@ class PartRole:
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
     elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
     head matters).
+    like: the head that the program reads in its place, because both carry the same. alike: the share that stays with
+    that head's variable in its place, and of all others that are read as that head.
     """
 
     part: str
@@ -96,6 +98,8 @@ class PartRole:
     kept: float | None = None
     note: str = ""
     elsewhere: float | None = None
+    like: str = ""
+    alike: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,8 +20,10 @@ ROUNDED = 1e-6
 """Shares that differ by less are one value."""
 
 
-def as_hypothesis(program: Program) -> Hypothesis:
+def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType({})) -> Hypothesis:
     """Return the steps of parts as variables for interp.evaluate_hypothesis. Raises InterpError if there are none.
+
+    copies: parts without a step that carry what another part does, and which; a variable is in all of these together.
 
     A variable is computed from those that its step reads (`of`), or from the tokens, where it reads nothing else. One
     that a head, or a step at each position, reads has its place at each position; others have it where the answer is
@@ -41,7 +46,8 @@ def as_hypothesis(program: Program) -> Hypothesis:
     for step in steps.values():
         of = parents[step.name]
         of = () if of == (TOKEN,) else of
-        place = f"{step.part} @ each" if step.name in each else step.part
+        parts = [step.part, *(part for part, other in copies.items() if other == step.part)]
+        place = [f"{part} @ each" if step.name in each else part for part in parts]
         known = tuple(names.get(name, name) for name in of)
         variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
     roots = [name for name in _reached(program, program.answer.of, set(names)) if name != "position"]

@@ -7,9 +7,10 @@ program runs alone. Heads are described in read_heads.py; MLPs and the readout h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -110,20 +111,54 @@ def readout(reading: Reading) -> tuple[Answer, list[Step]] | None:
 
     It reads only what reaches the readout by a direct path that matters, and leaves none of these out: first paths that
     cannot carry the values of other positions, so that parts that stand in for each other are all read; then those that
-    cannot carry the mean.
+    cannot carry the mean. Of heads that carry the same, it reads one if this gives as many answers.
     """
     tried = [reading.edges(None, shuffled=True)] if reading.strict else []
-    found = []
+    found: list[tuple[tuple[float, float], tuple[Answer, list[Step]]]] = []
     for sources in (*tried, reading.edges(None)):
-        if (one := over(reading, sources)) is not None:
-            if (share := reading.answered(*one).share) >= ANSWER:
-                return one
-            found.append((share, one))
+        copies = {} if sources is None else alike(reading, sources)
+        reading.alike |= copies
+        for some in [copies, {}] if copies else [{}]:
+            if (one := over(reading, sources, some)) is not None:
+                kept = reading.answered(*one)
+                found.append(((kept.share, kept.least), one))
+        if found and (best := max(found, key=lambda pair: pair[0]))[0][0] >= ANSWER:
+            return best[1]
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def over(reading: Reading, sources: Sequence[str] | None) -> tuple[Answer, list[Step]] | None:
-    """The answer over what some sources write (None: not known which); it leaves none of them out."""
+def alike(reading: Reading, sources: Sequence[str]) -> dict[str, str]:
+    """Heads among the sources that carry what another one does, and which: with its values there, the answers stay.
+
+    Both select by the same variables and read the same. The values are put in place all at once. The head that matters
+    less is read as the other, if this can be.
+    """
+    order = sorted(reading.matter, key=reading.without.__getitem__)
+    heads = {str(part): part for part in order if selects(reading.step(str(part))) and str(part) in sources}
+    found: dict[str, str] = {}
+    edits: dict[Part, Tensor] = {}
+    for name, other in product(reversed(heads), heads):
+        free = name not in found and other not in found and name not in found.values()
+        if free and name != other and selects(reading.step(name)) == selects(reading.step(other)):
+            new = {**edits, heads[name]: reading.in_place(heads[name], other)}
+            if reading.kept(new).share >= reading.enough():
+                found[name], edits = other, new
+    return found
+
+
+def selects(step: Step | None) -> tuple[str, str, str] | None:
+    """The variables by which a head selects, and the one that it reads; None for other steps."""
+    return (step.query, step.key, step.value) if isinstance(step, Head) else None
+
+
+def over(
+    reading: Reading, every: Sequence[str] | None, copies: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Answer, list[Step]] | None:
+    """The answer over what some sources write (None: not known which); it leaves none of them out.
+
+    copies: sources that are read as another one.
+    """
+    sources = None if every is None else [name for name in every if name not in copies]
     running, reads = reading.running, reading.running.reads
     target, words = running.answers, tuple(reading.task.answer_words)
     mask = torch.zeros_like(running.mask)
@@ -146,7 +181,8 @@ def over(reading: Reading, sources: Sequence[str] | None) -> tuple[Answer, list[
             largest = Linear("answer", (name,), (same,), (0.0,) * len(words), words)
             if reading.answered(largest).share >= ANSWER:
                 return largest, []
-    if (direct := model_sum(reading, sources, mask, words)) is not None:
+    every = None if every is None else [name for name in every if name not in minor]
+    if (direct := model_sum(reading, every, mask, words, copies)) is not None:
         cosines = as_cosines(reading, direct[0], ANSWER)
         return direct if cosines is None else (cosines, [])
     for one in maps.tables(target, known, most=3, enough=ANSWER):
@@ -187,9 +223,12 @@ def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[St
 
 
 def model_sum(
-    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...]
+    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...], copies: Mapping[str, str]
 ) -> tuple[Linear, list[Step]] | None:
-    """The logits as the model adds them up, where it has no norm before the readout and a linear one."""
+    """The logits as the model adds them up, where it has no norm before the readout and a linear one.
+
+    copies: sources that are read as another one, which has their weights, too.
+    """
     running, model = reading.running, reading.running.subject.model
     kind = running.subject.decision.kind
     norm = getattr(model, "ln_final", None)
@@ -220,6 +259,8 @@ def model_sum(
         else:
             return None
         weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
+    for name, other in copies.items():
+        weights[other] = weights[other] + weights.pop(name)
     total = sum(reading.made[name][mask] @ one for name, one in weights.items())
     bias = (logits - total).mean(0)
     if kind == "sigmoid":

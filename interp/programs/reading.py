@@ -70,6 +70,8 @@ class Reading:
     """Parts that stand in for each other; see `relevance.stand_ins`."""
     pairs: list[tuple[Part, Part]] = field(default_factory=list)
     """Parts that cancel; see `relevance.cancelling`."""
+    alike: dict[str, str] = field(default_factory=dict)
+    """Heads that the readout may read as another one, and which; see `decompile.alike`."""
     elsewhere: dict[Part, float] = field(default_factory=dict)
     """How much of a described head's attention in the model goes elsewhere."""
     needed: dict[str, Tensor] = field(default_factory=dict)
@@ -188,6 +190,15 @@ class Reading:
         """The share of answers that stays with these parts at their means, and all others as in the model."""
         self.check()
         return self.running.original.kept({part: self.kinds.means(part) for part in out}).share
+
+    def in_place(self, part: Part, other: str) -> Tensor:
+        """The value of a head if its variable were that of another one."""
+        return (self.made[other] @ self.vectors[str(part)].to(self.made[other])).float()
+
+    def read_as(self, other: str) -> float:
+        """The share of answers that stays, in the model, with a head's variable in all heads that are read as it."""
+        heads = [part for part in self.matter if self.alike.get(str(part)) == other]
+        return self.running.original.kept({part: self.in_place(part, other) for part in heads}).share
 
     def stays(self, part: Part, value: Tensor) -> float:
         return self.kept({part: value}).share

@@ -16,7 +16,9 @@ from interp.explanations.findings import USED, Cancelling, StandIns
 from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
+from interp.programs.decompile import decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
+from interp.programs.running import Running
 from interp.programs.words import parts_words
 
 
@@ -71,9 +73,10 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     names = tuple(f"head 0.{head}" for head in range(len(shares)))
     assert found.stand_ins == (StandIns(names, 0.25),)
     assert [one.without for one in found.parts] == [1.0] * len(shares)
-    assert sorted(one.status in USED for one in found.parts) == [False] * (len(shares) - 1) + [True]
+    used = [one for one in found.parts if one.status in USED]
+    assert len(used) == (2 if shares == (0.5, 0.5) else 1)  # of equal votes for two letters, either may win
     assert found.program is not None
-    assert [one.part for one in found.parts if one.status in USED] == [step.part for step in found.program.steps]
+    assert [one.part for one in used if not one.like] == [step.part for step in found.program.steps]
     said = (
         f"{parts_words(names).capitalize()} stand in for each other: with one of them at its mean, all of the answers"
     )
@@ -81,11 +84,43 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
 
 
-def test_a_part_that_the_program_does_not_read_is_not_used() -> None:
-    found = interp.explain(doubled((0.5, 0.5)))
-    assert [one.status for one in found.parts] == ["explained", "not read"]
-    assert found.sentence.startswith("Explained. 1 of 2 parts is used. ")
-    assert "The program does not read head 0.1." in found.sentence
+def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
+    """Two soft heads that give the largest number by half: a sum over both has 8,514 constants."""
+    one = interp.load("algorithmic/max-of-k")
+    layer = one.spec.layers[0].model_copy(update={"n_heads": 2})
+    tensors = {name: parameter.detach().clone() for name, parameter in one.named_parameters()}
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        share = 0.5 if name == "W_O" else 1.0
+        tensors[f"blocks.0.attn.{name}"] = torch.cat([share * tensors[f"blocks.0.attn.{name}"]] * 2)
+    model = interp.TaskModel(one.spec.replace(layers=(layer,), origin=None), one.task, tensors)
+    found, alone = interp.explain(model), interp.explain(one)
+    assert found.program is not None
+    assert found.agreement == alone.agreement
+    assert found.constants == alone.constants
+    assert [step.part for step in found.program.steps] == ["head 0.0"]
+    assert [(one.status, one.like, one.alike) for one in found.parts] == [
+        ("explained", "", None), ("explained", "head 0.0", 1.0),
+    ]  # fmt: skip
+    assert found.sentence.startswith(
+        "Explained. Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, at "
+    )
+    assert (
+        "The program reads head 0.0 in place of head 0.1: with its value there, all of the answers stay. "
+        in found.sentence
+    )
+    assert [one.at for one in found.hypothesis.variables] == [("head 0.0", "head 0.1")]
+    assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["agree"].tolist() == [1.0]
+    assert Explanation.from_json(found.to_json()) == found
+
+
+def test_heads_that_read_differently_are_both_read() -> None:
+    """Two letters vote: with the first in place of the second, the answers change."""
+    model = doubled((1.0, 1.0), (0, 1))
+    reading = decompile(Running.of(Subject.of(model), everything(model.task).batch))
+    program = program_of(reading)
+    assert reading.alike == {}
+    assert program is not None
+    assert [step.part for step in program.steps][:2] == ["head 0.0", "head 0.1"]
 
 
 @pytest.mark.parametrize(("taken_back", "cancel"), [(-5.0, True), (-4.9, True), (-4.0, False)])
