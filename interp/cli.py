@@ -310,7 +310,7 @@ def explain(
         float | None, typer.Option(help="Stop after the steps of this many nominal seconds (default: never).")
     ] = None,
     share: Annotated[float, typer.Option(help="Share of the model's answers that the program must give.")] = 0.99,
-    out: Annotated[Path | None, typer.Option(help="Write the explanation to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write it to this JSON file; print only a summary.")] = None,
     task: TaskOption = "",
     config: ConfigOption = None,
     tokens: TokensOption = "",
@@ -326,9 +326,10 @@ def explain(
         raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")
     given = foreign(task, config, tokens, outputs, padding)
     found = interp.explain(checkpoint, seconds=seconds, share=share, **given)
-    typer.echo(str(found))
+    typer.echo(str(found) if out is None else found.sentence)
     if out is not None:
         write_atomically(out, found.to_json())
+        typer.echo(f"wrote {out}{', with the program' if found.program is not None else ''}", err=True)
     if not found.found:
         raise typer.Exit(3)
 

@@ -120,6 +120,20 @@ def test_analyze_writes_a_page_and_prints_the_verdict(tmp_path: Path) -> None:
     assert "count01/minimal" in (tmp_path / "page.html").read_text("utf-8")
 
 
+def test_explain_prints_the_program_or_writes_it_to_a_file(tmp_path: Path) -> None:
+    code, whole, _ = run("explain", "algorithmic/max-of-k-exact")
+    assert code == 0
+    assert "def answer(tokens):" in whole
+    code, out, err = run("explain", "algorithmic/max-of-k-exact", "--out", str(tmp_path / "e.json"))
+    assert code == 0
+    assert out.startswith("Explained")
+    assert whole.startswith(out.strip())
+    assert "def " not in out
+    assert err.strip() == f"wrote {tmp_path / 'e.json'}, with the program"
+    read = interp.Explanation.from_json((tmp_path / "e.json").read_text("utf-8"))
+    assert read.source in whole
+
+
 @pytest.mark.slow
 def test_several_checkpoints_make_a_comparison(tmp_path: Path) -> None:
     code, out, _ = run(
