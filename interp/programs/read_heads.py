@@ -32,8 +32,10 @@ SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
+EVEN = 0.25
+"""Largest difference of scores up to which keys get even attention: the most has 1.28 times the attention of the least."""
 ALIKE = 3.0
-"""Largest difference of scores that counts as none."""
+"""Largest difference of scores between keys of which none comes before another."""
 ROUNDS = 4
 """Rounds of fitting tables and the constants of queries in turn."""
 
@@ -333,10 +335,10 @@ def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor
 
 
 def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
-    """The same selection without grades: for each query value, keys within e^-3 of the best one alike, others never."""
+    """The same selection without grades: for each query value, keys within EVEN of the best one alike, others never."""
     scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
     best = scores.amax(1, keepdim=True)
-    return torch.where((scores >= best - ALIKE) & pattern.seen, 0.0, NEVER)
+    return torch.where((scores >= best - EVEN) & pattern.seen, 0.0, NEVER)
 
 
 def ordered(pattern: Pattern) -> bool:
