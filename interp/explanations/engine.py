@@ -25,6 +25,7 @@ from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
+from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
 from interp.programs.words import step_words
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
@@ -153,10 +154,12 @@ def explained(
     some = any(role.status == "explained" for role in reading.roles.values())
     alone = level == "explained"
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
+    out = [part for part, role in parts.items() if role.status in OUT]
+    moved = reading.left(out, moved=True)
     return replace(
         empty, level=level if some or program is not None else "none", parts=tuple(parts.values()),
         program=program if alone else None, agreement=agreement if alone else None,
-        without=reading.left(part for part, role in parts.items() if role.status in OUT),
+        without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
         joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),

@@ -48,8 +48,9 @@ class Explanation:
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
     and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
-    their means. stand_ins: parts of which any one may be at its mean, but not all. cancelling: pairs of which both may
-    be at their means, but neither alone. joint: the share that stays with all descriptions in place. tested_on: the
+    their means. moved: the same with their values at other positions of the same kind instead, if more answers change
+    than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not all. cancelling: pairs of which both
+    may be at their means, but neither alone. joint: the share that stays with all descriptions in place. tested_on: the
     inputs of these numbers, in words. listing: what a program of the parts gives or has, if it is no explanation.
     reason: why nothing more was found.
 
@@ -69,6 +70,7 @@ class Explanation:
     agreement: Agreement | None = None
     parts: tuple[PartRole, ...] = ()
     without: float | None = None
+    moved: float | None = None
     stand_ins: tuple[StandIns, ...] = ()
     cancelling: tuple[Cancelling, ...] = ()
     joint: float | None = None
@@ -251,11 +253,18 @@ def how(found: Explanation, apart: bool = False) -> str:
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
     groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
-    steps = [f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}." for parts, does in groups]
+    far = {one.part: one.elsewhere or 0.0 for one in used}
+    steps = [
+        f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
+        f"{_elsewhere([far[part] for part in parts])}."
+        for parts, does in groups
+    ]
     if len(steps) > NAMED:
         n = len(steps) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
-        steps = [*steps[:NAMED], f"The {others} in the table of parts."]
+        most = max(far[part] for parts, _ in groups[NAMED:] for part in parts)
+        loose = f", where up to {words.share(most)} of a head's attention in the model goes elsewhere"
+        steps = [*steps[:NAMED], f"The {others} in the table of parts{loose * (most > ELSEWHERE)}."]
     if found.program is not None:
         steps.append(answer_words(found.program))
     done = "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1)) if apart and len(steps) > 1 else " ".join(steps)
@@ -263,16 +272,19 @@ def how(found: Explanation, apart: bool = False) -> str:
     return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
 
 
+def _elsewhere(shares: Sequence[float]) -> str:
+    """How much of the attention of some heads goes elsewhere than they are described, if it is much."""
+    if max(shares) <= ELSEWHERE:
+        return ""
+    whose = "its" if len(shares) == 1 else "their"
+    return f" (in the model, {words.joined(map(words.share, shares))} of {whose} attention goes elsewhere)"
+
+
 def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
-    """What the descriptions leave out, and what a program of them gives, as sentences."""
-    text = []
-    if loose := [one for one in used if (one.elsewhere or 0.0) > ELSEWHERE]:
-        most = max(one.elsewhere or 0.0 for one in loose)
-        share = words.share(most) if len(loose) == 1 else f"up to {words.share(most)}"
-        heads = parts_words([one.part for one in loose])
-        text.append(f"In the model, {share} of the attention of {heads} goes elsewhere.")
+    """What the descriptions leave out, or what a program of them gives, as sentences."""
     if found.program is not None:
-        return [*text, f"By itself, this program gives {found.agreement}."]
+        return [f"By itself, this program gives {found.agreement}."]
+    text = []
     kept = [one.part for one in used if one.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
     if len(kept) == len(used):
@@ -304,6 +316,9 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
     if out := [one.part for one in found.parts if one.status in OUT]:
         named = parts_words(out) if len(out) <= LISTED else "the others"
         text[0] += f": with {named} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+        if found.moved is not None:
+            whose = "their" if len(out) > 1 else "its"
+            text[0] += f"; with {whose} values at other positions in place of {whose} own, {words.portion(found.moved)}"
         on = ""
     alone = {one.part: one.without or 0.0 for one in found.parts}
     together = {part for groups in (found.stand_ins, found.cancelling) for group in groups for part in group.parts}

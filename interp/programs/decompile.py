@@ -53,8 +53,7 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     loose = [part for part, share in reading.without.items() if share >= KEPT]
     reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
-    whole = reading.running.original
-    reading.moved = {part: whole.kept({part: reading.kinds.shuffled(whole.value(part))}).share for part in odd}
+    reading.moved = {part: reading.left([part], moved=True) for part in odd}
     return reading
 
 

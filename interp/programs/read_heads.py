@@ -33,7 +33,7 @@ SELECTED = 0.01
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
 EVEN = 0.25
-"""Largest difference of scores up to which keys get even attention: the most has 1.28 times the attention of the least."""
+"""Largest difference of scores of keys that get even attention: one at most 1.28 times that of another."""
 ALIKE = 3.0
 """Largest difference of scores between keys of which none comes before another."""
 ROUNDS = 4

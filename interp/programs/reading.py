@@ -186,10 +186,15 @@ class Reading:
         self.needed[str(part)] = found.needed
         return found
 
-    def left(self, out: Iterable[Part]) -> float:
-        """The share of answers that stays with these parts at their means, and all others as in the model."""
+    def left(self, out: Iterable[Part], moved: bool = False) -> float:
+        """The share of answers that stays with these parts at their means, and all others as in the model.
+
+        moved: with their values at other positions of the same kind instead.
+        """
         self.check()
-        return self.running.original.kept({part: self.kinds.means(part) for part in out}).share
+        whole = self.running.original
+        new = {part: self.kinds.shuffled(whole.value(part)) if moved else self.kinds.means(part) for part in out}
+        return whole.kept(new).share
 
     def in_place(self, part: Part, other: str) -> Tensor:
         """The value of a head if its variable were that of another one."""

@@ -40,10 +40,22 @@ def test_parts_that_do_the_same_are_said_once() -> None:
 
 def test_attention_that_goes_elsewhere_is_said() -> None:
     one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
-    said = "Heads 0.0 and 0.1 attend to the first position and read the token. In the model, {} goes elsewhere."
-    assert said.format("0.1250 of the attention of head 0.0") in how(replace(FOUND, parts=(one, other)))
-    both = (one, replace(other, elsewhere=0.0625))
-    assert said.format("up to 0.1250 of the attention of heads 0.0 and 0.1") in how(replace(FOUND, parts=both))
+    said = "Heads 0.0 and 0.1 attend to the first position and read the token (in the model, {} goes elsewhere)."
+    assert said.format("0.1250 and 0.0300 of their attention") in how(replace(FOUND, parts=(one, other)))
+    assert "elsewhere" not in how(replace(FOUND, parts=(replace(one, elsewhere=0.05), other)))
+    assert f"Head 0.0 {READS} (in the model, 0.1250 of its attention goes elsewhere)." in how(
+        replace(FOUND, parts=(one,))
+    )
+    many = [replace(one, part=f"head 0.{n}", brief=f"attends to position {n}", elsewhere=n / 16) for n in range(12)]
+    hidden = (
+        "descriptions are in the table of parts, where up to 0.6875 of a head's attention in the model goes elsewhere."
+    )
+    assert hidden in how(replace(FOUND, parts=tuple(many)))
+
+
+def test_parts_left_out_whose_values_matter_although_their_mean_will_do() -> None:
+    moved = "; with its values at other positions in place of its own, 0.7300."
+    assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
 
 
 def test_no_part_is_described() -> None:
