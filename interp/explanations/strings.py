@@ -1,8 +1,8 @@
 """All strings of a string task: its letters, the marks around them in a row, and the answers to all strings.
 
 A task may declare its letters (`alphabet` and `of_symbols`). Otherwise they are inferred from samples: tokens that are
-always and only at the same place at an end of a row are marks; all others are letters. A task that lists its inputs is
-then asked for strings only if these are all of them.
+always and only at the same place at an end of a row are marks; all others are letters. A task that lists its inputs and
+does not say of other rows whether they are inputs (`check_input`) is asked for strings only if these are all listed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _seen(subject: Subject) -> Strings:
     most = max(lengths) - marks
     fixed = most if len(lengths) == 1 else None
     whole = min(fixed or 0, _positions(subject) - marks)
-    if task.n_inputs is not None:
+    listed = task.n_inputs is not None and type(task).check_input is Task.check_input
+    if listed:
         strings = sum(len(letters) ** n for n in ((most,) if fixed else range(1, most + 1)))
         if strings != task.n_inputs:
             raise UnsupportedError(
@@ -140,7 +141,7 @@ def _seen(subject: Subject) -> Strings:
         except Exception as error:  # no task is bound to take rows that its sampler never draws
             raise UnsupportedError(f"task {task.name} does not label every string of its letters: {error}") from error
 
-    found = Strings(task, letters, wrapped, marks, len(before), fixed, None if task.n_inputs is None else most)
+    found = Strings(task, letters, wrapped, marks, len(before), fixed, most if listed else None)
     for length in range(1, min(2, most) + 1) if fixed is None else (fixed,):
         refusal = f"task {task.name} does not take every string of {length} of its letters"
         try:

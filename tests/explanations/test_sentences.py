@@ -53,7 +53,7 @@ def test_attention_that_goes_elsewhere_is_said() -> None:
     assert hidden in how(replace(FOUND, parts=tuple(many)))
 
 
-def test_parts_left_out_whose_values_matter_although_their_mean_will_do() -> None:
+def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
     moved = "; with its values at other positions in place of its own, 0.7300."
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
 
