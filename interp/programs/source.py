@@ -9,12 +9,8 @@ from interp.programs.language import Program
 from interp.programs.steps import NEVER
 from interp.programs.words import step_words
 
-HEADER = '''\
-from math import exp
-
-# A variable is a list with a table {value: weight} for each position.
-
-
+FIRST = "# A variable is a list with a table {value: weight} for each position.\n"
+HELPERS = '''\
 def select(query, key, scores, tokens):
     """The share of attention of each position on each position that it sees."""
     rows = []
@@ -81,10 +77,7 @@ def divided(by, *variables):
     return rows
 '''
 
-
-WEIGH = '''
-
-
+WEIGH = '''\
 def weigh(query, key, scores, tokens):
     """The weight of each position for each position that sees it: the scores themselves."""
     rows = []
@@ -94,9 +87,7 @@ def weigh(query, key, scores, tokens):
     return rows
 '''
 
-WAVES = '''
-
-
+WAVES = '''\
 def waves(frequencies, period, terms, fading, *read):
     """cos and sin of 2 pi k x / period, for each frequency k; x is the sum of the numbers that are read.
 
@@ -128,9 +119,7 @@ def cosines(amplitudes, answers, waves):
     return rows
 '''
 
-BY_LENGTH = '''
-
-
+BY_LENGTH = '''\
 def by_length(query, tokens):
     """A query whose weights, and so its scores, are multiplied by the logarithm of the number of positions seen."""
     there = [token != PAD for token in tokens]
@@ -138,17 +127,13 @@ def by_length(query, tokens):
     return [{q: weight * log(n) for q, weight in one.items()} for one, n in zip(query, seen)]
 '''
 
-MULTIPLY = '''
-
-
+MULTIPLY = '''\
 def product(one, other):
     """The weights that two variables give to the same value, multiplied, at each position."""
     return [{value: weight * b.get(value, 0.0) for value, weight in a.items()} for a, b in zip(one, other)]
 '''
 
-EVEN = '''
-
-
+EVEN = '''\
 def evened(query, shares, scores):
     """What would be read with even attention: the shares divided by the weights of their scores."""
     rows = []
@@ -161,14 +146,19 @@ def evened(query, shares, scores):
         rows.append({value: share / (sum(found.values()) or 1.0) for value, share in found.items()})
     return rows
 '''
-ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVEN, "product": MULTIPLY}
+SPARSE = '''\
+def sparse(n, rows):
+    """For each value a row of n weights: those given by their places, and 0 elsewhere."""
+    return {value: tuple(row.get(i, 0.0) for i in range(n)) for value, row in rows.items()}
+'''
+ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVEN, "product": MULTIPLY, "sparse": SPARSE}
 """Functions that are added where they are called; `waves` comes with `cosines`."""
 MATH = {"waves": ("cos", "hypot", "pi", "sin"), "by_length": ("log",)}
 """What these import."""
 
 TAKEN = (
     "answer", "by_length", "cos", "cosines", "divided", "evened", "exp", "hypot", "largest", "log", "look_up", "mix",
-    "most", "pi", "product", "ramps", "select", "sin", "sums", "tokens", "waves", "weigh",
+    "most", "pi", "product", "ramps", "select", "sin", "sparse", "sums", "tokens", "waves", "weigh",
 )  # fmt: skip
 """Names that variables must not have."""
 
@@ -196,14 +186,13 @@ def source(program: Program) -> str:
         "def answer(tokens):", '    """The answer to a row of tokens."""', "    token = [{t: 1.0} for t in tokens]",
         "    position = [{i: 1.0} for i in range(len(tokens))]", *body, f"    found = {call}", end,
     ]  # fmt: skip
-    added = [name for name in ADDED if any(f"{name}(" in call for call in calls)]
-    needed = sorted({"exp"}.union(*(MATH.get(name, ()) for name in added)))
-    header = "".join([HEADER.replace("import exp", f"import {', '.join(needed)}"), *(ADDED[name] for name in added)])
     settings = [f"PAD = {program.pad!r}", f"CAUSAL = {program.causal!r}", f"NEVER = {NEVER!r}", *constants, *more]
-    return (
-        "\n\n".join([header.rstrip("\n"), "\n".join(settings), "\n" + "\n".join(head)]).replace("\n\n\n\n", "\n\n\n")
-        + "\n"
-    )
+    added = [name for name in ADDED if any(f"{name}(" in line for line in (*calls, *settings))]
+    needed = sorted({"exp"}.union(*(MATH.get(name, ()) for name in added)))
+    first = f"from math import {', '.join(needed)}\n\n{FIRST}"
+    helpers = [HELPERS, *(ADDED[name] for name in added)]
+    # Python looks names up when it calls answer, so that what one wants to read comes first.
+    return "\n\n".join([first, "\n".join(head) + "\n", *helpers, "\n".join(settings) + "\n"])
 
 
 def _name(name: str, taken: set[str]) -> str:

@@ -216,12 +216,20 @@ class Weighed(Step):
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         constants = [f"{upper}_VALUES = {tuple(self.values)!r}", f"{upper}_BIAS = {tuple(self.bias)!r}"]
         for i, (name, matrix) in enumerate(zip(self.of, self.weights)):
-            constants.append(f"{upper}_WEIGHTS_{i} = {dict(zip(shown[name], matrix))!r}")
+            constants.append(f"{upper}_WEIGHTS_{i} = {_rows(shown[name], matrix)}")
         if not self.of:
             each = f"dict(zip({upper}_VALUES, {upper}_BIAS))"
             return constants, f"[{f'{{most({each}): 1.0}}' if self.how == 'largest' else each}] * len(tokens)"
         weighed = ", ".join(f"({names[name]}, {upper}_WEIGHTS_{i})" for i, name in enumerate(self.of))
         return constants, f"{self.how}({upper}_VALUES, {upper}_BIAS, {weighed})"
+
+
+def _rows(values: Sequence[Any], matrix: Matrix) -> str:
+    """The row of weights of each value, in Python. Of a matrix that is mostly 0, only the others are written."""
+    whole = repr(dict(zip(values, matrix)))
+    rows = {value: {i: weight for i, weight in enumerate(row) if weight} for value, row in zip(values, matrix)}
+    few = f"sparse({len(matrix[0]) if matrix else 0}, {rows!r})"
+    return few if len(few) < len(whole) / 2 else whole
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from shared.random_programs import random_program
 import interp
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
+from interp.programs.source import source
 from interp.programs.words import answer_words, parts_words, step_words
 from interp.tasks import Batch
 
@@ -24,6 +26,28 @@ def test_python_gives_the_answers(seed: int) -> None:
     for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist()):
         words = [task.vocabulary[token] for token in row[:length]]
         assert function(words) == task.program(words)
+
+
+def test_the_answer_comes_first_and_helpers_and_numbers_after_it() -> None:
+    lines = source(random_program(0).program).splitlines()
+    defined = [line.split("(")[0] for line in lines if line.startswith("def ")]
+    assert defined[:2] == ["def answer", "def select"]
+    assert min(lines.index(line) for line in lines if line.startswith("PAD =")) > lines.index("def most(weights):")
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_matrices_that_are_mostly_zero_are_written_in_short(shift: int) -> None:
+    words = tuple(map(str, range(40)))
+    rows = tuple(tuple(float(j == (i + shift) % 40) for j in range(40)) for i in range(40))
+    program = Program(words, 3, True, (), Linear("answer", ("token",), (rows,), (0.0,) * 40, words), read="last")
+    assert len(source(program)) < 5_000
+    names: dict[str, Any] = {}
+    exec(source(program), names)
+    assert names["ANSWER_WEIGHTS_0"] == dict(zip(words, rows))
+    assert names["answer"](["3", "39", "7"]) == program(["3", "39", "7"]) == str(7 + shift)
+    dense = tuple(tuple(1.0 + weight for weight in row) for row in rows)
+    full = replace(program, answer=replace(program.answer, weights=(dense,)))
+    assert "sparse" not in source(full)
 
 
 def test_words() -> None:
