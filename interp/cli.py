@@ -64,10 +64,11 @@ COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided"
 
 
 def _print_lines(rows: Sequence[Mapping[str, Any]], columns: list[str]) -> None:
-    """Print columns with at most 80 characters per row by cutting the last one."""
+    """Print columns; on a terminal, cut the last one so that a row has at most 80 characters."""
     texts = [["" if row.get(c) is None else " ".join(str(row[c]).split()) for row in rows] for c in columns]
     widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, texts)]
-    widths[-1] = 80 - sum(widths[:-1]) - 2 * (len(columns) - 1)
+    if sys.stdout.isatty():
+        widths[-1] = 80 - sum(widths[:-1]) - 2 * (len(columns) - 1)
     for line in [columns, *zip(*texts)]:
         cut = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(line, widths)]
         shown = "  ".join(

@@ -11,9 +11,14 @@ import pytest
 from interp import cli
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    """As from the shell: exit code, output, errors."""
-    out, err = io.StringIO(), io.StringIO()
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(*arguments: str, terminal: bool = False) -> tuple[int, str, str]:
+    """As from the shell: exit code, output (to a pipe or a terminal), errors."""
+    out, err = Terminal() if terminal else io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["interp", *arguments])
         try:

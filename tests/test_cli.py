@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+import typer
 from command_line import run
 from typer.testing import CliRunner
 
@@ -48,11 +49,14 @@ def test_tables_in_three_formats() -> None:
 
 def test_a_line_of_80_characters_for_each_model_and_task() -> None:
     for command in ("models", "tasks"):
-        _, out, _ = run(command)
+        _, out, _ = run(command, terminal=True)
         _, long, _ = run(command, "--long")
-        lines = out.splitlines()
+        lines = typer.unstyle(out).splitlines()
         assert max(map(len, lines)) <= 80
-        assert len(lines) == len(json.loads(run(command, "--format", "json")[1])) + 1
+        rows = json.loads(run(command, "--format", "json")[1])
+        assert len(lines) == len(rows) + 1
+        piped = run(command)[1]
+        assert all(" ".join(row["about"].split()) in piped for row in rows)
         assert max(map(len, long.splitlines())) > 80
     states = {line.split()[0]: line.split()[1] for line in run("models")[1].splitlines()[1:]}
     assert (states["count01/minimal"], states["count01/paper"]) == ("proved", "refuted")
