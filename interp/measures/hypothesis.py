@@ -66,13 +66,23 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class AtRead:
+    """An answer that is computed at the read position.
+
+    function: from the read positions (units,) and the values there of each variable (units,) to output indices.
+    """
+
+    function: Callable[..., Int[Tensor, "units"]]
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     """Variables, and how the answer is computed from them.
 
     Args:
         variables: in any order, with distinct names.
-        answer: a function from the values of `of`, in order, to the answer, in the form of Batch.labels (default: the
-            model's most frequent answer for these values).
+        answer: a function from the values of `of`, in order, to the answer, in the form of Batch.labels, or an AtRead
+            (default: the model's most frequent answer for these values).
         of: the variables that the answer is computed from (default: those from which no other variable is computed).
 
     Raises InterpError for missing or repeated names, and for variables that are computed from each other.
@@ -88,7 +98,7 @@ class Hypothesis:
     """
 
     variables: Sequence[Any]
-    answer: Callable[..., Any] | None = None
+    answer: Callable[..., Any] | AtRead | None = None
     of: str | Sequence[str] = ()
     order: tuple[Variable, ...] = field(init=False, repr=False, compare=False)
 

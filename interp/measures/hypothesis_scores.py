@@ -49,6 +49,8 @@ class HypothesisTest(Result):
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
         population: the inputs that were run. reads: number of answers read in them.
         exact: whether all combinations of donors were run.
+        alone: share of the inputs with a value of their own at every place, of which only the rest of the model is
+            resampled.
         interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
             (share of the inputs with a unique value, which resampling leaves unchanged), pairs, agree, low, high;
             changing (number of pairs whose answer must change), changed, changed_low, changed_high (share of them that
@@ -68,6 +70,7 @@ class HypothesisTest(Result):
     population: Population
     reads: int
     exact: bool
+    alone: float
     interchange: pd.DataFrame
     by_answer: pd.DataFrame
 
@@ -96,6 +99,12 @@ class HypothesisTest(Result):
             f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}, "
             f"{'every draw' if self.exact else 'random draws'} {self.population.on}."
         ]
+        if self.alone:
+            which = "each input has" if self.alone == 1 else f"{share(self.alone)} of the inputs have"
+            lines[0] += (
+                f" But {which} a value at each place that no other input has: there, only the rest of the model is "
+                "resampled, and nothing is tested of what these values stand for."
+            )
         for row in self.interchange.itertuples():
             if row.reason:
                 lines.append(f"{row.variable}: {row.reason}.")
@@ -162,6 +171,7 @@ def evaluate_hypothesis(
         population,
         len(units),
         scrub.exact,
+        scrubber.alone,
         _interchanges(scrubber, program, pairs, seed),
         _by_answer(scrubber, scrub),
     )

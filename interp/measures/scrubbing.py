@@ -21,15 +21,16 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import answers_of, decide
 from interp.errors import InterpError
-from interp.measures.hypothesis import CodeTable, Place, Units, Value, Values, Variable
+from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.runs import activations, forward, hooks_of, pieces
 from interp.measures.subject import Subject, budget
 from interp.populations import wilson
+from interp.words import share
 
 Patch = tuple[Place, Tensor]
 
@@ -54,9 +55,14 @@ class Groups:
         return self.order[int(self.starts[group]) : int(self.starts[group] + self.sizes[group])]
 
     @property
+    def single(self) -> Bool[Tensor, "units"]:
+        """Which units are alone in their group: resampling cannot change them."""
+        return self.sizes[self.of] == 1
+
+    @property
     def alone(self) -> float:
-        """Share of the units that are alone in their group, which resampling cannot change."""
-        return float((self.sizes == 1).sum()) / len(self.of)
+        """Share of the units that are alone in their group."""
+        return float(self.single.sum()) / len(self.of)
 
 
 class Scrubber:
@@ -78,6 +84,12 @@ class Scrubber:
         padding = positions >= self.units.batch.lengths[:, None]
         itself = torch.where(padding, torch.arange(value.numel()).view_as(value), -1)  # padding stays as it is
         return Groups(torch.stack([value.masked_fill(padding, 0), positions, itself], -1).flatten(0, 1))
+
+    @property
+    def alone(self) -> float:
+        """Share of the units that are alone in their groups at every place."""
+        every = [one.single.view(len(self.units), -1).all(1) for one in self.groups.values()]
+        return float(torch.stack(every).all(0).double().mean())
 
     # ------------------------------------------------------------ the unchanged model
 
@@ -295,11 +307,16 @@ class HypothesisAnswers:
 
     def of(self, known: dict[str, Tensor], which: Tensor | None = None) -> Int[Tensor, "units"]:
         """Compute the answers of (some) units from the values of the variables."""
-        roots = self._roots(known, which)
+        roots, answer = self._roots(known, which), self.values.hypothesis.answer
         if self.table is not None:
             return self.table(*roots)
-        assert self.values.hypothesis.answer is not None
-        found = torch.as_tensor(self.values.hypothesis.answer(*roots)).cpu().long()
+        assert answer is not None
+        if isinstance(answer, AtRead):
+            which = torch.arange(len(self.units)) if which is None else which
+            at = self.units.read_at[which]
+            there = [one if one.ndim == 1 else one.gather(1, at[:, None])[:, 0] for one in roots]
+            return labels_of(self.subject, self.units, which, answer.function(at, *there))
+        found = torch.as_tensor(answer(*roots)).cpu().long()
         if found.shape != roots[0].shape[:1]:
             raise InterpError(
                 f"the answer of the hypothesis has shape {tuple(found.shape)}; it must be ({len(roots[0])},), one for "
@@ -329,7 +346,7 @@ def interchange(
 
     A pair must change if its expected answer differs from both the hypothesis's and the model's answer to the base.
     From random pairs, this takes the first `pairs`, and the first `pairs` of those that must change (or as many as
-    there are). Returns a sentence instead if no two inputs can be paired, or if no pair must change.
+    there are). Returns a sentence instead if no two inputs can be paired, or if no pair is known that must change.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most
@@ -341,7 +358,13 @@ def interchange(
     base, source, wanted = base[known], source[known], wanted[known]
     must = (wanted != program.model[base]) & (wanted != program.answers[base])
     if not bool(must.any()):
-        return f"no pair of inputs with another {one.name} must have another answer"
+        none = f"no pair of inputs with another {one.name} must have another answer"
+        if bool(known.all()):
+            return none
+        return (
+            f"not tested: for {share(1 - float(known.double().mean()))} of the pairs the hypothesis has no answer, "
+            f"because its values then meet in no input (give it an answer to compute); of the others, {none}"
+        )
     keep = torch.ones_like(must)
     if not exact:
         keep = (must & (must.cumsum(0) <= pairs)) | (torch.arange(len(must)) < pairs)

@@ -1,4 +1,7 @@
-"""A program as a hypothesis: each part that has a step is a variable at its place, computed from those it reads."""
+"""A program as a hypothesis: each part that has a step is a variable at its place, computed from those it reads.
+
+The answer is the program's own, from the variables: so it is known for values that meet in no input, too.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.measures.hypothesis import Hypothesis, Variable
+from interp.measures.hypothesis import AtRead, Hypothesis, Variable
 from interp.programs.language import Program
-from interp.programs.steps import Head, Step
+from interp.programs.steps import Head, Step, codes
 from interp.programs.words import said
 
 TOKEN = "token"
@@ -50,10 +53,11 @@ def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType
         place = [f"{part} @ each" if step.name in each else part for part in parts]
         known = tuple(names.get(name, name) for name in of)
         variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
-    roots = [name for name in _reached(program, program.answer.of, set(names)) if name != "position"]
+    roots = tuple(name for name in _reached(program, program.answer.of, set(names)) if name != "position")
     if TOKEN in roots or any(TOKEN in one.of for one in variables):
         variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
-    return Hypothesis(variables, of=[names.get(name, name) for name in roots])
+    answer = None if _attends(program, program.answer.of, set(names)) else AtRead(_Answered(program, roots, values))
+    return Hypothesis(variables, answer, [names.get(name, name) for name in roots])
 
 
 def _named(program: Program, step: Step) -> str:
@@ -75,6 +79,12 @@ def _reached(program: Program, of: tuple[str, ...], known: set[str]) -> tuple[st
         given = name in known or name in (TOKEN, "position")
         found += [name] if given else _reached(program, program.step(name).of, known)
     return tuple(dict.fromkeys(found))
+
+
+def _attends(program: Program, of: tuple[str, ...], known: set[str]) -> bool:
+    """Whether steps that are no variables read other positions, so that values at one do not give the answer there."""
+    steps = [program.step(name) for name in of if name not in known and name not in (TOKEN, "position")]
+    return any(isinstance(step, Head) or _attends(program, step.of, known) for step in steps)
 
 
 def _parents(program: Program, step: Step, known: set[str]) -> tuple[str, ...]:
@@ -124,3 +134,17 @@ class _Made:
         made = self.program.run(tokens, given={name: self.values[name].weights(one) for name, one in known.items()})
         found = self.values[self.name].numbers(made[self.name])
         return found if any(one.ndim == 2 for one in given) else found[:, 0]
+
+
+class _Answered:
+    """The program's answers at read positions, from the values there that they are computed from."""
+
+    def __init__(self, program: Program, of: tuple[str, ...], values: dict[str, _Numbers]):
+        self.program, self.of, self.values = program, of, values
+
+    def __call__(self, read_at: Int[Tensor, "units"], *given: Int[Tensor, "units"]) -> Int[Tensor, "units"]:
+        known = {name: one[:, None] for name, one in zip(self.of, given, strict=True)}
+        tokens = known.pop(TOKEN, torch.zeros_like(read_at)[:, None])  # where they are not read, any will do
+        made = {name: self.values[name].weights(one) for name, one in known.items()}
+        made["position"] = codes(read_at[:, None], max(self.program.length, int(read_at.max()) + 1))
+        return self.program.answer.sums(self.program.run(tokens, given=made)).argmax(-1)[:, 0]

@@ -148,7 +148,7 @@ class Program:
         """
         made = {"token": codes(tokens, len(self.vocabulary)), **(given or {})}
         if tokens.shape[1] <= self.length:
-            made["position"] = codes(torch.arange(tokens.shape[1]).expand_as(tokens), self.length)
+            made.setdefault("position", codes(torch.arange(tokens.shape[1]).expand_as(tokens), self.length))
         elif any("position" in step.of for step in (*self.steps, self.answer)):
             raise InterpError(f"rows have {tokens.shape[1]} tokens; this program is for at most {self.length}")
         seen = visible(self.weights(tokens) if counts is None else counts, self.causal)

@@ -250,6 +250,19 @@ def test_a_model_that_always_gives_one_answer_changes_nothing() -> None:
     assert score(model, told, batch).interchange["changed"][0] == 0.0
 
 
+def test_values_of_their_own_are_said_to_test_nothing(pairing) -> None:
+    """Without an answer to compute, other combinations of values have none: then nothing is interchanged."""
+    own = Variable("own", at="head 0.0", function=lambda tokens: 10 * tokens[:, 0] + tokens[:, 1])
+    found = score(pairing, Hypothesis([own, Variable("b", at="head 0.1")]))
+    assert (found.alone, found.interchange["alone"].tolist()) == (0.0, [1.0, 0.0])
+    again = Variable("again", at="head 0.1", function=own.function)
+    found = score(pairing, Hypothesis([own, again]))
+    assert found.alone == 1.0
+    assert found.loss_recovered == pytest.approx(1.0)
+    assert "But each input has a value at each place that no other input has" in str(found)
+    assert found.interchange["reason"][0].startswith("not tested: for 0.8889 of the pairs the hypothesis has no answer")
+
+
 REFUSED = [
     ([Variable("a", at="head 1.0")], "unknown head 'head 1.0'; known: head 0.0, head 0.1"),
     ([Variable("a", at="MLP 0")], "there is no MLP 0: this model has no MLPs"),

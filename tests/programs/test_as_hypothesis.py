@@ -56,6 +56,36 @@ def test_an_answer_that_reads_its_own_token_agrees_on_it() -> None:
     assert interp.evaluate_hypothesis(model, without, model.task.sample(60, seed=1)).scrubbed.accuracy < 0.6
 
 
+def test_values_that_never_meet_have_the_programs_answer() -> None:
+    """Each of the 8 rows has its own share of b, to which the last token adds: no other row has both values of a pair.
+
+    Shares of b less those of a are 0.112, 0.447, 0.665 and 1 if the last token is b, and the opposite if it is a. The
+    last token adds 0.3, so of another row, 3 of the 4 shares of the other sign change the answer; another last token
+    changes it where the difference is 0.112.
+    """
+    mixed = Head("share", "", "position", ((0.0, 0.5, 1.2),), "token", "head 0.0")
+    last = Head("last", "", "position", ((NEVER, NEVER, 0.0),), "token", "head 0.1")
+    weights = (((1.0, 0.0), (0.0, 1.0)), ((0.3, 0.0), (0.0, 0.3)))
+    program = Program(
+        ("a", "b"), 3, True, (mixed, last), Linear("answer", ("share", "last"), weights, (0.0, 0.0), ("no", "yes"))
+    )
+    result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
+    assert result.interchange["alone"].tolist() == [1.0, 0.0]
+    assert result.interchange["changing"].tolist() == [8 * 3, 2 * 4]
+    assert result.interchange["changed"].tolist() == [1.0, 1.0]
+
+
+def test_an_answer_reads_the_position_where_it_is_given() -> None:
+    """The first token, told apart from the second position on by a map of both, at each read position."""
+    first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
+    weights = (((1.0, 0.0), (0.0, 1.0)), ((0.0, 2.0), (0.0, 0.0), (2.0, 0.0)))
+    answer = Linear("answer", ("first", "position"), weights, (0.0, 0.0), ("no", "yes"))
+    program = Program(("a", "b"), 3, True, (first,), answer, read="all")
+    result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
+    assert result.agreement == 1.0
+    assert result.interchange["changed"].tolist() == [1.0]
+
+
 def test_tables_of_values_that_never_meet() -> None:
     """A head that sees its own token finds the first in an order: some of its values never meet some tokens."""
     model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)
