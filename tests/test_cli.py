@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-import typer
 from command_line import run
 from typer.testing import CliRunner
 
@@ -51,7 +51,7 @@ def test_a_line_of_80_characters_for_each_model_and_task() -> None:
     for command in ("models", "tasks"):
         _, out, _ = run(command, terminal=True)
         _, long, _ = run(command, "--long")
-        lines = typer.unstyle(out).splitlines()
+        lines = re.sub(r"\x1b\[[0-9]*m", "", out).splitlines()
         assert max(map(len, lines)) <= 80
         rows = json.loads(run(command, "--format", "json")[1])
         assert len(lines) == len(rows) + 1
