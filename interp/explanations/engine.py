@@ -183,9 +183,9 @@ def lists(program: Program, population: Population, parameters: int) -> str:
 
 def tested(population: Population, n: int) -> str:
     """The inputs on which parts are described: n of a population."""
-    if population.exact:
-        return population.on if n == population.n else f"on {n:,} of all {population.n:,} inputs"
-    return replace(population, batch=population.batch[:n]).on
+    if n == population.n:
+        return population.on
+    return f"on {n:,} of {f'all {population.n:,} inputs' if population.exact else population.on.removeprefix('on ')}"
 
 
 def part_role(reading: Reading, program: Program | None, part: Part, alone: bool) -> PartRole:

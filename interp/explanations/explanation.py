@@ -325,17 +325,17 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
     if firm := [one.part for one in used if one.part not in together and one.moved is None]:
         which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
         which = "one of the used parts" if len(firm) > LISTED else which
-        text.append(f"With {which} alone at its mean, {_bound([alone[part] for part in firm], 'most')}{on}")
+        text.append(f"With {which} alone at its mean, {_range([alone[part] for part in firm])}{on}")
         on = ""
     for group in found.stand_ins:
-        least, both = _bound([alone[part] for part in group.parts], "least"), "both" if len(group.parts) == 2 else "all"
+        least, both = _range([alone[part] for part in group.parts]), "both" if len(group.parts) == 2 else "all"
         text.append(
             f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
             f"with {both}, {words.portion(group.left)}"
         )
         on = ""
     for pair in found.cancelling:
-        most = _bound([alone[part] for part in pair.parts], "most")
+        most = _range([alone[part] for part in pair.parts])
         named = _capital(parts_words(pair.parts))
         text.append(f"{named} cancel: with either alone at its mean, {most}{on}; with both, {words.portion(pair.left)}")
         on = ""
@@ -353,12 +353,11 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
     return f"{'. '.join(text)}."
 
 
-def _bound(shares: Sequence[float], limit: str) -> str:
-    """The least, or the most, of some shares of the answers, which stay."""
-    share = min(shares) if limit == "least" else max(shares)
-    if len(shares) == 1 or share in (0.0, 1.0):
-        return _stay(share)
-    return f"at {limit} {words.at_least(share) if limit == 'least' else words.at_most(share)} of the answers stay"
+def _range(shares: Sequence[float]) -> str:
+    """The least and the most of some shares of the answers, which stay."""
+    if min(shares) == max(shares):
+        return _stay(shares[0])
+    return f"{words.at_least(min(shares))} to {words.at_most(max(shares))} of the answers stay"
 
 
 def _stay(share: float | None) -> str:

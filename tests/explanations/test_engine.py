@@ -102,7 +102,7 @@ def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
         ("explained", "", None), ("explained", "head 0.0", 1.0),
     ]  # fmt: skip
     assert found.sentence.startswith(
-        "Explained. Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, at "
+        "Explained. Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, 0."
     )
     assert (
         "The program reads head 0.0 in place of head 0.1: with its value there, all of the answers stay. "
@@ -134,7 +134,7 @@ def test_heads_that_cancel_are_said_to_and_not_used(taken_back: float, cancel: b
     assert found.cancelling == (Cancelling(("head 0.1", "head 0.2"), 1.0),)
     assert [one.status for one in found.parts] == ["explained", "not used", "not used"]
     said = (
-        "Heads 0.1 and 0.2 cancel: with either alone at its mean, at most 0.7500 of the answers stay; with both, all."
+        "Heads 0.1 and 0.2 cancel: with either alone at its mean, 0.2500 to 0.7500 of the answers stay; with both, all."
     )
     assert said in found.sentence
     assert found.program is not None

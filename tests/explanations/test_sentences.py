@@ -31,7 +31,7 @@ FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.99
 
 def test_parts_that_do_the_same_are_said_once() -> None:
     assert how(FOUND) == (
-        f"{USED}With one of heads 0.0 and 0.1 and MLP 0 alone at its mean, at most 0.5000 of the answers stay. "
+        f"{USED}With one of heads 0.0 and 0.1 and MLP 0 alone at its mean, 0.1250 to 0.5000 of the answers stay. "
         "Heads 0.0 and 0.1 attend to the first position and read the token. Not described: MLP 0; with the "
         "descriptions of the others in place, 0.9950 of the answers stay."
     )
@@ -79,9 +79,9 @@ def test_parts_that_no_step_reads() -> None:
 def test_all_parts_are_used() -> None:
     parts = tuple(replace(PARTS[0], part=f"head 0.{n}") for n in range(10))
     said = [how(replace(FOUND, parts=parts[:n])).split(". Head")[0] for n in (1, 2, 3, 10)]
-    stay = "alone at its mean, at most 0.2500 of the answers stay on all 8 inputs"
+    stay = "alone at its mean, 0.2500 of the answers stay on all 8 inputs"
     assert said == [
-        f"The only part is used. With it {stay.replace('at most ', '')}",
+        f"The only part is used. With it {stay}",
         f"Both parts are used. With one of heads 0.0 and 0.1 {stay}",
         f"All 3 parts are used. With one of heads 0.0, 0.1 and 0.2 {stay}",
         f"All 10 parts are used. With one of the used parts {stay}",
@@ -93,7 +93,7 @@ def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
     spare = (replace(PARTS[0], without=0.9999), replace(PARTS[1], without=0.9989))
     stand_ins = (StandIns(("head 0.0", "head 0.1"), 0.5),)
     each = (
-        "Heads 0.0 and 0.1 stand in for each other: with one of them at its mean, at least 0.9989 of the answers stay"
+        "Heads 0.0 and 0.1 stand in for each other: with one of them at its mean, 0.9989 to 0.9999 of the answers stay"
     )
     firm = "With MLP 0 alone at its mean, 0.1250 of the answers stay"
 
@@ -117,7 +117,7 @@ def test_a_part_whose_mean_alone_changes_nothing_is_used() -> None:
     """Its values do: see `relevance.used`."""
     said = how(replace(FOUND, parts=(replace(PARTS[0], without=1.0, moved=0.75), *PARTS[1:])))
     assert said.startswith(
-        f"{USED}With one of head 0.1 and MLP 0 alone at its mean, at most 0.5000 of the answers stay. "
+        f"{USED}With one of head 0.1 and MLP 0 alone at its mean, 0.1250 to 0.5000 of the answers stay. "
         "With head 0.0 alone at its mean, all of the answers stay; with its values at other positions, 0.7500. Heads"
     )
 
@@ -173,7 +173,7 @@ def test_a_long_table_is_said_to_be_no_algorithm() -> None:
         )
 
     used = (
-        "Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, at most 0.4000 of the answers stay x. "
+        "Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, 0.3000 to 0.4000 of the answers stay x. "
     )
     assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
     assert used in said(LISTED + 1)
