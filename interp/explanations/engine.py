@@ -155,7 +155,7 @@ def explained(
     alone = level == "explained"
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     out = [part for part, role in parts.items() if role.status in OUT]
-    moved = reading.left(out, moved=True)
+    moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
         empty, level=level if some or program is not None else "none", parts=tuple(parts.values()),
         program=program if alone else None, agreement=agreement if alone else None,

@@ -48,10 +48,11 @@ class Explanation:
     program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
     such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
     and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
-    their means. moved: the same with their values at other positions of the same kind instead, if more answers change
-    than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not all. cancelling: pairs of which both
-    may be at their means, but neither alone. joint: the share that stays with all descriptions in place. tested_on: the
-    inputs of these numbers, in words. listing: what a program of the parts gives or has, if it is no explanation.
+    their means. moved: the same with the values of those that are minor or not used at other positions of the same
+    kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not
+    all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays with all
+    descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the parts gives
+    or has, if it is no explanation.
     reason: why nothing more was found.
 
     Example:
@@ -314,11 +315,12 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
     some = f"{n} of {words.counted(total, 'part')} {'are' if n > 1 else 'is'} used"
     text = [every if n == total else some]
     if out := [one.part for one in found.parts if one.status in OUT]:
-        named = parts_words(out) if len(out) <= LISTED else "the others"
-        text[0] += f": with {named} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+        text[0] += (
+            f": with {_listed(out)} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+        )
         if found.moved is not None:
-            whose = "their" if len(out) > 1 else "its"
-            text[0] += f"; with {whose} values at other positions in place of {whose} own, {words.portion(found.moved)}"
+            idle = [one.part for one in found.parts if one.status in OUT and one.status != "stands in"]
+            text[0] += f"; with the values of {_listed(idle)} at other positions, {words.portion(found.moved)}"
         on = ""
     alone = {one.part: one.without or 0.0 for one in found.parts}
     together = {part for groups in (found.stand_ins, found.cancelling) for group in groups for part in group.parts}
@@ -351,6 +353,11 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
         text.append(f"The program does not read {part}{although * (part not in together)}")
     return f"{'. '.join(text)}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Parts that are left out, by name if they are few."""
+    return parts_words(parts) if len(parts) <= LISTED else "the others"
 
 
 def _range(shares: Sequence[float]) -> str:

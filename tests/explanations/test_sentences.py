@@ -54,7 +54,7 @@ def test_attention_that_goes_elsewhere_is_said() -> None:
 
 
 def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
-    moved = "; with its values at other positions in place of its own, 0.7300."
+    moved = "; with the values of head 0.2 at other positions, 0.7300."
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
 
 
