@@ -141,8 +141,13 @@ class Explanation:
 
     @property
     def size(self) -> str:
-        """The size of the program compared with the model."""
-        return f"{words.counted(self.constants, 'constant')} in place of {words.counted(self.parameters, 'parameter')}"
+        """The size of the program compared with the model; or else the size of the rule, which is not read from it."""
+        if not self.found:
+            return "no program and no rule"
+        counted = words.counted(self.constants, "constant")
+        if self.program is None:
+            return f"a rule for the answers with {counted}, which is not read from the model's parts"
+        return f"{counted} in place of {words.counted(self.parameters, 'parameter')}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part."""

@@ -70,14 +70,14 @@ def make(study: Study, report: Report) -> None:
 
 
 def evidence(found: Explanation) -> str:
-    """Return sentences on the size of the program, what was found about parts, and the model with the descriptions."""
+    """Return sentences on the size of what was found, on the parts, and on the model with their descriptions."""
     if not found.parts or found.joint is None:
         return ""
     named = {status: n for status in STATUSES if (n := found.count(status))}
     parts = words.joined(f"{n} {'not described' if status == 'kept' else status}" for status, n in named.items())
     stay = f"{words.portion(found.joint)} of the model's answers stay {found.tested_on}"
     described = f" With the descriptions in their place, {stay}." if found.count("explained") else ""
-    size = f"The program has {found.size}. " if found.found else ""
+    size = f"{'The program has' if found.program is not None else 'There is'} {found.size}. " if found.found else ""
     return f"{size}Parts of the model: {parts}.{described}"
 
 

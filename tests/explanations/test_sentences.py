@@ -17,6 +17,7 @@ from interp.explanations.quantities import Quantity
 from interp.explanations.rule import Rule
 from interp.programs.language import Head, Linear, Program
 from interp.programs.words import answer_words
+from interp.sections.explanation import evidence
 
 READS = "attends to the first position and reads the token"
 PARTS = (
@@ -150,6 +151,21 @@ def test_without_anything_the_reason_is_said() -> None:
     none = Explanation("a", "b", 9, reason="the model answers 0")
     assert summary(none) == "No explanation found: the model answers 0."
     assert how(none) == ""
+
+
+def test_only_a_program_is_compared_with_the_parameters() -> None:
+    setting = Setting(("a", "b"), (), True, ("a", "b"))
+    rule = Rule(setting, "same", (Quantity(setting, "place", (0,)),))
+    found = replace(FOUND, rule=rule)
+    size = "a rule for the answers with 1 constant, which is not read from the model's parts"
+    assert found.size == size
+    assert f"\n\nA{size[1:]}.\n\n" in str(found)
+    assert evidence(found).startswith(f"There is {size}. Parts of the model: ")
+    assert Explanation("a", "b", 9, reason="the model answers 0").size == "no program and no rule"
+    head = Head("head 0.0", "", "position", ((0.0, -1.0, -2.0),), "token")
+    answer = Linear("answer", ("head 0.0",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("x", "y"))
+    program = Program(("a", "b"), 3, True, (head,), answer)
+    assert replace(FOUND, program=program).size == f"{program.constants} constants in place of 9 parameters"
 
 
 def test_agreement() -> None:
