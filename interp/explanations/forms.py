@@ -360,6 +360,11 @@ class LookUp(RuleForm):
         if n == 1:
             *key, answer = entries[0]
             return either(rule, answer, " and ".join(one.has(value) for one, value in zip(of, key)), default)
+        if copies(rule):
+            each = [of[0].said(value) for value, _ in entries]
+            listed = words.either(each, n) if n <= SHOWN else _among(of[0], [value for value, _ in entries])
+            found = of[0].words.removesuffix(" (nothing if there is none)")  # said by the default
+            return f"The answer is {found} if this is {listed}, otherwise {rule.word(default)}."
         said = f"; anything else gives {rule.word(default)}"
         if n <= SHOWN:
             pairs = []
@@ -376,6 +381,12 @@ FORMS: dict[str, RuleForm] = {
     "table": LookUp(),
 }  # fmt: skip
 """All forms, in the order in which they are fitted."""
+
+
+def copies(rule: Rule) -> bool:
+    """Whether a table gives the looked up value itself, where it does not give the default."""
+    one, entries, said = rule.quantities[0], rule.data["entries"], rule.setting.answers
+    return len(rule.quantities) == 1 and all(str(one.spoken(value)) == said[answer] for value, answer in entries)
 
 
 def either(rule: Rule, yes: int, test: str, no: int) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, quoted
 from interp.explanations.bench import Setting, View
-from interp.explanations.forms import FORMS, LISTED
+from interp.explanations.forms import FORMS, LISTED, copies
 from interp.explanations.kinds import KINDS
 from interp.explanations.quantities import Quantity
 
@@ -49,7 +49,7 @@ class Rule:
     @property
     def listing(self) -> bool:
         """Whether the rule is a table of many entries, and so no algorithm."""
-        return self.form == "table" and len(self.data["entries"]) > LISTED
+        return self.form == "table" and len(self.data["entries"]) > LISTED and not copies(self)
 
     def at(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
         """Return the output indices at reads, computed with tensors: the same answers as the function, but faster."""

@@ -90,6 +90,8 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
         (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
          "The answer is looked up by the number of 1s in a table of 2 entries: 0 gives yes, 3 gives yes, anything else "
          "gives no.", 4),
+        (Rule(DIGITS, "table", (OWN,), {"entries": [[0, 0], [1, 1]], "default": 3}),
+         "The answer is the current token if this is 0 or 1, otherwise 3.", 3),
         (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
          "The answer is how often the current token occurs, except for 1 pair of this number and "
          "the current token (2 and 1 give 1).", 1),
@@ -104,6 +106,20 @@ def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants:
     for row in range(16):
         tokens = [rule.setting.vocabulary[t] for t in view.tokens[row].tolist()]
         assert rule(tokens, place) == rule.setting.answers[int(tensors[row])]
+
+
+def test_a_table_that_copies_what_it_looks_up_is_no_table() -> None:
+    """However many values are listed: what is looked up is copied, so the rule is no listing."""
+    letters = Setting(tuple("abcdefghijklmnop"), (), True, tuple("abcdefghijklmnop"))
+    following = Quantity(letters, "continued")
+    rule = Rule(letters, "table", (following,), {"entries": [[1, 1], [2, 2], [3, 3], [4, 4]], "default": 0})
+    token = "the token that followed the most recent earlier occurrence of the current one"
+    assert rule.words == f"The answer is {token} if this is b, c, d or e, otherwise a."
+    long = Rule(letters, "table", (following,), {"entries": [[at, at] for at in range(1, 15)], "default": 0})
+    assert "if this is one of 14 values (b, c, " in long.words
+    assert not long.listing
+    other = Rule(letters, "table", (following,), {"entries": [[1, 1], [2, 3]], "default": 0})
+    assert other.words.startswith("The answer is looked up by")
 
 
 def test_a_weighted_sum_is_fitted() -> None:
