@@ -31,6 +31,8 @@ def make(study: Study, report: Report) -> None:
         report.add_live(f"Left out: {error}.")
         return
     data["proved"] = _proved(study, data)
+    if data["counts"] is not None and data["proved"] is not None and data["proved"]["ranges"] is not None:
+        data["counts"]["start"] = _middle(data)
     report.heading("The model, live", INTRODUCTION)
     report.add_live(data)
 
@@ -54,6 +56,13 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
         shortest = min(len(row) for row in data["tests"]["tokens"])
         said["lengths"] = all_rows(found.n_inputs, len(data["frame"]["alphabet"]), marks, {shortest, marks + 1})
     return said
+
+
+def _middle(data: Mapping[str, Any]) -> list[int]:
+    """Return the counts in the middle of the certificate's box, to start with an input that it speaks of."""
+    middle = {token: (low + high) // 2 for token, low, high in data["proved"]["ranges"]}
+    sliders, start = data["counts"]["sliders"], data["counts"]["start"]
+    return [middle.get(slider["token"], count) for slider, count in zip(sliders, start)]
 
 
 def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from unittest.mock import Mock
 
@@ -73,3 +74,14 @@ def test_counts_are_fixed_and_the_others_have_sliders() -> None:
     once = {task.token_id("[BOS]"), task.token_id("=")}
     assert found["fixed"] == [int(token in once) for token in range(task.d_vocab)]
     assert found["query"] == task.token_id("=")
+
+
+def test_the_panel_starts_within_the_domain_of_the_certificate() -> None:
+    """Also where the task's own example is too short for it."""
+    model = interp.load("count01/paper")
+    page = interp.analyze(model, sections=["live"]).html()
+    data = json.loads(re.search(r'<script[^>]* id="live-data"[^>]*>(.*?)</script>', page, re.DOTALL).group(1))
+    inside = {token: range(low, high + 1) for token, low, high in data["proved"]["ranges"]}
+    assert data["counts"]["start"] == [175, 175, 100]
+    assert all(n in inside[one["token"]] for n, one in zip(data["counts"]["start"], data["counts"]["sliders"]))
+    assert payload(Subject.of(model))["counts"]["start"] == [2, 4, 1]  # without a certificate: the task's example
