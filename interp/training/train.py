@@ -198,6 +198,8 @@ def train_parameters(
         engine = saved_engine(Path(folder)) or engine  # an interrupted run continues with its engine
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))  # a caller may have switched gradients off
+        stack.enter_context(torch.enable_grad())
         if folder is not None:
             folder = as_path(folder, "a folder")
             stack.enter_context(no_empty_folder(folder))

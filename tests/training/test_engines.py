@@ -6,6 +6,8 @@ The optimizer of those in torch is compared with torch's own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -86,6 +88,15 @@ def test_count_space_has_the_sequence_model_s_gradients(variant: str, dtype: tor
         torch.nn.functional.cross_entropy(expected, right).backward()
         for name, parameter in model.named_parameters():
             torch.testing.assert_close(stacked[name].grad[index], parameter.grad, rtol=tight, atol=tight, msg=name)
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_training_needs_no_gradients_of_the_caller(without: Callable[[], AbstractContextManager[None]]) -> None:
+    trained = train(small_spec(), engine="reference", progress=False)[0]
+    with without():
+        again = train(small_spec(), engine="reference", progress=False)[0]
+        assert not torch.is_grad_enabled()
+    assert again.history.equals(trained.history)
 
 
 def test_both_engines_train_the_same_models() -> None:
