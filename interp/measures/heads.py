@@ -29,6 +29,9 @@ from interp.tasks import IGNORED, Batch, Task
 SUCCESSFUL, FAILED = 0.98, 0.6
 """Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
 
+CANCELED = 2.0**-44
+"""Sums of products in float64 whose terms cancel to less than this share of their sizes are 0."""
+
 
 @dataclass(frozen=True)
 class HeadOutputs:
@@ -135,7 +138,9 @@ def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None)
     check_finite(z)
     scale = seen[norm[0]] if norm else torch.ones(len(where), 1, dtype=torch.float64)
     columns, bias = readout_map(subject)
-    contributions = torch.einsum("bhk,hkt->bht", z, weights @ columns) / scale[:, None]
+    written = weights @ columns
+    written[written.abs() < CANCELED * (weights.abs() @ columns.abs())] = 0.0  # rounding is no contribution to rank
+    contributions = torch.einsum("bhk,hkt->bht", z, written) / scale[:, None]
     skip = seen[final] @ columns / scale - contributions.sum(1)
     return HeadOutputs(z, contributions, bias, skip, where.classes)
 

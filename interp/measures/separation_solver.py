@@ -131,6 +131,7 @@ def unproven(what: str, relative_gap: float, tolerance: float, x: ndarray) -> In
 
 
 TOLERANCE = 1e-8  # largest relative objective gap that counts as solved
+STEPS = 1000  # most steps of the accurate method: separable classes far from the origin take a few hundred
 _TINY = float(np.finfo(float).tiny)
 _BUCKET = 300_000  # numbers in one stacked array: large enough for BLAS, small enough for a cache
 
@@ -310,7 +311,7 @@ def _solve_carefully(
     damped = np.sqrt(np.where(ridge == 0, 1e-12, ridge))
     w = np.zeros(z.shape[1])
     best: tuple[ndarray, float, float] = (w, np.inf, np.inf)
-    for step in range(100):
+    for step in range(STEPS):
         u = 1.0 - z @ w
         active = u > 0
         objective, gap = prove_carefully(z, w, u, ridge, C)

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from interp.architecture.ties import TIED
 from interp.errors import InterpError, as_list
 from interp.measures.separation_solver import as_array, check_labels, features
 from interp.progress import LateBar
@@ -107,7 +108,8 @@ def subset_logit_metrics(
     contributions (rows, heads, classes) and bias (classes,) or (rows, classes) are in logits; labels (rows,) are class
     indices. l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts
     as the largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
-    probability that logit c is larger for a random row labeled c than for another random row; ties count half.
+    probability that logit c is larger for a random row labeled c than for another random row; scores that are equal
+    up to rounding count half.
 
     Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
     every row, values that are not finite, and the groups that `check_groups` refuses.
@@ -151,23 +153,17 @@ def subset_logit_metrics(
 
 
 def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
-    """Compute the area under the ROC curve of each group's scores; equal scores count half.
+    """Compute the area under the ROC curve of each group's scores; scores that are equal up to rounding count half.
 
-    The label replaces the last bit of each score, so that sorting the numbers also sorts the labels. If rows with
-    different labels agree in all other bits, the group is computed again with average ranks.
+    Equal: the same multiple of TIED times the spread of the group's scores. The label is the last bit of each number,
+    so that sorting the numbers also sorts the labels: once with positive rows last among equals, and once first.
     """
     n_rows = len(positive)
-    keys = (scores + 0.0).view(np.int64)  # + 0.0 copies and replaces negative zeros, whose bits differ from zero's
-    keys ^= (keys >> 63) & np.int64(2**63 - 1)  # integers in the order of the scores
-    keys &= ~1
-    keys |= positive
-    keys.sort(axis=1)
-    rank_sum = (keys & 1).astype(np.float64) @ np.arange(1.0, n_rows + 1)
-    tied = ((keys[:, 1:] ^ keys[:, :-1]) == 1).any(axis=1)
-    if tied.any():
-        from scipy.stats import rankdata
-
-        rank_sum[tied] = rankdata(scores[tied], axis=1)[:, positive].sum(axis=1)
+    low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
+    step = np.maximum(TIED * (high - low), np.finfo(float).tiny)
+    twice = 2 * np.rint((scores - low) / step).astype(np.int32)
+    last, first = np.sort(twice + positive, axis=1) & 1, 1 - (np.sort(twice + ~positive, axis=1) & 1)
+    rank_sum = (last + first) @ np.arange(0.5, n_rows / 2 + 0.5, 0.5)
     n_positive = int(positive.sum())
     smallest = n_positive * (n_positive + 1) / 2
     return (rank_sum - smallest) / (n_positive * (n_rows - n_positive))

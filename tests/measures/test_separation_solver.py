@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from interp.errors import InterpError
 from interp.measures import separation_solver
 from interp.measures.separation import SeparatorPath, fit_separator
-from interp.measures.separation_solver import prove, prove_carefully, signed_rows, solve_groups
+from interp.measures.separation_solver import TOLERANCE, prove, prove_carefully, signed_rows, solve_groups
 
 
 def objective(x: ndarray, y: ndarray, w: ndarray, b: float, C: float, bias: str) -> float:
@@ -253,3 +253,15 @@ def test_what_cannot_be_proven_is_refused() -> None:
     x, y = cloud(10, noise=0.0)
     with pytest.raises(InterpError, match="not proven optimal: its relative objective gap"):
         fit_separator(x + np.array([1e9, 0, 0, 0]), y, bias="free")
+
+
+def test_separable_rows_of_large_values_need_many_steps() -> None:
+    """A hundred steps end far from the optimum, at 50,000 times its objective: the head would get no s-acc."""
+    generator = np.random.default_rng(0)
+    sizes = np.logspace(3, 1.3, 33)
+    x = 300 * generator.normal(size=33) + generator.normal(size=(640, 33)) * sizes
+    values = x @ (generator.normal(size=33) / sizes)
+    rows = signed_rows(x, np.where(values > np.quantile(values, 0.9), 1.0, -1.0))
+    found = solve_groups(rows, np.arange(34)[None], np.zeros((1, 34)), np.ones(34), C=1000.0)
+    assert found.relative_gap[0] < TOLERANCE
+    assert (rows @ found.weights[0]).min() > 0.9
