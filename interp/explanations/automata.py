@@ -259,8 +259,11 @@ def spelled(strings: Strings, word: Word) -> str:
 
 def sentence(found: Learned) -> str:
     """Describe the result in one to three sentences."""
-    which = " that is an input" if found.others else ", input of the task or not" if found.inferred else ""
-    every = f"every string of {_lengths(found.longest)}{which} ({found.strings:,})"
+    which = " that is an input" if found.others else ""
+    number = f"{found.strings:,}"
+    if found.inferred and not found.others:
+        number = f"{words.counted(found.strings, 'string')}, inputs of the task or not"
+    every = f"every string of {_lengths(found.longest)}{which} ({number})"
     own = found.task and words.counted(found.task.states, "state")
     wrong = ""
     if found.different:

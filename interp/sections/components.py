@@ -22,7 +22,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.tasks import Batch
-from interp.words import counted, either, number
+from interp.words import counted, either, joined, number
 
 ROUNDING = 1e-6
 """Rounding error of the mean of logits in float32."""
@@ -50,16 +50,20 @@ def largest(values: Float[Tensor, "reads components"], inputs: Population) -> li
 def sentence(found: Attribution, inputs: Population, word: Callable[[int], str]) -> str:
     """Return a sentence on the part that adds most, for each right answer if they are few, or for all together."""
     answers = found.classes.unique().tolist()
-    said = []
+    said: list[tuple[list[int], str]] = []
     for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:
         values = found.values if index is None else found.values[found.classes == index]
         leaders = largest(values, inputs)
         own = values[:, leaders[0]]
         mean = number(float(own.mean()))
         interval = "" if inputs.exact else f", 95% interval ±{number(max(half_width(own, inputs), ROUNDING), 2)}"
-        when = "" if index is None else f" when '{word(index)}' is right"
-        said.append(f"{either(found.parts['component'][leaders])}{when} ({mean} logit{'s' * (mean != '1')}{interval})")
-    return f"The part that adds most is {'; '.join(said)}."
+        when = "" if index is None else f"when '{word(index)}' is right "
+        said.append((leaders, f"{when}({mean} logit{'s' * (mean != '1')}{interval})"))
+    names = [either(found.parts["component"][leaders]) for leaders, _ in said]
+    if any(leaders != said[0][0] for leaders, _ in said):
+        return f"The part that adds most is {'; '.join(f'{name} {size}' for name, (_, size) in zip(names, said))}."
+    always = " for each answer:" if len(said) > 1 else ""
+    return f"The part that adds most is {names[0]}{always} {joined(size for _, size in said)}."
 
 
 @section("components", title="What each part adds", order=200, block="where", needs=lambda study: no_sum(study.model))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+import pandas as pd
 import pytest
+import torch
 from sections.standin_report import one_section
 from standins import NAMES, standin
 
@@ -47,3 +51,17 @@ def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
         best = found.parts["component"].iloc[int(means.argmax())]
         assert f"when '{study.task.word(index)}' is right ({float(means.max()):.4g} logits" in said
         assert best in said
+
+
+@pytest.mark.parametrize("second", ["MLP 0", "head 0.0"])
+def test_a_part_that_leads_for_every_answer_is_named_once(second: str) -> None:
+    values = torch.tensor([[2.0, 0.5], [2.0, 0.5], [3.0, 1.0], [3.0, 1.0]])
+    if second == "head 0.0":
+        values[2:] = values[2:].flip(1)
+    found = Mock(
+        values=values, classes=torch.tensor([0, 0, 1, 1]), parts=pd.DataFrame({"component": ["MLP 0", "head 0.0"]})
+    )
+    said = sentence(found, Mock(exact=True), ("no", "yes").__getitem__)
+    once = " for each answer: when 'no' is right (2 logits) and when 'yes' is right (3 logits)."
+    apart = " when 'no' is right (2 logits); head 0.0 when 'yes' is right (3 logits)."
+    assert said == f"The part that adds most is MLP 0{once if second == 'MLP 0' else apart}"
