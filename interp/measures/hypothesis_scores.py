@@ -54,7 +54,7 @@ class HypothesisTest(Result):
         interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
             (share of the inputs with a unique value, which resampling leaves unchanged), pairs, agree, low, high;
             changing (number of pairs whose answer must change), changed, changed_low, changed_high (share of them that
-            change as expected); exact; reason (why there is no interchange).
+            change as expected); exact; reason (why no answer is tested that must change).
         by_answer: accuracy by right answer; columns answer, reads, model, scrubbed.
     """
 
@@ -106,13 +106,14 @@ class HypothesisTest(Result):
                 "resampled, and nothing is tested of what these values stand for."
             )
         for row in self.interchange.itertuples():
-            if row.reason:
+            if not row.pairs:
                 lines.append(f"{row.variable}: {row.reason}.")
                 continue
             free = f"; {share(row.alone)} of the inputs have a value that no other input has" if row.alone else ""
+            must = f"{share(row.changed)} on the {row.changing:,} whose answer must change"
             lines.append(
                 f"{row.variable} ({row.places}): interchange accuracy {share(row.agree)} on {row.pairs:,} pairs, "
-                f"{share(row.changed)} on the {row.changing:,} whose answer must change{free}."
+                f"{must if row.changing else 'of which by the hypothesis none must have another answer'}{free}."
             )
         return "\n".join(lines)
 
@@ -295,6 +296,8 @@ def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, se
             "alone": scrubber.groups[one.name].alone,
         }
         reason, shown = (found, NO_PAIRS) if isinstance(found, str) else ("", found)
+        if not isinstance(found, str) and not found.changing:
+            reason = f"by the hypothesis, no pair of inputs with another {one.name} must have another answer"
         rows.append({**row, **vars(shown), "reason": reason})
     return pd.DataFrame(rows)
 

@@ -346,7 +346,8 @@ def interchange(
 
     A pair must change if its expected answer differs from both the hypothesis's and the model's answer to the base.
     From random pairs, this takes the first `pairs`, and the first `pairs` of those that must change (or as many as
-    there are). Returns a sentence instead if no two inputs can be paired, or if no pair is known that must change.
+    there are). Returns a sentence instead if no two inputs can be paired, or if no pair must change of those whose
+    expected answer is known, and others are not.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most
@@ -357,13 +358,11 @@ def interchange(
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
     must = (wanted != program.model[base]) & (wanted != program.answers[base])
-    if not bool(must.any()):
-        none = f"no pair of inputs with another {one.name} must have another answer"
-        if bool(known.all()):
-            return none
+    if not bool(must.any() | known.all()):
         return (
             f"not tested: for {share(1 - float(known.double().mean()))} of the pairs the hypothesis has no answer, "
-            f"because its values then meet in no input (give it an answer to compute); of the others, {none}"
+            "because its values then meet in no input (give it an answer to compute), and none of the others must have "
+            "another answer"
         )
     keep = torch.ones_like(must)
     if not exact:
@@ -396,6 +395,8 @@ def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, 
 
 
 def _share(good: Tensor, exact: bool, inputs: int) -> tuple[float, float, float]:
-    """Return a share with its interval, assuming at most as many independent answers as inputs."""
+    """Return a share with its interval, assuming at most as many independent answers as inputs; NaN of none."""
+    if not len(good):
+        return _NAN, _NAN, _NAN
     value = float(good.double().mean())
     return (value, value, value) if exact else (value, *wilson(value, min(len(good), inputs)))

@@ -70,7 +70,9 @@ def test_wrong_hypotheses_score_low(pairing, name, most) -> None:
         assert (found.interchange["changed"] < 0.2).all()
     if name == "constant":
         assert found.loss_recovered == pytest.approx(0.0, abs=1e-9)
-        assert found.interchange["reason"].str.startswith("no pair of inputs").all()
+        assert found.interchange["reason"].str.startswith("by the hypothesis, no pair of inputs").all()
+        assert found.interchange["agree"].tolist() == pytest.approx([1 / 9, 1 / 9])  # its answer is one of 9
+        assert "on 81 pairs, of which by the hypothesis none must have another answer" in str(found)
 
 
 def test_every_draw_is_what_loops_give() -> None:
@@ -245,7 +247,8 @@ def test_a_model_that_always_gives_one_answer_changes_nothing() -> None:
     batch = model.task.enumerate_up_to(5)
     odd = Hypothesis([Variable("odd", at="MLP 1", function=lambda tokens: (tokens == 1).sum(1) % 2)])
     found = score(model, odd, batch)
-    assert found.interchange["reason"][0] == "no pair of inputs with another odd must have another answer"
+    none = "by the hypothesis, no pair of inputs with another odd must have another answer"
+    assert found.interchange[["reason", "agree"]].values.tolist() == [[none, 1.0]]
     told = Hypothesis(odd.variables, answer=lambda odd: odd)
     assert score(model, told, batch).interchange["changed"][0] == 0.0
 
