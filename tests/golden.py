@@ -62,14 +62,11 @@ OF_THIS_CPU = {
         ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
     ),
     "algorithmic/brackets": ("report.tables.by_length",),
-    "histogram/bos": ("report.tables.attention_by_relation",),
-    "languages/first@small": ("report.verdict", "report.facts.accuracy_without_it", "report.tables.heads"),
     "languages/palindrome": ("report.tables.by_length", "report.facts.accuracy_longest", "report.verdict[3]"),
     "languages/parity-learned": ("report.tables.by_length",),
-    "languages/parity@small": ("report.tables.heads",),
 }
-"""Parts of cases that differ, too: rounding errors that are measured, numbers that nearly cancel, answers that tie when
-a part is removed, models in half precision, and answers to strings so long that float64 decides them."""
+"""Parts of cases that differ, too: rounding errors that are measured, models in half precision, and answers to strings
+so long that float64 decides them."""
 
 NORM = {"layer_norm": True, "eps": 1e-5}
 BIGRAM, KGRAM, LOOKUP = ({"table": f"memorization/{name}"} for name in ("bigram", "kgram", "lookup"))
