@@ -352,8 +352,9 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
             text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
     for other in dict.fromkeys(one.like for one in used if one.like):
         copies = [one for one in used if one.like == other]
-        named = parts_words([one.part for one in copies])
-        text.append(f"The program reads {other} in place of {named}: with its value there, {_stay(copies[0].alike)}")
+        named, whose = parts_words([one.part for one in copies]), "theirs" if len(copies) > 1 else "its own"
+        there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
+        text.append(f"The program reads {other} in place of {named}: {there}")
     for part in [one.part for one in found.parts if one.status == "not read"]:
         although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
         text.append(f"The program does not read {part}{although * (part not in together)}")

@@ -85,7 +85,7 @@ class PartRole:
     elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
     head matters).
     like: the head that the program reads in its place, because both carry the same. alike: the share that stays with
-    that head's variable in its place, and of all others that are read as that head.
+    that head's attention in its place, and of all others that are read as that head.
     """
 
     part: str

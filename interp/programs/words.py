@@ -204,10 +204,10 @@ def _more(scores: Sequence[float], keys: Values, order: Sequence[int], places: b
                 return f", the {more} the more"
     most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
     if len(most) < len(order):
-        return f", most to {_values(most, len(keys))}"
+        return f", most to each {_values(most, len(keys))}"
     if not drops or max(drops) < SLIGHT:
         return ""
-    return f", more to {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))}"
+    return f", more to each {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))}"
 
 
 def _there(program: Program, name: str) -> str:

@@ -105,8 +105,8 @@ def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
         "Explained. Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, 0."
     )
     assert (
-        "The program reads head 0.0 in place of head 0.1: with its value there, all of the answers stay. "
-        in found.sentence
+        "The program reads head 0.0 in place of head 0.1: with the attention of head 0.0 in place of its own, all of "
+        "the answers stay. " in found.sentence
     )
     assert [one.at for one in found.hypothesis.variables] == [("head 0.0", "head 0.1")]
     assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["agree"].tolist() == [1.0]

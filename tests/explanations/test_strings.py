@@ -136,9 +136,12 @@ class Sorted(interp.Task):
 
 def small(task: interp.Task, length: int) -> Subject:
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "attn_only": True}
+    n, random = len(task.vocabulary), torch.Generator().manual_seed(0)
     with quiet_construction():
-        n = len(task.vocabulary)
-        return Subject.of(HookedTransformer(config(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n)), task)
+        model = HookedTransformer(config(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n))
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=random)
+    return Subject.of(model, task)
 
 
 def test_a_task_is_asked_for_no_row_that_it_does_not_list() -> None:

@@ -70,7 +70,7 @@ def test_words() -> None:
         "attends to the position before and reads the token",
         "attends to positions where the token before (head 0.0) equals its own token and reads the token",
         "attends evenly to all positions that it sees and reads the token",
-        "attends to positions by their token, more to 'a' (weights 'a' 1, 'b' 0.5), and reads the token",
+        "attends to positions by their token, more to each 'a' (weights 'a' 1, 'b' 0.5), and reads the token",
         "attends evenly to positions 0 and 2 and reads the token",
         "attends to position 1 and reads the token before (head 0.0)",
         "attends to positions where the token before (head 0.0) fits its own token (a table of 3 pairs) and reads the "
