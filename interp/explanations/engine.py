@@ -21,7 +21,7 @@ from interp.explanations.strings import Strings, answers
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
 from interp.populations import Population, everything, sample
-from interp.programs.decompile import decompile, program_of, sketch
+from interp.programs.decompile import decompile, interchanged, program_of, sketch
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
@@ -153,7 +153,11 @@ def explained(
         level = "in part" if listing else level
     some = any(role.status == "explained" for role in reading.roles.values())
     alone = level == "explained"
-    parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
+    shares = interchanged(reading, program) if program is not None and alone else {}
+    parts = {
+        part: replace(part_role(reading, program, part, alone), interchanged=shares.get(part))
+        for part in reading.running.parts
+    }
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(

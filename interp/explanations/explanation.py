@@ -151,7 +151,18 @@ class Explanation:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part."""
-        columns = ["part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "note"]
+        columns = [
+            "part",
+            "status",
+            "does",
+            "variable",
+            "without",
+            "moved",
+            "kept",
+            "elsewhere",
+            "interchanged",
+            "note",
+        ]
         return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
 
     def count(self, status: str) -> int:
@@ -229,6 +240,8 @@ NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
 """Up to which share of a head's attention may go elsewhere than it is described."""
+CARRIED = 0.5
+"""Share of interchanges below which the model mostly answers otherwise than the program."""
 LISTED = 9
 """Most parts at their means that are named."""
 
@@ -289,7 +302,7 @@ def _elsewhere(shares: Sequence[float]) -> str:
 def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
     if found.program is not None:
-        return [f"By itself, this program gives {found.agreement}."]
+        return [f"By itself, this program gives {found.agreement}.", *_interchanged(used, found.tested_on)]
     text = []
     kept = [one.part for one in used if one.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
@@ -301,6 +314,26 @@ def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
         text.append(f"A program of these parts {found.listing}, so it is no explanation.")
     elif not kept:
         text.append("No table of them, and no weighted sum over them, gives the answers.")
+    return text
+
+
+def _interchanged(used: Sequence[PartRole], on: str) -> list[str]:
+    """What the model and the program answer if a part has its value from another input, as sentences."""
+    shares = {one.part: one.interchanged for one in used if one.interchanged is not None}
+    if not shares:
+        return []
+    low, high = min(shares.values()), max(shares.values())
+    which = f"one of {parts_words(list(shares))}" if len(shares) > 1 else parts_words(list(shares))
+    often = f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
+    text = [
+        f"With the value of {which} from another input in place of its own, the model answers as the program then does "
+        f"in {often} of the cases in which the answer of either changes, {on}."
+    ]
+    if odd := [part for part, share in shares.items() if share < CARRIED]:
+        it = "them" if len(odd) > 1 else "it"
+        text.append(
+            f"For {parts_words(odd)} it mostly does not: the model does not depend on {it} as the program does."
+        )
     return text
 
 

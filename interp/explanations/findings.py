@@ -86,6 +86,8 @@ class PartRole:
     head matters).
     like: the head that the program reads in its place, because both carry the same. alike: the share that stays with
     that head's attention in its place, and of all others that are read as that head.
+    interchanged: how often the model answers as the program does if this part has its value from another input, of the
+    cases in which the answer of either changes (interchange interventions, Geiger et al. 2021); None if none does.
     """
 
     part: str
@@ -100,6 +102,7 @@ class PartRole:
     elsewhere: float | None = None
     like: str = ""
     alike: float | None = None
+    interchanged: float | None = None
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,27 @@ def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
 
 
+def test_interchanges_are_said() -> None:
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
+    program = Program(("a", "b"), 1, True, (), answer)
+    found = replace(FOUND, level="explained", program=program, agreement=agreement)
+
+    def said(*shares: float | None) -> str:
+        parts = tuple(replace(part, interchanged=share) for part, share in zip(PARTS, shares))
+        return how(replace(found, parts=parts)).split("model's answers on all 2 inputs.")[1].strip()
+
+    model = "from another input in place of its own, the model answers as the program then does in"
+    cases = "of the cases in which the answer of either changes, on all 8 inputs."
+    assert said(None, None) == ""
+    assert said(1.0, None) == f"With the value of head 0.0 {model} all {cases}"
+    assert said(1.0, 0.5) == f"With the value of one of heads 0.0 and 0.1 {model} 0.5000 to 1 {cases}"
+    assert said(0.25, 0.125) == (
+        f"With the value of one of heads 0.0 and 0.1 {model} 0.1250 to 0.2500 {cases} For heads 0.0 and 0.1 it mostly "
+        "does not: the model does not depend on them as the program does."
+    )
+
+
 def test_no_part_is_described() -> None:
     said = how(replace(FOUND, parts=PARTS[3:] * 2))
     assert said.endswith("stay on all 8 inputs. No part has a description that takes its place.")
