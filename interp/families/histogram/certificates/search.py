@@ -86,8 +86,8 @@ class Open:
 
 
 def alike(margin: Any) -> Any:
-    """Return the largest number that equals a margin, or each of several, but for rounding."""
-    return margin + TIED * np.abs(margin)
+    """Return the largest number that equals a margin, or each of several, but for rounding; they may be infinite."""
+    return margin * (1 + TIED * np.sign(margin))
 
 
 class Search:

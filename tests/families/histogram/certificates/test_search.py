@@ -66,6 +66,9 @@ def test_of_tied_margins_the_largest_bound_is_kept(order) -> None:
         search._note(np.array([0, 1]), np.array([margin, 0.3]), np.array([need, 4e-12]))
     assert search.ledger.margin.tolist() == [0.1, 0.3, np.inf, np.inf]
     assert search.ledger.need.tolist() == [2e-12, 4e-12, 0.0, 0.0]
+    search._note(np.array([1, 1]), np.array([-np.inf, 0.3]), np.array([np.inf, 5e-12]))  # a weight of 1e300, say
+    assert search.ledger.margin.tolist() == [0.1, -np.inf, np.inf, np.inf]
+    assert search.ledger.need.tolist() == [2e-12, np.inf, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("kind", ["dot", "dot-softmax", "lin"])
