@@ -52,8 +52,7 @@ class Explanation:
     kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not
     all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays with all
     descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the parts gives
-    or has, if it is no explanation.
-    reason: why nothing more was found.
+    or has, if it is no explanation. reason: why nothing more was found.
 
     Example:
 

@@ -106,15 +106,15 @@ def interchanged(reading: Reading, program: Program) -> dict[Part, float]:
     """How often the model answers as the program does if a part has its value from another row, by part.
 
     These are interchange interventions (Geiger et al. 2021, arXiv:2106.02997): in the model the part's activation, in
-    the program its variables are those of another row of the same length. The shares are of the cases in which the
-    answer of either changes; a part for which there is none is left out. Heads that the program reads as another are
-    interchanged with it.
+    the program its variables are those of another row of the same length, drawn at random: listed inputs are like those
+    beside them. The shares are of the cases in which the answer of either changes; a part for which there is none is
+    left out. Heads that the program reads as another are interchanged with it.
     """
     running, tokens = reading.running.original, reading.running.batch.tokens
     reads, lengths = running.reads, running.batch.lengths
-    other = torch.arange(len(tokens))
+    other, drawn = torch.arange(len(tokens)), torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))
     for length in lengths.unique():
-        rows = (lengths == length).nonzero()[:, 0]
+        rows = drawn[lengths[drawn] == length]
         other[rows] = rows.roll(1)
     made, found = program.run(tokens, reading.counts), dict[Part, float]()
 
