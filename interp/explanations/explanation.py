@@ -323,6 +323,7 @@ def _interchanged(used: Sequence[PartRole], on: str) -> list[str]:
         return []
     low, high = min(shares.values()), max(shares.values())
     which = f"one of {parts_words(list(shares))}" if len(shares) > 1 else parts_words(list(shares))
+    which += ", and of those that the program reads as it," * any(one.like for one in used)
     often = f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
     text = [
         f"With the value of {which} from another input in place of its own, the model answers as the program then does "

@@ -13,10 +13,10 @@ import interp
 from interp.explanations import Explanation
 from interp.explanations.engine import MOST_SUMS, lists, same_partition
 from interp.explanations.findings import USED, Cancelling, StandIns
-from interp.measures.runs import reads_of
+from interp.measures.runs import Part, reads_of
 from interp.measures.subject import Subject
 from interp.populations import everything, sample
-from interp.programs.decompile import decompile, program_of
+from interp.programs.decompile import decompile, interchanged, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.running import Running
 from interp.programs.words import parts_words
@@ -111,6 +111,45 @@ def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
     assert [one.at for one in found.hypothesis.variables] == [("head 0.0", "head 0.1")]
     assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["agree"].tolist() == [1.0]
     assert Explanation.from_json(found.to_json()) == found
+
+
+def swapped(model: interp.TaskModel, tokens: torch.Tensor, drawn: torch.Tensor, heads: list[int]) -> torch.Tensor:
+    """The answers with the values of some heads from other rows."""
+
+    def swap(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z[:, :, heads] = z[drawn][:, :, heads]
+        return z
+
+    return model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", swap)])[:, -1].argmax(-1)
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0, 1.0)])
+def test_parts_are_interchanged_with_other_inputs(shares: tuple[float, ...]) -> None:
+    """Of three heads that vote alike, the program reads one in place of two, which outvote the third together."""
+    model = doubled(shares)
+    found = interp.explain(model)
+    (one,) = [one for one in found.parts if one.interchanged is not None]
+    heads = [int(each.part[-1]) for each in found.parts if one.part in (each.part, each.like)]
+    tokens = everything(model.task).batch.tokens
+    drawn = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(3))
+    assert swapped(model, tokens, drawn, heads).tolist() == tokens[drawn, 0].tolist()
+    assert one.interchanged == 1.0
+    together = ", and of those that the program reads as it,"
+    assert f"With the value of {one.part}{together * (len(heads) > 1)} from another input" in found.sentence
+
+
+def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
+    """One that gives the first letter from the tokens would answer as the model, but for interchanges."""
+    model = doubled((1.0,))
+    batch = everything(model.task).batch
+    reading = decompile(Running.of(Subject.of(model), batch))
+    program = program_of(reading)
+    assert program is not None
+    (head,) = program.steps
+    again = replace(head, name="again", part="")
+    wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
+    assert interchanged(reading, program) == {Part(0, 0): 1.0}
+    assert interchanged(reading, wrong) == {Part(0, 0): 0.0}
 
 
 def test_heads_that_read_differently_are_both_read() -> None:
