@@ -10,7 +10,7 @@ LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py head_types.py sub
 CPU_TESTS := $(addprefix tests/families/,histogram/constructions histogram/theory memorization/constructions memorization/theory \
 	histogram/measures memorization/test_measures.py memorization/test_certificates.py \
 	languages/test_forward.py languages/test_training.py memorization/test_training.py) \
-	tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py tests/studies/test_palindrome_orders.py \
+	tests/models/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py tests/studies/test_palindrome_orders.py \
 	$(addprefix tests/measures/test_,separation.py separation_solver.py circuits.py variables.py components.py)
 ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 
@@ -52,8 +52,8 @@ test-cpus: $(STAMP)
 
 # The inner loop: definitions, mathematics and measures, without reports, browsers, certificates and sweeps.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/families/*/theory tests/families/*/tasks tests/families/*/test_tasks.py tests/architecture tests/measures \
-		tests/test_spec.py tests/test_files.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/families/*/theory tests/families/*/tasks tests/families/*/test_tasks.py tests/models/architecture tests/measures \
+		tests/models/test_spec.py tests/support/test_files.py
 
 # The rest, with shapes and types checked: whole studies, notebooks and documentation, long trainings, thousands of
 # models at the edge.
@@ -82,12 +82,12 @@ $(LENS4)/installed: $(STAMP)
 
 # What touches the library: its stand-in, the models and their loading, measures by hooks, a whole report.
 test-lens4: $(LENS4)/installed
-	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/test_lens.py tests/architecture \
-		tests/test_zoo.py tests/test_models.py tests/test_analyze.py tests/sections/test_heads.py tests/report/test_live_model.py $(LENS4_MEASURES)
+	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/models/test_lens.py tests/models/architecture \
+		tests/models/test_zoo.py tests/test_models.py tests/report/test_analyze.py tests/report/sections/test_heads.py tests/report/test_live_model.py $(LENS4_MEASURES)
 
 # What a smoke test of other versions runs: models and their files, a construction, a section, figures, specs.
-SMOKE := tests/test_zoo.py tests/test_spec.py tests/report/test_theme.py tests/report/test_figures.py \
-	tests/families/memorization/constructions/test_capacity.py tests/sections/test_heads.py
+SMOKE := tests/models/test_zoo.py tests/models/test_spec.py tests/support/figures/test_theme.py tests/support/figures/test_figures.py \
+	tests/families/memorization/constructions/test_capacity.py tests/report/sections/test_heads.py
 # Other versions warn of other things, and that is no error here.
 ON_SMOKE := -m pytest -W ignore -m "not slow" $(SMOKE)
 

@@ -1,6 +1,7 @@
 """What a wheel carries besides the code: trained models from models/, each file below 2 MB, as interp's data.
 
-In the repository they lie in one place, models/; a wheel has them as interp/_models, where interp.model_files looks.
+In the repository they lie in one place, models/; a wheel has them as interp/_models, where interp.models.model_files
+looks.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from shared.script import Arguments, run
 
 import interp
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 
 def study(arguments: Arguments) -> Report:

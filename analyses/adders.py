@@ -22,15 +22,15 @@ import pandas as pd
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition
-from interp.files import write_atomically
 from interp.measures.accuracy import generate, generation_accuracy
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import MLP
+from interp.support import figures as draw
+from interp.support.files import write_atomically
 
 TESTED = 10_010
 """Random pairs of the contest's test."""

@@ -26,19 +26,19 @@ import torch
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.answers import read_mask
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import registered_methods, within_rounding
 from interp.certificates.probes import Mismatch, compare
-from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import Count01, CountBox
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.models import memorization_spec
+from interp.models.architecture.answers import read_mask
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.report import Report
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch
 
 DIGITS = 60

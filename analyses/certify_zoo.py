@@ -21,14 +21,14 @@ from shared.certified_models import certified, models, row_of
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin",
            "rounding", "proved counts", "wrong counts", "domain", "seconds", "counterexample"]  # fmt: skip

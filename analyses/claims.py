@@ -27,9 +27,9 @@ from rich.progress import track
 from shared.script import write
 
 from interp.errors import InterpError, one_of
-from interp.files import write_atomically
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
+from interp.support.files import write_atomically
 
 LEDGER = Path(__file__).resolve().parent / "claims.toml"
 HEADER = """\

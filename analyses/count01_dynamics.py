@@ -16,10 +16,11 @@ from shared.script import Arguments, run
 import interp
 from interp.measures.heads import FAILED, SUCCESSFUL, head_outputs, head_weights
 from interp.measures.separation import score_groups
-from interp.report import Report, theme
-from interp.report import figures as draw
-from interp.report.drawing import compact, head_name
-from interp.spec import Training
+from interp.models.spec import Training
+from interp.report import Report
+from interp.support import figures as draw
+from interp.support.figures import theme
+from interp.support.figures.drawing import compact, head_name
 
 FIRST_SEED = 2000
 PAPER_R = 0.72

@@ -19,12 +19,12 @@ import torch
 from shared.script import Arguments, run
 
 import interp
-from interp import words
 from interp.families.count01.planes import head_plane, head_planes
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.heads import FAILED, head_metrics, head_outputs
+from interp.models.spec import Training
 from interp.report import Report
-from interp.spec import Training
+from interp.support import words
 from interp.tasks.batch import find_first
 
 START = {"A": "normal(0, .02), shipped", "T": "torch.nn's, fresh"}

@@ -19,9 +19,9 @@ from interp.families.count01 import Count01
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import SUCCESSFUL, head_outputs
 from interp.measures.separation import score_groups
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 
 RECIPES = {
     "A: 2e-4 cosine": Training(learning_rate=2e-4, schedule="cosine"),

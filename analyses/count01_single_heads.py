@@ -21,16 +21,16 @@ import torch
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.parameters import initialize
-from interp.architecture.reduced import CountedRows, heads_from_counts, token_tables
 from interp.families.count01 import Count01
 from interp.measures import heads
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
 from interp.measures.separation import score_groups
+from interp.models.architecture.parameters import initialize
+from interp.models.architecture.reduced import CountedRows, heads_from_counts, token_tables
+from interp.models.spec import Bias, Layer, Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Bias, Layer, Training
+from interp.support import figures as draw
 from interp.tasks.counted import shape_of
 
 TABLE_1 = (

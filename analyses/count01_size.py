@@ -16,9 +16,9 @@ from shared.script import Arguments, run
 
 import interp
 from interp.measures.heads import head_outputs
+from interp.models.spec import Bias, Layer, Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Bias, Layer, Training
+from interp.support import figures as draw
 
 FIRST_SEED = 3000
 DIMENSIONS, HEADS = (4, 8, 16, 32), (1, 2, 4, 8, 16)

@@ -17,7 +17,7 @@ import interp
 from interp.families.count01.measures import pairwise_synergy, shapley
 from interp.measures.heads import HeadOutputs, group_metrics, head_outputs
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 METRICS = {"s_acc": "separation accuracy", "roc_auc": "ROC AUC", "l_acc": "learned accuracy"}
 CHANCE = 0.5

@@ -23,17 +23,17 @@ import torch
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.files import write_atomically
 from interp.measures.accuracy import Accuracy, accuracy_on
-from interp.populations import Population, sample
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
+from interp.support.files import write_atomically
+from interp.tasks.populations import Population, sample
 
 SIZES = (4, 8, 16, 32)
 SECONDS = {"full": 900.0, "quick": 10.0, "smoke": 0.1}

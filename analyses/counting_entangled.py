@@ -15,9 +15,9 @@ import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.measures.counting import confusion, embedding_overlaps
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 
 
 def study(arguments: Arguments) -> Report:

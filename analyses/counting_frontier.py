@@ -17,7 +17,7 @@ import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.theory.bounds import feasibility
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 SIZES = {"full": ((32, 10), (64, 10), (32, 15), (16, 6)), "quick": ((32, 10),), "smoke": ((8, 4),)}

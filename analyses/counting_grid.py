@@ -17,11 +17,11 @@ import pandas as pd
 from shared.script import Arguments, run
 
 import interp
+from interp.models.spec import read_toml
 from interp.report import Report
-from interp.report import figures as draw
-from interp.resources import cores
-from interp.spec import read_toml
-from interp.sweeps.grid import Cell, Grid, make_grid
+from interp.support import figures as draw
+from interp.support.resources import cores
+from interp.training.sweeps.grid import Cell, Grid, make_grid
 
 HERE = Path(__file__).parent
 GRID, PUBLISHED = HERE / "sweeps" / "histogram_T32.toml", HERE / "published"

@@ -14,7 +14,7 @@ from shared.script import Arguments, run
 import interp
 from interp.families.histogram.measures.counting import CountingModel, probe_two
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 WANTED = ("counting_attention", "counting_mechanism", "counting_logits", "counting_probes")
 

@@ -20,9 +20,9 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.measures.counting import readout_spectrum
 from interp.families.histogram.measures.relation_or_inventory import mechanism, neuron_selectivity, tokens_per_neuron
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 
 EITHER: tuple[MixingKind, ...] = ("dot", "bos", "bos-softmax")
 

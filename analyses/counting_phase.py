@@ -30,11 +30,12 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.bounds import feasibility
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.report import Report, theme
-from interp.report import figures as draw
-from interp.report.drawing import Plot, color_axis, filled, panels
-from interp.spec import Training
-from interp.sweeps.table import read_runs
+from interp.models.spec import Training
+from interp.report import Report
+from interp.support import figures as draw
+from interp.support.figures import theme
+from interp.support.figures.drawing import Plot, color_axis, filled, panels
+from interp.training.sweeps.table import read_runs
 
 HERE = Path(__file__).parent
 PUBLISHED, SWEEPS = HERE / "published", HERE / "sweeps"

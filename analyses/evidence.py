@@ -29,12 +29,12 @@ from shared.certified_models import models as models_of
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, check, plan
 from interp.certificates.evidence import model_sha256, weights_sha256
 from interp.errors import InterpError, UnsupportedError
-from interp.files import write_atomically
+from interp.models.architecture.task_model import TaskModel
 from interp.report import Report
+from interp.support.files import write_atomically
 
 CHECKER = Path(check.__file__).parent
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin", "rounding",

@@ -26,8 +26,8 @@ from shared.random_programs import Shape, random_program
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
+from interp.models.architecture.task_model import TaskModel
 from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report

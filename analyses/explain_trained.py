@@ -21,10 +21,10 @@ from shared.script import Arguments, run
 from shared.small_tasks import RECIPES
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, one_of
-from interp.explanations.explanation import LEVELS
 from interp.measures.accuracy import accuracy
+from interp.models.architecture.task_model import TaskModel
+from interp.programs.explanations.explanation import LEVELS
 from interp.report import Report
 
 QUICK, SMOKE = ("reverse", "copy", "majority of 26", "modular difference"), "reverse"

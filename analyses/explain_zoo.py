@@ -3,8 +3,9 @@
 python analyses/explain_zoo.py --out out/explain_zoo [--quick | --smoke]
 python analyses/explain_zoo.py histogram/dot languages/parity --out out/explain_zoo
 
-Writes OUT/shipped.json after each model: the explanations that come with interp, in interp/explanations/shipped.json,
-are this file. Models that it holds already, with the same weights, are not explained anew. The verdict counts levels.
+Writes OUT/shipped.json after each model: the explanations that come with interp, in
+interp/programs/explanations/shipped.json, are this file. Models that it holds already, with the same weights, are not
+explained anew. The verdict counts levels.
 Smoke: one model; otherwise all, about ten seconds each.
 """
 
@@ -20,12 +21,12 @@ from shared.script import Arguments, run
 
 import interp
 from interp.errors import InterpError
-from interp.explanations import Explanation
-from interp.explanations.explanation import LEVELS, SHIPPED, weights_hash
-from interp.explanations.findings import STATUSES
-from interp.files import write_atomically
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
+from interp.programs.explanations import Explanation
+from interp.programs.explanations.explanation import LEVELS, SHIPPED, weights_hash
+from interp.programs.explanations.findings import STATUSES
 from interp.report import Report
+from interp.support.files import write_atomically
 
 SMOKE = "algorithmic/max-of-k-exact"
 

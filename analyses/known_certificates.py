@@ -18,12 +18,12 @@ import pandas as pd
 from shared.script import Arguments, run
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
 from interp.certificates.known import FILE, key_of, to_plain
 from interp.errors import UnsupportedError
-from interp.files import write_atomically
+from interp.models.architecture.task_model import TaskModel
 from interp.report import Report
+from interp.support.files import write_atomically
 
 SMOKE = "histogram/bos-softmax-p2-d45"
 LONG = 2.0

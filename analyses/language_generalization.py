@@ -23,9 +23,9 @@ from shared.script import Arguments, run
 import interp
 from interp.families.languages import First, One
 from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, learned_spec
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 
 PUBLISHED_RUNS = Path(__file__).parent / "published" / "nowak_generalize.csv"
 TEST_LENGTH = 1000

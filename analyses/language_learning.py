@@ -24,7 +24,7 @@ import interp
 from interp.families.languages import Dyck1, Dyck2, First, Language, One, Palindrome, Parity
 from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, learned_spec
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 PUBLISHED_RUNS = Path(__file__).parent / "published" / "nowak_learn.csv"
 LANGUAGES: dict[str, type[Language]] = {"first": First, "one": One, "parity": Parity, "palindrome": Palindrome}

@@ -40,9 +40,9 @@ from shared.script import Arguments, run
 
 import interp
 from interp.families.algorithmic import MaxAtLast
+from interp.models.spec import Layer, ModelSpec, Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Layer, ModelSpec, Training
+from interp.support import figures as draw
 
 SAFE = 1e-9
 RATES = 2.0 ** np.arange(9)

@@ -33,7 +33,7 @@ from interp.families.memorization.theory.rank_d import least_squares, weighted_l
 from interp.families.memorization.theory.spectrum import singular_values
 from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 TRUE_NORMS = ("l2", "sup", "mean")
 SLACK = 1e-9

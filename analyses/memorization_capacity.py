@@ -33,9 +33,9 @@ from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.attention_heads import accuracy_lower_bound, memorized_associations
 from interp.families.memorization.training import context_logits
+from interp.models.spec import ModelSpec
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import ModelSpec
+from interp.support import figures as draw
 
 PUBLISHED = Path(__file__).parent / "published" / "dana_capacity.csv"
 BATCH, EPOCHS, FIRST_RATE, LAST_RATE = 256, 64, 1e-2, 5e-4

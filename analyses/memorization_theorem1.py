@@ -29,7 +29,7 @@ from interp.families.memorization.theory.rank_d import least_squares
 from interp.families.memorization.theory.stationarity import position_priors, proposition1_applies
 from interp.families.memorization.theory.table import as_table, dirichlet_table
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 RANKS = ((4, 2, 3, 3), (4, 2, 6, 3), (3, 3, 5, 6), (3, 3, 7, 4), (5, 2, 2, 8), (6, 1, 2, 4), (4, 2, 5, 3))
 """N, k, d, P of the ranks."""

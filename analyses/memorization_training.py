@@ -23,9 +23,9 @@ from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.training import context_logits
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 from interp.training.train import train_parameters
 
 SHARES = (0.25, 0.5, 1.0)

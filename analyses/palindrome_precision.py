@@ -23,7 +23,7 @@ import interp
 from interp.families.languages import Palindrome
 from interp.families.languages.measures import length_curve
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 PUBLISHED = Path(__file__).parent / "published" / "nowak_palindrome_exact.csv"
 BASE, TOLERANCE = exp(1 / sqrt(6)), 1e-7

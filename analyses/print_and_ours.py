@@ -19,7 +19,7 @@ from claim_checks.counting import against_published
 from shared.script import Arguments, run
 
 from interp.report import Report
-from interp.report import figures as draw
+from interp.support import figures as draw
 
 LANGUAGES = pd.read_csv(Path(__file__).parent / "published" / "nowak_learn.csv")
 FIGURES = {"first": "Figure 3", "one": "Figure 3", "parity": "Figure 7", "palindrome": "Figure 8"}

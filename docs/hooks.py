@@ -78,7 +78,7 @@ def reference() -> str:
 def gallery() -> dict[str, str]:
     """A page that names the live reports of some models, and these: pages of their own, as `make gallery` writes."""
     import interp
-    from interp.gallery import gallery as write
+    from interp.report.gallery import gallery as write
     from interp.report.render import slug
 
     models = GALLERY[:2] if os.environ.get("INTERP_DOCS_QUICK") else GALLERY

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from interp.families import exports
 
 _ROOMS = {
-    "_analyze": "analyze certify explain",
+    "report.analyze": "analyze certify explain",
     "errors": "InterpError",
-    "explanations.automata": "learn_automaton",
-    "listing": "list_models list_tasks",
+    "programs.explanations.automata": "learn_automaton",
+    "report.listing": "list_models list_tasks",
     "measures.ablation": "ablate ablate_heads",
     "measures.attention": "attention_patterns",
     "measures.attention_ratios": "attention_ratios reweight_attention",
@@ -43,21 +43,21 @@ _ROOMS = {
     "measures.patching": "activation_patching",
     "measures.variables": "probe",
     "programs.compile": "compile",
-    "readers.models": "check_conversion",
-    "sections": "section",
-    "sections.live": "live",
-    "spec": "Layer ModelSpec Training",
-    "sweeps.sweep": "sweep",
+    "models.readers.models": "check_conversion",
+    "report.sections": "section",
+    "report.sections.live": "live",
+    "models.spec": "Layer ModelSpec Training",
+    "training.sweeps.sweep": "sweep",
     "tasks": "Batch Task register_task",
     "training.train": "train",
-    "zoo": "build load save",
+    "models.zoo": "build load save",
 }
 """The public names of each file."""
 _RETURNED = {
     "Certificate": "certificates",
-    "Explanation": "explanations",
+    "Explanation": "programs.explanations",
     "Report": "report",
-    "TaskModel": "architecture.task_model",
+    "TaskModel": "models.architecture.task_model",
 }
 """Classes of what these functions return, for annotations; nobody makes one."""
 
@@ -79,16 +79,8 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from interp._analyze import analyze as analyze
-    from interp._analyze import certify as certify
-    from interp._analyze import explain as explain
-    from interp.architecture.task_model import TaskModel as TaskModel
     from interp.certificates import Certificate as Certificate
     from interp.errors import InterpError as InterpError
-    from interp.explanations import Explanation as Explanation
-    from interp.explanations.automata import learn_automaton as learn_automaton
-    from interp.listing import list_models as list_models
-    from interp.listing import list_tasks as list_tasks
     from interp.measures.ablation import ablate as ablate
     from interp.measures.ablation import ablate_heads as ablate_heads
     from interp.measures.attention import attention_patterns as attention_patterns
@@ -107,19 +99,27 @@ if TYPE_CHECKING:
     from interp.measures.hypothesis_scores import evaluate_hypothesis as evaluate_hypothesis
     from interp.measures.patching import activation_patching as activation_patching
     from interp.measures.variables import probe as probe
+    from interp.models.architecture.task_model import TaskModel as TaskModel
+    from interp.models.readers.models import check_conversion as check_conversion
+    from interp.models.spec import Layer as Layer
+    from interp.models.spec import ModelSpec as ModelSpec
+    from interp.models.spec import Training as Training
+    from interp.models.zoo import build as build
+    from interp.models.zoo import load as load
+    from interp.models.zoo import save as save
     from interp.programs.compile import compile as compile
-    from interp.readers.models import check_conversion as check_conversion
+    from interp.programs.explanations import Explanation as Explanation
+    from interp.programs.explanations.automata import learn_automaton as learn_automaton
     from interp.report import Report as Report
-    from interp.sections import section as section
-    from interp.sections.live import live as live
-    from interp.spec import Layer as Layer
-    from interp.spec import ModelSpec as ModelSpec
-    from interp.spec import Training as Training
-    from interp.sweeps.sweep import sweep as sweep
+    from interp.report.analyze import analyze as analyze
+    from interp.report.analyze import certify as certify
+    from interp.report.analyze import explain as explain
+    from interp.report.listing import list_models as list_models
+    from interp.report.listing import list_tasks as list_tasks
+    from interp.report.sections import section as section
+    from interp.report.sections.live import live as live
     from interp.tasks import Batch as Batch
     from interp.tasks import Task as Task
     from interp.tasks import register_task as register_task
+    from interp.training.sweeps.sweep import sweep as sweep
     from interp.training.train import train as train
-    from interp.zoo import build as build
-    from interp.zoo import load as load
-    from interp.zoo import save as save

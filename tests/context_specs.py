@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interp.families.memorization import kgram
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.spec import MLP, Layer, ModelSpec, Training
+from interp.models.spec import MLP, Layer, ModelSpec, Training
 
 TASK = kgram(N=4, M=5, k=2, concentration=0.5, prior="zipf", seed=1)
 EXACT = Training(epochs=7, data="exact", learning_rate=0.02, schedule="cosine", init="torch")

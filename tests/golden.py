@@ -37,10 +37,10 @@ import interp
 import interp.programs.compile  # registers programs/compiled
 from interp.certificates import certify_model, check
 from interp.certificates.known import known
-from interp.constructions import registered_constructions
-from interp.explanations.explanation import shipped
 from interp.families.histogram.certificates import certify as histogram
-from interp.measures.subject import Subject
+from interp.models.constructions import registered_constructions
+from interp.models.subject import Subject
+from interp.programs.explanations.explanation import shipped
 from interp.programs.task import ENDS
 from interp.report.items import Heading
 

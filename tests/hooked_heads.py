@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from interp.measures.subject import Model, Subject
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 

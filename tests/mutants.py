@@ -1,7 +1,7 @@
 """Do the tests notice? Small random mistakes go into a copy of the tree, one at a time, and the tests of the file run.
 
     make mutants N=100 SEED=0                          a sample over every room: score, its interval, the survivors
-    python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
+    python tests/mutants.py --room certificates        one room;  --file interp/models/spec.py: one file;  --minutes 10
     python tests/mutants.py --calls FOLDER             keep which tests call what, for the next sample of the same tree
     python tests/mutants.py --log FILE                 keep the verdicts: the same command goes on where it was stopped
     python tests/mutants.py --log FILE --again         with other tests, ask those that were not killed once more
@@ -501,7 +501,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", nargs="+", help="only files of these rooms, such as measures")
-    parser.add_argument("--file", help="only files whose name begins so, such as interp/spec.py")
+    parser.add_argument("--file", help="only files whose name begins so, such as interp/models/spec.py")
     parser.add_argument("--minutes", type=float, default=600, help="stop after the mutant that is under way by then")
     parser.add_argument("--calls", type=Path, help="a folder that keeps which tests call what")
     parser.add_argument("--log", type=Path, help="a file that keeps the verdicts: what is known is not asked again")

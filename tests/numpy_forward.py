@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from interp.spec import Layer, ModelSpec
+from interp.models.spec import Layer, ModelSpec
 
 Weights = dict[str, np.ndarray]
 

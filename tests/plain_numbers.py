@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import IGNORED, Batch
 
 Hook = tuple[str, Callable[..., Any]]

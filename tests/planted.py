@@ -6,7 +6,7 @@ from itertools import product
 
 import torch
 
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.tasks import IGNORED, Batch, Task
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp._lens import HookedTransformer, config, quiet_construction
-from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.certificates.certify import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.measures.subject import Subject
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.spec import ModelSpec
+from interp.models.subject import Subject
 from interp.tasks import IGNORED, Task
 
 FORMATS: list[dict[str, Any]] = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from interp.populations import Population
 from interp.tasks import Batch
+from interp.tasks.populations import Population
 
 
 def _rows(n: int) -> Batch:

@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.measures.subject import Subject
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.subject import Subject
 from interp.tasks import IGNORED, Batch, Task
 
 FOLDER = Path(__file__).parent / "standins"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from interp.sweeps.jobs import Job
+from interp.training.sweeps.jobs import Job
 
 
 def small_grid(**changes: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def die_at_call(wanted: int) -> None:
 
         return counted
 
-    from interp.sweeps import table
+    from interp.training.sweeps import table
 
     write = table.write_at
 

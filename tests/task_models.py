@@ -10,9 +10,9 @@ import torch
 from numpy_forward import forward
 from torch import Tensor
 
-from interp.architecture.parameters import parameter_shapes
-from interp.architecture.task_model import TaskModel
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.models.architecture.parameters import parameter_shapes
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import make_task
 
 LENGTH = 7

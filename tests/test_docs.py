@@ -23,10 +23,10 @@ import interp
 from interp.certificates.base import registered_methods
 from interp.certificates.certify import options_of
 from interp.cli import app
-from interp.constructions import registered_constructions
-from interp.model_files import find_checkpoint
+from interp.models.constructions import registered_constructions
+from interp.models.model_files import find_checkpoint
 from interp.report.glossary import NOTES
-from interp.sections.base import _SECTIONS
+from interp.report.sections.base import _SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))

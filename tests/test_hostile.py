@@ -21,15 +21,15 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import interp
-from interp.architecture.checkpoint import save_checkpoint
 from interp.errors import InterpError, gigabytes, need
 from interp.families.count01 import Count01
-from interp.measures.accuracy import no_curve
-from interp.spec import ModelSpec, TaskRef
-from interp.sweeps.grid import read_grid
-from interp.sweeps.jobs import peak_memory
+from interp.models.architecture.checkpoint import save_checkpoint
+from interp.models.spec import ModelSpec, TaskRef
+from interp.models.training_curves import no_curve
 from interp.tasks import make_task
 from interp.tasks.base import tensors_sha256
+from interp.training.sweeps.grid import read_grid
+from interp.training.sweeps.jobs import peak_memory
 
 
 def spec(
@@ -411,7 +411,7 @@ interp.ModelSpec.from_toml(None)
 interp.ModelSpec.from_dict([1])
 interp.sweep(None)
 interp.sweep(5)
-interp._analyze.list_sections(5)
+interp.report.analyze.list_sections(5)
 interp.live(None)
 interp.register_task(int)
 interp.ablate_heads(exact, inputs=batch.tokens.float())
@@ -451,7 +451,7 @@ batch = exact.task.sample(3)
 base = {{"task": {{"name": "count01"}}, "d_model": 4, "layers": [{{"d_head": 2}}], "readout_at": "=",
         "origin": {{"kind": "training"}}}}
 training, meta = interp.ModelSpec.from_dict(base), interp.build("count01/minimal").to("meta", print_details=False)
-from interp.sweeps.grid import make_grid
+from interp.training.sweeps.grid import make_grid
 for line in {WRONG_KINDS.split(chr(10))!r}:
     try:
         if line:

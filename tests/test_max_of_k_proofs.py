@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
 
 STUDY = runpy.run_path(str(Path(__file__).resolve().parent.parent / "analyses" / "max_of_k_proofs.py"))
 prove = STUDY["prove"]

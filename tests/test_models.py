@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import interp
-from interp.architecture.task_model import model_problems
-from interp.constructions import registered_constructions
+from interp.models.architecture.task_model import model_problems
+from interp.models.constructions import registered_constructions
 from interp.tasks import make_task
 
 ROOT = Path(__file__).resolve().parent.parent

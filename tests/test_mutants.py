@@ -29,7 +29,7 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     assert "tests/families/histogram/certificates/test_walk.py" in found
     assert "tests/families/count01/test_tasks.py" not in found
     found = mutants.candidates(mutants.ROOT, "interp/errors.py")
-    assert "tests/test_cli.py" in found
+    assert "tests/cli/test_cli.py" in found
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
     found = mutants.candidates(mutants.ROOT, "interp/families/languages/tasks/brackets.py")
     assert "tests/families/algorithmic/tasks/test_numbers.py" in found  # it imports the class from the family
@@ -52,10 +52,10 @@ def test_compiled_functions_are_asked_of_who_uses_them() -> None:
     used = mutants.users(mutants.ROOT, "interp/training/compiled/arrays.py")
     kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
     assert {kernel, engine} <= used  # the kernel imports it, and the engine names the kernel
-    assert not mutants.users(mutants.ROOT, "interp/spec.py")
+    assert not mutants.users(mutants.ROOT, "interp/models/spec.py")
     mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
     trains, other, beside = (mutants.Test(name, 1.0, frozenset({f"{file}:3"})) for name, file in (
-        ("trains", engine), ("other", "interp/spec.py"), ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
+        ("trains", engine), ("other", "interp/models/spec.py"), ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
     assert mutants.chosen(mutant, [other, trains, beside], 60, used) == [beside, trains]
     assert not mutants.chosen(mutant, [other, trains, beside], 60)
 

@@ -39,7 +39,7 @@ def test_that_check_can_fail() -> None:
 
 @pytest.mark.slow
 def test_training_in_count_space_needs_no_transformer_lens() -> None:
-    code = "import interp.families.count01.training, interp.architecture.checkpoint"
+    code = "import interp.families.count01.training, interp.models.architecture.checkpoint"
     assert "transformer_lens" not in loaded_by(code)
 
 

@@ -8,16 +8,16 @@ from standins import NAMES, Recall, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.subject import Subject
-from interp.populations import InputsAsked
+from interp.models.subject import Subject
 from interp.report import Report
-from interp.sections import _shared as shared
-from interp.sections import circuits, embeddings, faithfulness
-from interp.sections import components as parts
-from interp.sections.base import Study, fill
-from interp.sections.live_payload import payload
-from interp.sections.question import hooks_sentence
+from interp.report.sections import _shared as shared
+from interp.report.sections import circuits, embeddings, faithfulness
+from interp.report.sections import components as parts
+from interp.report.sections.base import Study, fill
+from interp.report.sections.live_payload import payload
+from interp.report.sections.question import hooks_sentence
 from interp.tasks import Batch
+from interp.tasks.populations import InputsAsked
 
 
 def test_a_hooked_model_is_named_first_and_has_no_live_panel() -> None:

@@ -8,14 +8,14 @@ from plain_numbers import Plain
 
 import interp
 from interp.errors import UnsupportedError
-from interp.listing import list_models
-from interp.measures.subject import Subject
 from interp.measures.variables import MOST_PAIRS, pairs_of
-from interp.populations import InputsAsked
+from interp.models.subject import Subject
 from interp.report import Report
-from interp.sections import _shared as shared
-from interp.sections import accuracy, circuits, components, embeddings, faithfulness
-from interp.sections.base import Study, fill
+from interp.report.listing import list_models
+from interp.report.sections import _shared as shared
+from interp.report.sections import accuracy, circuits, components, embeddings, faithfulness
+from interp.report.sections.base import Study, fill
+from interp.tasks.populations import InputsAsked
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def mirrors(file: Path) -> bool:
-    """tests/training/test_data.py mirrors interp/training/data.py; tests/test_zoo.py interp/zoo.py, or a package."""
+    """tests/training/test_data.py mirrors interp/training/data.py; tests/models/test_zoo.py interp/models/zoo.py, or a package."""
     module = ROOT / "interp" / file.relative_to(ROOT / "tests").parent / file.stem.removeprefix("test_")
     return module.with_suffix(".py").is_file() or module.is_dir()
 
@@ -90,8 +90,8 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 
 COVERED = {
-    "tests/test_cli.py": "__main__",
-    "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
+    "tests/cli/test_cli.py": "__main__",
+    "tests/models/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
     "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": (
@@ -116,10 +116,10 @@ COVERED = {
         "families/languages/constructions/first families/languages/constructions/one "
         "families/languages/constructions/parts"
     ),
-    "tests/explanations/test_quantities.py": "explanations/kinds_in_order",
-    "tests/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
-    "tests/readers/test_saved_models.py": "readers/plain_tensors readers/sources",
-    "tests/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
+    "tests/programs/explanations/test_quantities.py": "explanations/kinds_in_order",
+    "tests/models/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
+    "tests/models/readers/test_saved_models.py": "readers/plain_tensors readers/sources",
+    "tests/report/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
     "tests/families/algorithmic/tasks/test_numbers.py": (
         "families/languages/tasks/brackets families/algorithmic/tasks/induction"
     ),

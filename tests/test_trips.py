@@ -18,11 +18,11 @@ from rich.console import Console
 
 import interp
 from interp import cli
-from interp.architecture.parameters import model_problems
 from interp.errors import InterpError
-from interp.progress import LateBar
-from interp.report.figures_heads import circuit
-from interp.spec import Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.parameters import model_problems
+from interp.models.spec import Layer, ModelSpec, TaskRef, Training
+from interp.support.figures.heads import circuit
+from interp.support.progress import LateBar
 from interp.tasks import make_task
 from interp.training.results import FILE
 from interp.training.train import ENGINES, _say_once
@@ -159,7 +159,7 @@ def test_tokens_as_text() -> None:
 
 
 def test_no_bar_asks_for_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.progress.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.support.progress.find_spec", lambda name: None)
     monkeypatch.setattr(LateBar, "PATIENCE", -1.0)
     bar = LateBar("x")
     bar.console = Console(force_jupyter=True)
@@ -217,7 +217,7 @@ def test_the_bar_names_the_engine(monkeypatch) -> None:
             titles.append(title)
             super().__init__(title)
 
-    monkeypatch.setattr("interp.progress.LateBar", Bar)
+    monkeypatch.setattr("interp.support.progress.LateBar", Bar)
     (model,) = interp.train(SPEC)
     assert titles == [f"training 1 x {SPEC.id} ({model.summary['engine']})"]
 

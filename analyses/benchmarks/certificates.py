@@ -25,7 +25,6 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates.places import certify_places
 from interp.errors import InterpError
 from interp.families.algorithmic import Addition
@@ -33,6 +32,7 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.tables import tables_of
 from interp.families.histogram.certificates.walk import Walk, multisets_around
 from interp.families.histogram.constructions.models import histogram_spec
+from interp.models.architecture.task_model import TaskModel
 
 KINDS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 

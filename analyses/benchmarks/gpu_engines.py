@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.spec import ModelSpec, Training
+from interp.models.spec import ModelSpec, Training
 from interp.training.engines.stacked import epoch_rows, losses
 from interp.training.train import ENGINES
 

@@ -28,9 +28,9 @@ import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.models.spec import Training
 from interp.report import Report
-from interp.report import figures as draw
-from interp.spec import Training
+from interp.support import figures as draw
 from interp.training.train import ENGINES
 
 sys.path.append(str(Path(__file__).parents[1]))  # a benchmark is a script of a folder below

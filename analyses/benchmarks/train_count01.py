@@ -27,7 +27,7 @@ import interp
 from interp.families.count01 import Count01
 from interp.families.count01.compiled.engine import FusedCountSpaceEngine
 from interp.families.count01.training import CountSpaceEngine
-from interp.spec import Bias, Layer, Training
+from interp.models.spec import Bias, Layer, Training
 from interp.tasks import IGNORED
 from interp.training.engines.base import Engine
 

@@ -40,7 +40,7 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.compiled.kernel import draw_sequence, scramble, shuffle_places
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.spec import Training
+from interp.models.spec import Training
 from interp.training.compiled.arrays import adam_step
 from interp.training.compiled.shell import no_subnormals
 from interp.training.train import ENGINES

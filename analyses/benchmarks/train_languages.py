@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from interp.architecture.formulas import position_codes
 from interp.families.languages import First
 from interp.families.languages.compiled.engine import FusedEncoderEngine
 from interp.families.languages.constructions.learned import PUBLISHED, learned_spec
 from interp.families.languages.training import EncoderEngine
+from interp.models.architecture.formulas import position_codes
 from interp.tasks import make_task
 from interp.training.engines.base import Engine
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from interp.spec import MLP, Layer, ModelSpec, TaskRef, Training
+from interp.models.spec import MLP, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import make_task
 from interp.training.train import ENGINES
 

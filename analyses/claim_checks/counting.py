@@ -26,7 +26,7 @@ from interp.families.histogram.theory.frames import (
     overlaps,
     welch_bound,
 )
-from interp.spec import Training
+from interp.models.spec import Training
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "published"
 T, L = 32, 10

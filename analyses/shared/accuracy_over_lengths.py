@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.languages.forward import DistinctRows, distinct_rows, encoder_logits
 from interp.families.languages.measures import language_of
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Batch
 
 ROWS_AT_ONCE = 1 << 16

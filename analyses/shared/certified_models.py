@@ -8,11 +8,11 @@ import pandas as pd
 from shared.script import Arguments
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, plan
-from interp.constructions import registered_constructions
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import sampled_accuracy
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import registered_constructions
 
 
 def models(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskModel]]:

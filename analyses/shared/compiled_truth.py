@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.measures.edges import edge_effects, edges_by_kind
 from interp.measures.patching import pairs_by_kind
-from interp.measures.subject import Subject
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
 from interp.programs.language import Program
 from interp.programs.task import ProgramTask
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from interp.measures.attention_ratios import token_ratios
 from interp.measures.heads import HeadOutputs, category, group_metrics, head_outputs
-from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 PAPER: dict[str, tuple[str, str, str]] = {

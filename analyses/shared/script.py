@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from interp.errors import InterpError
-from interp.files import write_atomically
 from interp.report.page import Report
+from interp.support.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import interp
-from interp.spec import MLP, Layer, ModelSpec, Training
+from interp.models.spec import MLP, Layer, ModelSpec, Training
 
 LETTERS, DIGITS = tuple("abcdefghijklmnopqrstuvwxyz"), tuple("0123456789")
 Rows = Int[Tensor, "rows length"]

@@ -13,6 +13,6 @@ from interp.certificates.certify import certify_model as certify_model
 from interp.certificates.certify import method_for as method_for
 from interp.certificates.certify import plan as plan
 from interp.certificates.enumeration import certify_inputs as certify_inputs
-from interp.tasks.registry import load_families as _load_families
+from interp.tasks.registry import load_plug_ins as _load_plug_ins
 
-_load_families("certificates")
+_load_plug_ins("certificates")

@@ -21,16 +21,16 @@ import pandas as pd
 from jaxtyping import Float, Int
 from pydantic import BaseModel
 
-from interp import words
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.populations import CONFIDENCE, clopper_pearson
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
+from interp.support import words
+from interp.support.views import view
 from interp.tasks import Task
+from interp.tasks.populations import CONFIDENCE, clopper_pearson
 from interp.tasks.structure import Member, lacks
-from interp.views import view
 
 Progress = Callable[[int, int], None]
 """Called with the number of things done and the number of all."""

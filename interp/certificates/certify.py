@@ -24,14 +24,14 @@ import pandas as pd
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from interp.architecture.stock import expressed
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, outputs_apart, probes_of
 from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, refuse_if, short
-from interp.measures.subject import Subject
+from interp.models.architecture.stock import expressed
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
 from interp.tasks import Batch, Task, registered_tasks
 from interp.tasks.domain import check_entry
 from interp.tasks.registry import remade

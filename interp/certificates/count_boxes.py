@@ -17,13 +17,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, find_positions, right_in_run
-from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, count_space_refusal, reduced_outputs
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of
+from interp.models.architecture.answers import Decision, find_positions, right_in_run
+from interp.models.architecture.reduced import (
+    SAFE_SPREAD,
+    CountedRows,
+    TokenTables,
+    count_space_refusal,
+    reduced_outputs,
+)
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Task
 from interp.tasks.counted import CountBox, CountedShape, check_box, count_box, count_names, sentences, shape_of
 

@@ -23,17 +23,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp._lens import HookedTransformer
-from interp.architecture.answers import answered, decide, margins, said_in_run
-from interp.architecture.comparison import cast
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout
-from interp.measures.subject import Subject
-from interp.resources import one_thread
+from interp.models.architecture.answers import answered, decide, margins, said_in_run
+from interp.models.architecture.comparison import cast
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer
+from interp.models.subject import Subject
+from interp.support.resources import one_thread
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.domain import every_input, n_inputs
 from interp.tasks.registry import name_taken

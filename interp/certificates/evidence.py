@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate, MadeBy
 from interp.errors import InterpError, UnsupportedError
-from interp.files import write_atomically
+from interp.models.architecture.task_model import TaskModel
+from interp.support.files import write_atomically
 
 CLEAR_OF_ROUNDING = 16.0
 """Required ratio of margin to rounding bound for a claim about the model's own number format."""

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.architecture.answers import read_mask, right_classes
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.check import Fault, Model
 from interp.certificates.check import counts as check
@@ -34,6 +32,8 @@ from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, checked, register_evidence, stated
 from interp.certificates.places_search import Proof, ReadProof
 from interp.errors import InterpError, UnsupportedError
+from interp.models.architecture.answers import read_mask, right_classes
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Batch
 from interp.tasks.automata import declared
 from interp.tasks.counted import CountedShape, shape_of

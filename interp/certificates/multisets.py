@@ -15,13 +15,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, find_positions, margins, right_in_run, said_in_run
-from interp.architecture.reduced import CountedRows, TokenTables, count_space_refusal, counted_at, reduced_outputs
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
+from interp.models.architecture.answers import Decision, find_positions, margins, right_in_run, said_in_run
+from interp.models.architecture.reduced import (
+    CountedRows,
+    TokenTables,
+    count_space_refusal,
+    counted_at,
+    reduced_outputs,
+)
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Batch, Task
 from interp.tasks.domain import Drawn, every_input
 

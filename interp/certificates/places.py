@@ -19,16 +19,16 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from interp.architecture.answers import find_positions
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, anything, noted, register_method
 from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error
 from interp.certificates.probes import sees_its_answers
 from interp.errors import UnsupportedError
-from interp.measures.subject import Subject
-from interp.resources import Budget, one_thread
+from interp.models.architecture.answers import find_positions
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
+from interp.support.resources import Budget, one_thread
 from interp.tasks.automata import Paths, declared
 from interp.tasks.structure import compare
 

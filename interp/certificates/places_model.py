@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.answers import Decision
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal
 from interp.certificates.probes import hooks_on
 from interp.certificates.rounding import before_attention, normed, projected, score_factor
+from interp.models.architecture.answers import Decision
+from interp.models.architecture.task_model import TaskModel
 
 
 @dataclass(frozen=True)

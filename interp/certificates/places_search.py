@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import margins, right_in_run, said_in_run
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Stratum
 from interp.certificates.places_forms import FormArithmetic, Forms
@@ -24,6 +22,8 @@ from interp.certificates.places_ranges import Cells, Routes, TokenPattern
 from interp.certificates.places_sets import Bounds, Sight, sight
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import behind_attention
+from interp.models.architecture.answers import margins, right_in_run, said_in_run
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks.automata import Paths
 
 Array = np.ndarray

@@ -19,11 +19,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from interp.architecture.answers import find_positions
-from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import InterpError, UnsupportedError, refuse_if, short
 from interp.measures.accuracy import layout
-from interp.measures.subject import Subject
+from interp.models.architecture.answers import find_positions
+from interp.models.architecture.task_model import TaskModel, standing_hooks
+from interp.models.subject import Subject
 from interp.tasks import Batch, Task
 from interp.tasks.registry import remade
 

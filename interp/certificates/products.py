@@ -24,8 +24,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import margins, right_in_run, said_in_run
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exp_error, gamma
 from interp.certificates.base import (
     Certificate,
@@ -41,7 +39,9 @@ from interp.certificates.places_model import token_tables as position_tables
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import difference_error
 from interp.errors import UnsupportedError
-from interp.resources import Budget, one_thread
+from interp.models.architecture.answers import margins, right_in_run, said_in_run
+from interp.models.architecture.task_model import TaskModel
+from interp.support.resources import Budget, one_thread
 from interp.tasks.structure import ProductOfSets, check_products, declared_products, read_at
 
 TAKES = {

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp.architecture.reduced import SAFE_SPREAD, count_space_refusal
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, format_refusal, premise_refusal
-from interp.spec import Layer
+from interp.models.architecture.reduced import SAFE_SPREAD, count_space_refusal
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer
 
 Number = TypeVar("Number")
 """Tracked or Forms, as the arithmetic's operations take them."""

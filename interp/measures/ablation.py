@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, correct, losses
 from interp.errors import as_list, check_one_of
 from interp.measures.heads import head_outputs
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
@@ -41,8 +40,9 @@ from interp.measures.runs import (
     pieces,
     reads_of,
 )
-from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
+from interp.models.architecture.answers import Decision, correct, losses
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 Mode = Literal["zero", "mean", "pooled_mean", "resample"]

@@ -2,25 +2,20 @@
 
 In some tasks, answers have several tokens, each read at the token before it. Other measures use teacher forcing: the
 model reads the right tokens so far. In generation, it reads its own tokens, which differ from the first mistake on.
-Training curves are from the run that trained a model, or from the short version saved in its checkpoint.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import pandas as pd
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.architecture.answers import find_positions, losses
-from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
-from interp.measures.subject import Model, Subject
-from interp.populations import Population, everything, wilson
+from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.models.architecture.answers import find_positions, losses
+from interp.models.subject import Model, Subject
 from interp.tasks import IGNORED, Batch, Generates
-from interp.training.results import COLUMNS
+from interp.tasks.populations import Population, everything, wilson
 
 FEW = 100_000
 """A task with at most this many inputs is run on all of them instead of a sample."""
@@ -94,44 +89,6 @@ def share(right: int, n: int) -> Accuracy:
     """Return the accuracy, with its interval, if `right` of n independent answers are right."""
     low, high = wilson(right / n if n else 0.0, n)
     return Accuracy(right / n, low, high, rows=n, answers=n, exact=False)
-
-
-# ---------------------------------------------------------------- training curves
-
-
-def no_curve(model: Model) -> str | None:
-    """Return the reason why a model has no training curve, or None."""
-    subject = Subject.of(model)
-    if not isinstance(subject.model, TaskModel):
-        return "the training history of an external model is not known"
-    if subject.model.history is not None:
-        return None
-    if "curve" not in subject.model.summary:
-        return "the checkpoint contains no training curve"
-    if not _known(subject.model.summary["curve"]):
-        return "the checkpoint's training curve has a format that this version does not know"
-    return None
-
-
-def _known(curve: object) -> bool:
-    """Whether a curve read from a file has the expected columns, equally long, of numbers or None."""
-    if not isinstance(curve, Mapping) or set(curve) != set(COLUMNS):
-        return False
-    columns = list(curve.values())
-    if not all(isinstance(values, list) and values for values in columns) or len({len(v) for v in columns}) != 1:
-        return False
-    return all(value is None or type(value) in (int, float) for values in columns for value in values)
-
-
-def training_curve(model: Model) -> pd.DataFrame:
-    """Return columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
-    subject = Subject.of(model)
-    refuse_if(no_curve(subject))
-    ours = subject.task_model
-    if ours.history is not None:
-        return ours.history[list(COLUMNS)].assign(seed=ours.seed)
-    known: Mapping[str, Any] = ours.summary["curve"]
-    return pd.DataFrame(dict(known)).astype(float).assign(seed=ours.seed)
 
 
 # ---------------------------------------------------------------- generated answers

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.task_model import TaskModel, hooked
+from interp.models.subject import Model, Subject
+from interp.support.words import counted
 from interp.tasks import Batch
-from interp.words import counted
 
 MOST_CELLS = 4_000_000
 """Largest number of weights of attention_patterns."""

@@ -14,9 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.answers import correct, find_positions
-from interp.architecture.reduced import CountedRows, TokenTables, heads_from_counts
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, quoted
 from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
@@ -24,8 +21,11 @@ from interp.measures.heads import category, check_layer, counted_from, decompose
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of, draw
 from interp.measures.runs import Tally, activations, pieces, reads_of
 from interp.measures.separation import score_groups
-from interp.measures.subject import Model, Subject
 from interp.measures.survey import head_separation
+from interp.models.architecture.answers import correct, find_positions
+from interp.models.architecture.reduced import CountedRows, TokenTables, heads_from_counts
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 

@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.reduced import TokenTables
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.embeddings import token_vectors
 from interp.measures.results import Figure, Tabular, draw, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
-from interp.measures.subject import Model, Subject, no_sum, post_norm
+from interp.models.architecture.reduced import TokenTables
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Model, Subject, no_sum, post_norm
 
 
 def no_circuits(subject: Subject) -> str | None:

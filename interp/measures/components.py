@@ -20,10 +20,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp._lens import HookedTransformer
-from interp.architecture.answers import decide
-from interp.architecture.task_model import TaskModel
-from interp.architecture.ties import first_largest, leveled
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
@@ -38,9 +34,13 @@ from interp.measures.runs import (
     reads_of,
     stream_hook,
 )
-from interp.measures.subject import Model, Subject, final_scale, no_sum
+from interp.models.architecture.answers import decide
+from interp.models.architecture.task_model import TaskModel
+from interp.models.architecture.ties import first_largest, leveled
+from interp.models.lens import HookedTransformer
+from interp.models.subject import Model, Subject, final_scale, no_sum
+from interp.support.words import counted
 from interp.tasks.sets import unpack_sets
-from interp.words import counted
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from interp.measures.runs import (
     stream_hook,
     writes,
 )
-from interp.measures.subject import Model, Subject
+from interp.models.subject import Model, Subject
+from interp.support.words import counted
 from interp.tasks import Batch
 from interp.tasks.batch import Pairs
-from interp.words import counted
 
 EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import readout_map
 from interp.measures.runs import at_reads, neuron_layers, reads_of
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 

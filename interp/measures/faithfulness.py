@@ -30,9 +30,9 @@ from interp.measures.edges import (
 from interp.measures.patching import pairs_by_kind
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
 from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces, reads_of
-from interp.measures.subject import Model, Subject
+from interp.models.subject import Model, Subject
+from interp.support.words import share
 from interp.tasks import Batch
-from interp.words import share
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -34,7 +34,6 @@ from interp.errors import InterpError, check_one_of
 from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
-from interp.measures.subject import Model, Subject
 from interp.measures.variables import (
     MAX_VALUES,
     ROWS_A_VALUE,
@@ -45,8 +44,9 @@ from interp.measures.variables import (
     input_at_reads,
     pairs_of,
 )
+from interp.models.subject import Model, Subject
+from interp.support.words import counted
 from interp.tasks import Batch
-from interp.words import counted
 
 QUERIES = 4096
 """Number of queries processed per batch."""

@@ -16,14 +16,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.reduced import CountedRows, counted_at, heads_from_counts
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
 from interp.measures.separation import score_groups
-from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups, subset_logit_metrics
+from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts
+from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import IGNORED, Batch, Task
 
 SUCCESSFUL, FAILED = 0.98, 0.6
@@ -203,7 +203,7 @@ class HeadMetrics(Tabular):
 
     def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> Figure:
         """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
-        from interp.report.figures_heads import METRICS
+        from interp.support.figures.heads import METRICS
 
         check_one_of("metric", metric, METRICS)
         if self["size"].max() > 2:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, first_few, of_type, one_of, quoted
 from interp.measures.runs import Edit, Neuron, Part, part_named, reads_of, stream_hook
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 from interp.tasks import Batch
 
 

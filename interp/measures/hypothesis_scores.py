@@ -13,17 +13,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.architecture.answers import correct, losses
 from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Place, Units, Values
 from interp.measures.results import Figure, Result, draw
 from interp.measures.runs import NOTHING, Score, operations
 from interp.measures.scrubbing import NO_PAIRS, HypothesisAnswers, Scrubber, interchange
-from interp.measures.subject import Model, Subject
-from interp.populations import Population, choose, given, sample, wilson
+from interp.models.architecture.answers import correct, losses
+from interp.models.subject import Model, Subject
+from interp.support.words import share
 from interp.tasks import Batch
+from interp.tasks.populations import Population, choose, given, sample, wilson
 from interp.tasks.sets import set_word
-from interp.words import share
 
 SECONDS = 15.0
 """Time limit for one run over all inputs, in seconds."""

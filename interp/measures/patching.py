@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct
 from interp.errors import InterpError, UnsupportedError, check_one_of, short
 from interp.measures.ablation import align, aligned
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, draw, reduced_pairs
@@ -34,12 +33,13 @@ from interp.measures.runs import (
     stream_name,
     writes,
 )
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.answers import correct
+from interp.models.subject import Model, Subject
+from interp.support.words import counted
 from interp.tasks import Batch, Task
 from interp.tasks.batch import KINDS, Pairs, minimal_pairs
 from interp.tasks.sets import unpack_sets
 from interp.tasks.validation import check_batch
-from interp.words import counted
 
 # ---------------------------------------------------------------- minimal pairs
 

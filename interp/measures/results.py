@@ -17,28 +17,28 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.architecture.reduced import counted_refusal
-from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, of_type, quoted
-from interp.measures.subject import Subject
-from interp.populations import usual
+from interp.models.architecture.reduced import counted_refusal
+from interp.models.architecture.task_model import TaskModel, hooked
+from interp.models.subject import Subject
+from interp.support.views import view
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
+from interp.tasks.populations import usual
 from interp.tasks.validation import check_tokens
-from interp.views import view
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure
 
-    from interp.report import figures as draw
+    from interp.support import figures as draw
 else:
     Figure = Any  # plotly takes a second to load
 
     class _Figures:
-        """interp.report.figures, imported when the first figure is drawn."""
+        """interp.support.figures, imported when the first figure is drawn."""
 
         def __getattr__(self, name: str) -> Any:
-            from interp.report import figures
+            from interp.support import figures
 
             return getattr(figures, name)
 
@@ -72,7 +72,7 @@ class Result:
         return f"{self.title}\n{self.to_frame().head(SHOWN).to_string(index=False)}{self._more}"
 
     def _repr_html_(self) -> str:
-        from interp.report.cells import cells
+        from interp.support.figures.cells import cells
 
         frame = self.to_frame().head(SHOWN)
         return view(self.title + self._more, cells(frame), list(frame.columns))

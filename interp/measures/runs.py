@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct, losses
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, check_one_of, one_of
 from interp.measures.results import reduced
-from interp.measures.subject import Subject, budget, norm_follows_attention
+from interp.models.architecture.answers import correct, losses
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject, budget, norm_follows_attention
 from interp.tasks import Batch
 
 Hook = tuple[str, Callable[..., Any]]

@@ -24,13 +24,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import answers_of, decide
 from interp.errors import InterpError
 from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.runs import activations, forward, hooks_of, pieces
-from interp.measures.subject import Subject, budget
-from interp.populations import wilson
-from interp.words import share
+from interp.models.architecture.answers import answers_of, decide
+from interp.models.subject import Subject, budget
+from interp.support.words import share
+from interp.tasks.populations import wilson
 
 Patch = tuple[Place, Tensor]
 

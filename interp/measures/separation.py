@@ -35,7 +35,7 @@ from interp.errors import InterpError
 from interp.measures import separation_solver as data
 from interp.measures.separation_solver import TOLERANCE, solve_groups
 from interp.measures.subsets import MAX_SUBSETS, Group, all_subsets, check_groups, sample_subsets
-from interp.progress import LateBar
+from interp.support.progress import LateBar
 
 _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
 

@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
-from interp.architecture.ties import TIED
 from interp.errors import InterpError, as_list
 from interp.measures.separation_solver import as_array, check_labels, features
-from interp.progress import LateBar
+from interp.models.architecture.ties import TIED
+from interp.support.progress import LateBar
 
 Group = tuple[int, ...]
 MAX_SUBSETS = 200_000  # larger tables must be requested explicitly, because 2^n rows are easily requested by accident

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.ties import leveled
 from interp.errors import InterpError, refuse_if
 from interp.measures.ablation import by_position, scores_without
 from interp.measures.components import direct_logit_attribution
@@ -20,8 +19,9 @@ from interp.measures.heads import head_outputs
 from interp.measures.results import batch_of
 from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
 from interp.measures.separation import SeparatorPath, score_groups
-from interp.measures.subject import Model, Subject, no_sum
 from interp.measures.variables import chance, feature_at_reads
+from interp.models.architecture.ties import leveled
+from interp.models.subject import Model, Subject, no_sum
 from interp.tasks import Batch
 
 MODES = ("zero", "mean", "resample")

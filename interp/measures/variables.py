@@ -22,8 +22,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import correct
-from interp.architecture.ties import first_largest
 from interp.errors import InterpError, check_one_of
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import (
@@ -37,7 +35,9 @@ from interp.measures.runs import (
     stream_hook,
     stream_name,
 )
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.answers import correct
+from interp.models.architecture.ties import first_largest
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 
 Feature: TypeAlias = str | Tensor | Callable[[Batch], Tensor]

@@ -24,17 +24,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions import Construct, ConstructedWeights, construct, register_construction
 from interp.errors import InterpError, quoted
+from interp.models.constructions import Construct, ConstructedWeights, construct, register_construction
+from interp.models.spec import MLP, Construction, Layer, ModelSpec, Scalar
 from interp.programs.language import Program
 from interp.programs.neurons import Observed, neurons
 from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, Step, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.programs.waves import Cosines, Waves
-from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
 
 if TYPE_CHECKING:
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
 
 def compile_program(

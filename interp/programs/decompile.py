@@ -15,10 +15,10 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from interp.architecture.answers import decide
-from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
-from interp.measures.subject import no_sum
+from interp.models.architecture.answers import decide
+from interp.models.architecture.blocks import PostNormBlock
+from interp.models.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer, Program
 from interp.programs.quantize import KEPT, Quantized

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.populations import Population, sample
 from interp.programs.decompile import program_of, sketch
 from interp.programs.language import Program
 from interp.programs.maps import MOST_LIMITS, NEVER
@@ -25,6 +24,7 @@ from interp.programs.reading import Reading, matrix
 from interp.programs.running import Kept, Running
 from interp.programs.steps import Evened, Head, Linear, Product, Step, Sums
 from interp.tasks import Batch
+from interp.tasks.populations import Population, sample
 
 FITTED, DRAWN = 400_000, 8
 """Positions to which limits are fitted, and inputs for each on which the program is judged; for sums, of four times as

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Part
+from interp.models.architecture.blocks import PostNormBlock
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, matrix, regressed
 from interp.programs.running import Running, scaled

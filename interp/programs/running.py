@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import decide
-from interp.architecture.blocks import PostNormBlock
 from interp.measures.runs import Edit, Part, Reads, heads_of, hooks_of, mlps_of, reads_of
-from interp.measures.subject import Subject, norm_follows_attention
+from interp.models.architecture.answers import decide
+from interp.models.architecture.blocks import PostNormBlock
+from interp.models.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
 
 CHUNK = 2**26

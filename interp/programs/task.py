@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp import words
 from interp.errors import InterpError, check_size
+from interp.models.spec import Scalar
 from interp.programs.language import Program
 from interp.programs.steps import NEVER, Head, Linear, Table
-from interp.spec import Scalar
+from interp.support import words
 from interp.tasks import IGNORED, Batch, Task, register_task
 
 FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token")

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from interp import words
 from interp.programs.language import Program
 from interp.programs.steps import NEVER, Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
 from interp.programs.waves import Cosines, Waves
+from interp.support import words
 
 NAMED = 4
 """Most values that are listed."""

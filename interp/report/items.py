@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from interp.words import Mark
+from interp.support.words import Mark
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

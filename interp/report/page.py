@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from interp.errors import InterpError, UnsupportedError, as_path, check_one_of, of_type, one_of, short
-from interp.files import refuse_special, write_atomically
-from interp.report.cells import Format, cells, for_a_page
 from interp.report.items import (
     ABOUT,
     MOST_ROWS,
@@ -45,7 +43,9 @@ from interp.report.items import (
 from interp.report.reading import instead
 from interp.report.render import render
 from interp.report.static import save_figures
-from interp.words import Mark
+from interp.support.figures.cells import Format, cells, for_a_page
+from interp.support.files import refuse_special, write_atomically
+from interp.support.words import Mark
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -283,7 +283,7 @@ class Report:
                 self.in_words[item.key] = sentence
 
     def add_live(self, data: Mapping[str, Any] | str) -> None:
-        """Add a live panel, in which the page runs the model (see interp/sections/live_payload.py).
+        """Add a live panel, in which the page runs the model (see interp/report/sections/live_payload.py).
 
         data: the model, or a sentence on why there is no panel, which is shown instead.
         """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.words import counted, number
+from interp.support.words import counted, number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

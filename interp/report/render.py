@@ -18,9 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError
-from interp.report import theme
 from interp.report.aim import aimed
-from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
 from interp.report.items import (
     BLOCKS,
@@ -40,7 +38,9 @@ from interp.report.items import (
 )  # fmt: skip
 from interp.report.live import script as live_script
 from interp.report.reading import finding
-from interp.words import MARKS, counted
+from interp.support.figures import theme
+from interp.support.figures.cells import is_numeric
+from interp.support.words import MARKS, counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

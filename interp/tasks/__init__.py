@@ -10,11 +10,11 @@ from interp.tasks.batch import Pairs as Pairs
 from interp.tasks.questions import Generates as Generates
 from interp.tasks.questions import NextSymbols as NextSymbols
 from interp.tasks.questions import Questions as Questions
-from interp.tasks.registry import load_families as _load_families
 from interp.tasks.registry import load_installed as _load_installed
+from interp.tasks.registry import load_plug_ins as _load_plug_ins
 from interp.tasks.registry import make_task as make_task
 from interp.tasks.registry import register_task as register_task
 from interp.tasks.registry import registered_tasks as registered_tasks
 
-_load_families("tasks")
+_load_plug_ins("tasks")
 _load_installed()

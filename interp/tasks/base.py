@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, most, one_of, quoted, short
-from interp.spec import Scalar, TaskRef
+from interp.support.records import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions, minimal_pairs
 from interp.tasks.sets import set_word
 from interp.tasks.validation import checked_batch, checked_sample

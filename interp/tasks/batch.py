@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, of_type, short
-from interp.views import view
+from interp.support.views import view
 
 if TYPE_CHECKING:
     from interp.tasks.base import Task

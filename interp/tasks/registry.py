@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of, quoted, refuse_if
-from interp.spec import TaskRef
+from interp.support.records import TaskRef
 from interp.tasks.base import Task, tensors_sha256
 from interp.tasks.validation import OWN, check_task
 
@@ -164,13 +164,18 @@ def file_of(kind: type) -> Path | None:
         ) from None
 
 
-def load_families(part: str) -> None:
-    """Import a part of every family that has it, such as "tasks" or "compiled/engine", so that it is registered."""
-    families = importlib.import_module("interp.families")
-    for root in families.__path__:
-        for family in sorted(Path(root).iterdir()):
-            if (family / f"{part}.py").is_file() or (family / part / "__init__.py").is_file():
-                importlib.import_module(f"{families.__name__}.{family.name}.{part.replace('/', '.')}")
+def load_plug_ins(part: str) -> None:
+    """Import a part of every plug-in that has it, such as "tasks" or "compiled/engine", so that it is registered.
+
+    Plug-ins are the families, and the programs, which bring a construction of their own.
+    """
+    families, programs = importlib.import_module("interp.families"), importlib.import_module("interp.programs")
+    folders = [
+        (f"{families.__name__}.{at.name}", at) for root in families.__path__ for at in sorted(Path(root).iterdir())
+    ]
+    for package, folder in [*folders, *((programs.__name__, Path(root)) for root in programs.__path__)]:
+        if (folder / f"{part}.py").is_file() or (folder / part / "__init__.py").is_file():
+            importlib.import_module(f"{package}.{part.replace('/', '.')}")
 
 
 def load_installed() -> None:

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.architecture.answers import find_positions
 from interp.errors import InterpError, UnsupportedError
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import find_positions
+from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.engines.base import derived_seed
 

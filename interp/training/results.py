@@ -13,21 +13,19 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from interp.architecture.checkpoint import save_checkpoint
 from interp.errors import InterpError
-from interp.files import write_atomically
-from interp.spec import ModelSpec
+from interp.models.architecture.checkpoint import save_checkpoint
+from interp.models.spec import ModelSpec
+from interp.models.training_curves import compact
+from interp.support.files import write_atomically
 from interp.training.engines.base import Engine
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
 FILE = "training-state.safetensors"
 
@@ -132,21 +130,6 @@ def divergence(engine: Engine, run: RunState, index: int) -> str | None:
     when = [f"its loss is {loss} after epoch {epoch}" for epoch, loss in losses if not isfinite(loss)][:1]
     what = ", and ".join([*when, *["its weights are not finite"] * (not finite)])
     return f"diverged: {what}; the learning rate is {engine.recipe.learning_rate:g}"
-
-
-COLUMNS = ("epoch", "loss", "accuracy")
-MOST_POINTS = 100
-
-
-def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
-    """Keep at most 100 epochs including the first and the last, denser at the start, with 5 digits per number."""
-    n = len(history)
-    chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
-    # There is no loss before the first epoch, and JSON has no NaN.
-    return {
-        name: [None if value != value else float(f"{value:.5g}") for value in history[name].iloc[chosen]]
-        for name in COLUMNS
-    }
 
 
 def save_run(engine: Engine, run: RunState, folder: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.architecture.parameters import as_device, as_dtype, model_problems
 from interp.errors import (
     SEED_LIMIT,
     InterpError,
@@ -28,10 +27,11 @@ from interp.errors import (
     quoted,
     short,
 )
-from interp.files import no_empty_folder
-from interp.spec import Construction, Layer, ModelSpec, Training
+from interp.models.architecture.parameters import as_device, as_dtype, model_problems
+from interp.models.spec import Construction, Layer, ModelSpec, Training
+from interp.support.files import no_empty_folder
 from interp.tasks import Task, make_task
-from interp.tasks.registry import load_families
+from interp.tasks.registry import load_plug_ins
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.engines import reference as reference
 from interp.training.engines import stacked as stacked
@@ -41,10 +41,10 @@ from interp.training.engines.base import Engine
 from interp.training.results import FILE, Diverged, RunState, divergence, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
-load_families("training")
-load_families("compiled/engine")
+load_plug_ins("training")
+load_plug_ins("compiled/engine")
 
 SAVE_EVERY_SECONDS = 20.0
 
@@ -319,7 +319,7 @@ def _record(run: RunState, engine: Engine, kept: Sequence[int], loss: Tensor, ac
 def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
     import pandas as pd
 
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
     def built(stacked: Mapping[str, Tensor]) -> TaskModel:
         mine = {name: tensor[index] for name, tensor in stacked.items()}
@@ -341,7 +341,7 @@ def _shown(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
     elif progress is False:
         yield lambda done, total, loss: None
     else:
-        from interp.progress import LateBar
+        from interp.support.progress import LateBar
 
         with LateBar(title) as bar:
             yield lambda done, total, loss: bar.update(done, total, f"loss {loss:.4f}")

@@ -17,9 +17,9 @@ from attack_models import drawn
 from bare_checker import check
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 
 
 def any_counter(rng: random.Random) -> ModelSpec:

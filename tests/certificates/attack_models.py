@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from bare_checker import check
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates.evidence import weights_sha256
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 
 
 def drawn(spec: ModelSpec, rng: random.Random, size: float) -> TaskModel:

@@ -17,7 +17,7 @@ from attack_models import drawn, evidence_of
 from bare_checker import check
 
 from interp.families.algorithmic import Addition
-from interp.spec import ModelSpec
+from interp.models.spec import ModelSpec
 
 by_places = importlib.import_module("bare_check.places")
 FORMS: tuple[dict[str, Any], ...] = (

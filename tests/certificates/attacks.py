@@ -25,8 +25,8 @@ from attack_places import places
 from bare_checker import check
 
 import interp
-from interp.architecture.task_model import TaskModel
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 
 
 def of_a_stranger(evidence: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ import vandals
 from attacks import check
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
+from interp.models.architecture.task_model import TaskModel
 
 SMALL: dict[str, Callable[[], TaskModel]] = {
     "histogram": lambda: interp.build("histogram/dot-exact", T=3, L=3),

@@ -11,8 +11,6 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.formulas import position_formula
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import (
     EXP_ULPS,
     GELU_SLOPE,
@@ -26,7 +24,9 @@ from interp.certificates.arithmetic import (
     limits,
     premise_refusal,
 )
-from interp.spec import TaskRef
+from interp.models.architecture.formulas import position_formula
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import TaskRef
 
 MILLION = 1_000_000
 FORMATS = (torch.float32, torch.float64)

@@ -11,13 +11,13 @@ import torch
 from standins import standin
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, MarginCounts, SampledShare, Stratum, noted, within_rounding
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.report.items import Text
-from interp.sections.accuracy import certificate_sentence
-from interp.spec import Layer, ModelSpec, TaskRef
+from interp.report.sections.accuracy import certificate_sentence
 
 
 def refuted(worst: float, rounding: float | None, **also: object) -> Certificate:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import interp
-from interp import resources
 from interp.certificates.base import SampledShare, Stratum
 from interp.errors import InterpError
-from interp.resources import Budget
+from interp.support import resources
+from interp.support.resources import Budget
 
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, float("nan")])
@@ -46,7 +46,7 @@ def test_without_seconds_of_the_user_no_clock_ends_a_search(monkeypatch: pytest.
     assert free.ended == "the budget was used up"
 
 
-def large_output(size: float) -> interp.architecture.task_model.TaskModel:
+def large_output(size: float) -> interp.models.architecture.task_model.TaskModel:
     model = interp.build("histogram/dot-exact", T=4, L=3, dtype="float64")
     with torch.no_grad():
         model.unembed.W_out[0, 0] = size

@@ -19,10 +19,10 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.formulas import position_formula
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import exp_error
-from interp.spec import Layer, ModelSpec
+from interp.models.architecture.formulas import position_formula
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec
 from interp.tasks.counted import CountBox
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,12 +15,12 @@ import torch
 from small_adders import adder
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 
 sys.path.insert(0, str(Path(__file__).parent))
 import attacks
@@ -132,7 +132,7 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
 
 
 def test_the_clock_ends_a_search_by_places(monkeypatch) -> None:
-    monkeypatch.setattr("interp.resources.CAP", -1.0)
+    monkeypatch.setattr("interp.support.resources.CAP", -1.0)
     found = certify_places(adder(), seconds=10)  # without seconds only steps count
     assert found.status != "certified"
     assert any("it took" in note for note in found.notes)

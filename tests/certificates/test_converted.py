@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
 from interp.certificates.certify import CONVERTED
 from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox
+from interp.models.lens import HookedTransformer, config, quiet_construction
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 

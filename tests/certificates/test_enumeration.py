@@ -12,15 +12,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.architecture.task_model import TaskModel
 from interp.certificates import enumeration
 from interp.certificates.base import registered_methods
 from interp.certificates.certify import options_of
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
-from interp.measures.subject import Subject
-from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.models.subject import Subject
 from interp.tasks import IGNORED, Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
 

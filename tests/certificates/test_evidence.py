@@ -18,7 +18,6 @@ from edits import changed
 from majority import Majority
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.check import verdict
@@ -27,7 +26,8 @@ from interp.certificates.evidence_parts import work
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.languages.certificates import evidence as evidence_strings
-from interp.spec import ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 from interp.tasks import Batch
 
 CHECKER = Path(check.__file__).parent

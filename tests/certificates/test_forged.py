@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.sequence import sequence_inputs, sequence_logits
-from interp.architecture.task_model import TaskModel
-from interp.spec import ModelSpec
+from interp.models.architecture.sequence import sequence_inputs, sequence_logits
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import ModelSpec
 
 sys.path.insert(0, str(Path(__file__).parent))
 import attacks

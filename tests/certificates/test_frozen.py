@@ -13,14 +13,14 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
-from interp.architecture.task_model import TaskModel
 from interp.certificates import base
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
-from interp.spec import Layer, ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.spec import Layer, ModelSpec
 from interp.tasks import Task
 from interp.tasks.structure import ProductOfSets
 from tests.tasks.test_validation import Three
@@ -160,7 +160,7 @@ class InOrder(Count01):
 
 def test_a_spec_may_state_a_default_of_its_task() -> None:
     spec = interp.ModelSpec(
-        task=interp.spec.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
+        task=interp.models.spec.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
         d_model=4, layers=(interp.Layer(n_heads=1, d_head=4),), positions="learned", max_length=2, readout_at="last",
     )  # fmt: skip
     assert interp.certify(interp.build(spec, seed=0)).status == "refuted"

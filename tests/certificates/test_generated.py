@@ -63,7 +63,7 @@ def sorter(task: Sorting | None = None) -> Any:
 
 def biased_sorter(**shift: float) -> Any:
     """A sorter that likes some letters too much; Llama's readout has no bias, so a spec with one takes its weights."""
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
     class LongestFirst(Sorting):
         name = "saved_sorting_reversed"
@@ -208,7 +208,7 @@ def test_positions_that_start_elsewhere_are_found_and_cut_off() -> None:
 def test_a_model_that_sees_its_answers_is_not_certified(digits: int) -> None:
     """A bidirectional model can copy every digit of the sum but the last from the row: right on each of them, and
     wrong on all that it generates. On few inputs, which are run, and on many, which are not."""
-    task = interp.spec.TaskRef(name="addition", parameters=(("digits", digits),))
+    task = interp.models.spec.TaskRef(name="addition", parameters=(("digits", digits),))
     spec = interp.ModelSpec(task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2),))
     with pytest.raises(UnsupportedError, match="bidirectional, and rows of task addition hold the answers"):
         interp.certify(interp.build(spec))

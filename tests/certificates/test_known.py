@@ -15,7 +15,7 @@ from interp.certificates import known as record
 from interp.certificates.base import Certificate
 from interp.certificates.known import NOT_KEPT, from_plain, key_of, known, to_plain
 from interp.errors import UnsupportedError
-from interp.sections.accuracy import ON_RECORD, certificate_sentence
+from interp.report.sections.accuracy import ON_RECORD, certificate_sentence
 
 NAME = "histogram/dot-exact"
 SIZES: dict[str, Any] = {"T": 4, "L": 3}

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.base import registered_methods
 from interp.certificates.multisets import certify_multisets, labels_follow
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
-from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch
 
 TASK = TaskRef(name="max-of-k", parameters={"K": 3, "v": 5})

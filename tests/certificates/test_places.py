@@ -11,9 +11,6 @@ import torch
 from small_adders import adder, compare, exact, truth
 
 import interp
-from interp._lens import HookedTransformer, config, config_fields, quiet_construction
-from interp.architecture.stock import refusal
-from interp.architecture.task_model import TaskModel
 from interp.certificates import places_search, probes
 from interp.certificates.base import registered_methods
 from interp.certificates.certify import CONVERTED, convert
@@ -23,7 +20,10 @@ from interp.certificates.places_sets import Bounds, Sight
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition, ModularAddition
-from interp.measures.subject import Subject
+from interp.models.architecture.stock import refusal
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.models.subject import Subject
 from interp.tasks.automata import declared
 
 PAIRS = 10**8
@@ -255,9 +255,9 @@ def test_the_largest_of_many_numbers(terms: int) -> None:
 @pytest.mark.parametrize("name", ["brackets", "parity"])
 def test_strings_of_forty_symbols(name: str) -> None:
     """A recognizer that says yes to every string is wrong on all that are no members, and on no other."""
-    task = interp.spec.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
+    task = interp.models.spec.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
     spec = interp.ModelSpec(
-        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp=interp.spec.MLP(d_mlp=3)),),
+        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp=interp.models.spec.MLP(d_mlp=3)),),
         positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
     model = interp.build(spec)
@@ -272,10 +272,10 @@ def test_strings_of_forty_symbols(name: str) -> None:
 
 def recognizer(name: str, length: int, shift: float) -> TaskModel:
     """Says yes where |x - shift| < 1/2: x is the sum of all symbols, or the first one alone (task first)."""
-    task = interp.spec.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
+    task = interp.models.spec.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
     spec = interp.ModelSpec(
         task=task, d_model=5, direction="bidirectional", positions="learned", max_length=length + 2,
-        layers=(interp.Layer(d_head=1, scale=1.0, mlp=interp.spec.MLP(d_mlp=2)),), readout="scalar",
+        layers=(interp.Layer(d_head=1, scale=1.0, mlp=interp.models.spec.MLP(d_mlp=2)),), readout="scalar",
         readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
     model = interp.build(spec)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from interp.architecture.answers import Decision, margins
 from interp.certificates import places_search
 from interp.certificates.places import Sets, _wrong_inputs
 from interp.certificates.places_ranges import TokenPattern
 from interp.certificates.places_search import Proof, ReadProof, ReadTally
 from interp.families.algorithmic import Addition
+from interp.models.architecture.answers import Decision, margins
 from interp.tasks.automata import declared
 
 (PATHS,) = declared(Addition(base=3, digits=2))  # 81 inputs

@@ -23,7 +23,7 @@ from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_search import Proof, ReadProof
 from interp.certificates.places_sets import Bounds, Sight, _weights, margins
 from interp.families.algorithmic import Addition
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 from interp.tasks.automata import declared
 
 COARSE = 2.0**-16

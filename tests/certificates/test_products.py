@@ -13,15 +13,15 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import check, method_for, products
 from interp.certificates.base import registered_methods
 from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.algorithmic.tasks.numbers import EqualsTask
-from interp.resources import Budget
-from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
+from interp.support.resources import Budget
 from interp.tasks import Batch
 from interp.tasks.structure import ProductOfSets, check_products, declared_products
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.answers import Decision, right_in_run, said_in_run, surely_wrong
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
+from interp.models.architecture.answers import Decision, right_in_run, said_in_run, surely_wrong
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import make_task
 
 
@@ -62,7 +62,7 @@ def test_right_is_above_all_others() -> None:
 
 
 def test_weights_that_are_not_finite_are_refused_at_once() -> None:
-    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 
     with quiet_construction():
         model = HookedTransformer(HookedTransformerConfig(

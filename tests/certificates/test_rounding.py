@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
-from interp.constructions import construct
 from interp.errors import InterpError
-from interp.resources import one_thread
-from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.support.resources import one_thread
 
 
 def random_model(seed: int, dtype: torch.dtype) -> TaskModel:

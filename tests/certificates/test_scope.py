@@ -11,17 +11,17 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import base, certify_model
 from interp.certificates.base import ANY, Method, fields, registered_methods, unknown
 from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
-from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.languages.tasks.language import Language, decided_by
-from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch
 from interp.tasks.registry import _REGISTRY, make_task, register_task
 
@@ -60,7 +60,7 @@ def test_the_walk_meets_every_field_of_the_spec() -> None:
     assert {"direction", "readout_at", "layers", "layers.scale", "layers.bias.q", "layers.mlp.activation"} <= set(
         ALL_FIELDS
     )
-    here = sum(len(part.model_fields) for part in (ModelSpec, Layer, MLP, interp.spec.Bias))
+    here = sum(len(part.model_fields) for part in (ModelSpec, Layer, MLP, interp.models.spec.Bias))
     assert len(ALL_FIELDS) == here - 2  # `bias` and `mlp` are walked into
 
 

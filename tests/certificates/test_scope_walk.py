@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import ANY, fields, registered_methods
 from interp.certificates.probes import compare
 from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 
 RECOGNIZER: dict[str, Any] = {
     "task": TaskRef(name="parity", parameters=(("length", 5),)), "d_model": 4, "direction": "bidirectional",

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import count_boxes
 from interp.certificates.arithmetic import (
     EXP_ULPS,
@@ -38,7 +37,8 @@ from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.memorization import certificates as memorization
-from interp.spec import Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec, TaskRef
 
 SINGLE, DOUBLE = Arithmetic(ROUNDOFF[torch.float32]), Arithmetic(ROUNDOFF[torch.float64])
 WEIGHT = torch.tensor([[1.3, -0.7], [0.4, 2.1], [-0.9, 0.3]], dtype=torch.float64)

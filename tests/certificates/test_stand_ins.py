@@ -13,12 +13,12 @@ import pytest
 import torch
 from small_adders import compare, economize, stock, trained, truth
 
-from interp._lens import HookedTransformer
 from interp.certificates import Certificate
 from interp.certificates.certify import convert
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.measures.subject import Subject
+from interp.models.lens import HookedTransformer
+from interp.models.subject import Subject
 
 GATED = {"act_fn": "silu", "gated_mlp": True}
 LEARNED = {"positional_embedding_type": "standard", "use_qk_norm": False}

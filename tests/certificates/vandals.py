@@ -40,7 +40,7 @@ JUNK = (None, True, False, 0, 1, -1, 2**70, -(2**70), 1.5, 1e300, "", "0x1p+0", 
 def small_evidence(folder: Path) -> dict[str, Evidence]:
     """Evidence of every kind that is checked in well below a second."""
     import interp
-    from interp.spec import ModelSpec
+    from interp.models.spec import ModelSpec
 
     models = {
         "count01": (interp.build("count01/minimal"), {}),
@@ -343,9 +343,9 @@ def is_true(evidence: Evidence) -> bool:
     import torch
 
     import interp
-    from interp.architecture.task_model import TaskModel
-    from interp.measures.subject import Subject
-    from interp.spec import ModelSpec
+    from interp.models.architecture.task_model import TaskModel
+    from interp.models.spec import ModelSpec
+    from interp.models.subject import Subject
     from interp.tasks.counted import CountBox
 
     claim, spec = evidence["claim"], ModelSpec.from_dict(evidence["spec"])

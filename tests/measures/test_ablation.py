@@ -9,13 +9,13 @@ import torch
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
-from interp.listing import list_models
 from interp.measures.ablation import aligned, by_position, draw_donors, scores_without
 from interp.measures.runs import Part, heads_of
-from interp.measures.subject import Subject
 from interp.measures.survey import survey
+from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.subject import Subject
+from interp.report.listing import list_models
 
 SHIPPED = list_models()["name"].to_list()
 

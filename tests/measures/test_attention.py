@@ -8,7 +8,7 @@ from standins import standin
 
 import interp
 from interp.measures.attention import attention_rows
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 @pytest.mark.parametrize("name", ["count01/paper", "languages/parity-learned", "histogram/lin", "algorithmic/addition"])

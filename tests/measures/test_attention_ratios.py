@@ -7,7 +7,7 @@ import torch
 import interp
 from interp.families.count01 import Count01
 from interp.measures.attention_ratios import attention_shares
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 @pytest.fixture(scope="module")

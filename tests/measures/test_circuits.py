@@ -11,8 +11,6 @@ from closeness import close
 from standins import NAMES, padding_hooks, standin
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.circuits import (
@@ -33,8 +31,10 @@ from interp.measures.embeddings import (
     spectra,
 )
 from interp.measures.runs import Part
-from interp.measures.subject import Subject
-from interp.spec import MLP, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.spec import MLP, Training
+from interp.models.subject import Subject
 from interp.tasks import Batch, Task
 
 
@@ -111,7 +111,7 @@ def test_singular_values_are_those_of_the_matrices(name) -> None:
 
 def test_composition_is_transformer_lens_s_without_norms() -> None:
     """Where no norm is folded in, the scores are those of all_composition_scores."""
-    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 
     with quiet_construction():
         torch.manual_seed(0)
@@ -171,7 +171,7 @@ def test_waves_in_outputs_are_the_diagonal_of_their_transform() -> None:
     """All p^3 outputs of modular addition: power at k (a + b - c), each pair's mean aside (Nanda et al. 2023)."""
     for p in (7, 6):
         layers = (interp.Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5)),)
-        task = interp.spec.TaskRef(name="modular-addition", parameters={"p": p})
+        task = interp.models.spec.TaskRef(name="modular-addition", parameters={"p": p})
         spec = interp.ModelSpec(task=task, d_model=4, layers=layers, readout_at="=", origin=Training(init="torch"))
         model = TaskModel(spec, seed=3, dtype="float64")
         (batch,) = model.task.inputs(chunk=p * p)

@@ -14,8 +14,8 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.circuits import token_circuits
 from interp.measures.components import contrast, direct_logit_attribution, first_largest
 from interp.measures.heads import head_outputs
-from interp.measures.subject import Subject
 from interp.measures.survey import survey
+from interp.models.subject import Subject
 
 
 def by_hand(name: str, subject: Subject, batch: interp.Batch) -> dict[str, torch.Tensor]:

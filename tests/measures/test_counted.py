@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.families.algorithmic.tasks.max_of_k import MaxAtLast
 from interp.measures import results
 from interp.measures.attention import attention_by_token
@@ -19,9 +18,10 @@ from interp.measures.head_types import head_features, head_types
 from interp.measures.patching import activation_patching, make_pairs
 from interp.measures.results import reduced, reduced_pairs
 from interp.measures.runs import forward, reads_of
-from interp.measures.subject import Subject
 from interp.measures.variables import probe
-from interp.spec import MLP, Layer, ModelSpec, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Layer, ModelSpec, Training
+from interp.models.subject import Subject
 from interp.tasks import Batch
 
 N = 48

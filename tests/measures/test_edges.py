@@ -12,7 +12,7 @@ from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.patching import make_pairs
 from interp.measures.runs import forward
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 class ByHand:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, generation_accuracy
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Generates
 
 
@@ -70,7 +70,7 @@ def test_outputs_that_are_no_numbers_are_never_right() -> None:
 def test_a_stock_model_with_own_tokens_generates_in_the_task_s() -> None:
     model = exact(digits=2)
     batch = model.task.sample(20, seed=3)
-    subject = interp.measures.subject.Subject(model, model.task)
+    subject = interp.models.subject.Subject(model, model.task)
     assert generate(subject, batch).tokens.equal(generate(model, batch).tokens)
 
 

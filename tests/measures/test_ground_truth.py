@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.measures.circuits import composition, token_circuits
 from interp.measures.edges import path_patching
 from interp.measures.embeddings import spectra
-from interp.spec import Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Training
 
 
 def random_twin(model: TaskModel) -> TaskModel:

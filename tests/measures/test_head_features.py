@@ -12,7 +12,7 @@ from standins import standin
 
 from interp.errors import InterpError
 from interp.measures.head_types import explained, head_features
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import torch
 from standins import NAMES, padding_hooks, standin
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError
 from interp.measures.head_types import KINDS, head_types
-from interp.measures.subject import Subject
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.subject import Subject
 
 
 @pytest.mark.parametrize("at", ["all", "read"])

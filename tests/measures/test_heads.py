@@ -12,11 +12,11 @@ from sklearn.svm import LinearSVC
 from standins import Balance, Recall, standin
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import heads
-from interp.measures.subject import Subject
 from interp.measures.subsets import select_groups
+from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.subject import Subject
 
 
 @pytest.fixture(scope="module")

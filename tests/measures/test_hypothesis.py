@@ -10,7 +10,7 @@ from interp import Hypothesis, Variable
 from interp.errors import InterpError
 from interp.measures.hypothesis import CodeTable, Place
 from interp.measures.runs import Neuron
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 def test_the_answer_comes_from_the_values_nothing_else_uses() -> None:

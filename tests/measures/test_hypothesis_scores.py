@@ -16,7 +16,7 @@ from interp.measures.hypothesis import Place, Units
 from interp.measures.hypothesis_scores import evaluate_hypothesis as score
 from interp.measures.runs import reads_of
 from interp.measures.scrubbing import labels_of
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import torch
 from hooked_heads import from_cache
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import attention_ratios, circuits
-from interp.measures.subject import Subject, no_sum
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.subject import Subject, no_sum
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import torch
 from standins import padding_hooks, read_of, standin
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import Neuron
-from interp.measures.subject import Subject
 from interp.measures.survey import neurons_that_matter, response
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.subject import Subject
 from interp.tasks import Batch
 
 

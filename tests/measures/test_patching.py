@@ -12,10 +12,10 @@ import torch
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.measures.patching import Compared, activation_patching, by_index, leaning, make_pairs, position_groups
-from interp.measures.subject import Subject
+from interp.models.constructions import construct
+from interp.models.subject import Subject
 from interp.tasks.batch import Pairs
 
 
@@ -112,12 +112,12 @@ def test_no_pairs_and_equal_pairs() -> None:
 
 LARGE = """
 import torch
-from interp._lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.measures.patching import activation_patching
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import Pairs
-from interp.sweeps.jobs import peak_memory
+from interp.training.sweeps.jobs import peak_memory
 
 def peak():
     return peak_memory() / 2**20

@@ -12,7 +12,7 @@ import interp
 from interp.errors import InterpError
 from interp.measures.results import Result, as_batch
 from interp.measures.runs import reads_of
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 from interp.training.train import spec_of
 
 CALLS = {

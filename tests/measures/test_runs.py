@@ -7,12 +7,12 @@ import torch
 from standins import padding_hooks, standin
 
 from interp.measures import runs
-from interp.measures import subject as subject_module
 from interp.measures.ablation import scores_without
 from interp.measures.head_types import head_types
 from interp.measures.patching import activation_patching, make_pairs
-from interp.measures.subject import Subject
 from interp.measures.variables import probe
+from interp.models import subject as subject_module
+from interp.models.subject import Subject
 
 
 def test_reads_of_pieces_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from interp.measures.heads import head_outputs
 from interp.measures.runs import at_reads, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.survey import survey
-from interp.sections.heads import separable
+from interp.report.sections.heads import separable
 
 
 @pytest.mark.parametrize("name", NAMES)

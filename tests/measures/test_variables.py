@@ -12,8 +12,8 @@ from standins import standin
 import interp
 from interp.errors import InterpError
 from interp.measures.runs import reads_of, stream_hook
-from interp.measures.subject import Subject
 from interp.measures.variables import MOST_PAIRS, fit_probe, others_that_decide, pairs_of, probe
+from interp.models.subject import Subject
 
 
 def _mixture(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:

@@ -48,7 +48,7 @@ def test_answers_logits_and_variables() -> None:
     changes = [{}, {"decoys": 5, "seed": 1}, {"rotate": 2, "decoys": 2}]
     for (program, given), changed in product(cases, changes):
         model = interp.compile(program, **given, **changed)
-        directions = interp.constructions.construct(
+        directions = interp.models.constructions.construct(
             "programs/compiled", program=model.task, **dict(model.spec.origin.arguments)
         ).weights.directions
         for batch in model.task.inputs():

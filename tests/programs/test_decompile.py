@@ -12,8 +12,7 @@ from standins import standin
 
 import interp
 from interp.measures.runs import Part
-from interp.measures.subject import Subject
-from interp.populations import everything
+from interp.models.subject import Subject
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
@@ -21,6 +20,7 @@ from interp.programs.quantize import metric
 from interp.programs.reading import Reading
 from interp.programs.relevance import Kinds, stand_ins
 from interp.programs.running import Kept, Running
+from interp.tasks.populations import everything
 
 
 def decompiled(model: interp.TaskModel, n: int = 1000) -> Reading:

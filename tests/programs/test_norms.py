@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 import interp
 from interp.measures.runs import reads_of
-from interp.measures.subject import Subject
+from interp.models.spec import MLP, Layer, ModelSpec
+from interp.models.subject import Subject
 from interp.programs.read_sums import ACCURACY, gain_and_shift, length, norm_before, undivided
 from interp.programs.running import Running
 from interp.programs.steps import Sums, codes
-from interp.spec import MLP, Layer, ModelSpec
 from interp.tasks import make_task
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 
 import interp
-from interp.explanations import Explanation
+from interp.programs.explanations import Explanation
 from interp.programs.language import NEVER, Head, Linear, Program, Table, Values
 from interp.programs.steps import Matrix
 

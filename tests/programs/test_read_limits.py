@@ -4,14 +4,14 @@ import torch
 from plain_python import function
 
 import interp
-from interp.explanations.engine import explain_subject
-from interp.measures.subject import Subject
-from interp.populations import everything
+from interp.models.subject import Subject
 from interp.programs.decompile import alone, decompile, program_of
+from interp.programs.explanations.engine import explain_subject
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import Points, ValueLimits, by_limits, cut
 from interp.programs.running import Running
 from interp.programs.words import answer_words
+from interp.tasks.populations import everything
 
 
 def planted() -> Subject:

@@ -10,8 +10,8 @@ import torch
 from plain_python import function
 
 import interp
-from interp.constructions import construct
 from interp.errors import InterpError
+from interp.models.constructions import construct
 from interp.programs.language import NEVER, Head, Program
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.waves import Cosines, Waves

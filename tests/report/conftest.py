@@ -7,7 +7,8 @@ import pytest
 from report.figure_calls import CALLS
 from report.frames import make_frames
 
-from interp.report import Report, figures
+from interp.report import Report
+from interp.support import figures
 
 
 @pytest.fixture(scope="session")

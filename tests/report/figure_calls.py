@@ -1,7 +1,7 @@
 """A call of every figure, on the synthetic tables of conftest.py."""
 
 from interp.families.count01.planes import head_plane, head_planes_grid
-from interp.report import figures
+from interp.support import figures
 
 CALLS = {
     "attention_ratios": lambda f: figures.attention_ratios(f["heads"]),

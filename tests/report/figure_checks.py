@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.report.reading import finding, instead, values_of
-from interp.report.theme import COLORS
+from interp.support.figures.theme import COLORS
 
 HEX = re.compile(r"#[0-9A-Fa-f]{6}([0-9A-Fa-f]{2})?")
 USED = 0.4

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import interp
-from interp._analyze import list_sections
 from interp.report import Report
-from interp.sections import all_sections
+from interp.report.analyze import list_sections
+from interp.report.sections import all_sections
 
 
 def drawing_sections() -> list[str]:

@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.families.count01.planes import head_plane, head_planes_grid
-from interp.report import figures
 from interp.report.aim import aimed, counts, inputs, tokens
+from interp.support import figures
 
 FRAME = pd.DataFrame({"part": ["embedding", "head 0.0", "head 1.2"], "value": [1.0, 2.0, 3.0]})
 CELLS = pd.DataFrame(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.figures_heads import circuit, heatmap
+from interp.support.figures.heads import circuit, heatmap
 
 
 def test_heatmap_names_everything():

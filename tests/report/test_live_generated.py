@@ -13,9 +13,9 @@ from saved_models import SHAPES
 
 import interp
 from interp.measures.accuracy import generate
-from interp.measures.subject import Subject
-from interp.sections.live import live
-from interp.sections.live_payload import payload
+from interp.models.subject import Subject
+from interp.report.sections.live import live
+from interp.report.sections.live_payload import payload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -12,16 +12,16 @@ from live_model import deviation, javascript, needs_node, numbers, run
 from standins import Ends, standin
 
 import interp
-from interp._lens import HookedTransformer, config, quiet_construction
-from interp.architecture.formulas import register_positions
-from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.families.count01 import Count01
-from interp.listing import list_models
-from interp.measures.subject import Subject
+from interp.models.architecture.formulas import register_positions
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.models.subject import Subject
+from interp.report.listing import list_models
 from interp.report.live import FILES, script
-from interp.sections.live_payload import Inputs, payload
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.report.sections.live_payload import Inputs, payload
 from interp.tasks import Batch, make_task, registered_tasks
 from interp.tasks.rules import evaluate
 

@@ -13,10 +13,10 @@ from browser import Page, browser, find_browser
 from report.hostile import HOSTILE, HostileTokens
 
 import interp
-from interp.measures.subject import Subject
+from interp.models.subject import Subject
 from interp.report import Report
-from interp.sections.live import live
-from interp.sections.live_payload import payload
+from interp.report.sections.live import live
+from interp.report.sections.live_payload import payload
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not used"),

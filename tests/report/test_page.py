@@ -10,8 +10,9 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.errors import InterpError
-from interp.report import Report, figures, render
+from interp.report import Report, render
 from interp.report.page import Named
+from interp.support import figures
 
 HOSTILE = """</script><script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>{{7*7}}'"&"""
 

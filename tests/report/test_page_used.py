@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from browser import browser, find_browser
 
-from interp.report import Report, figures
+from interp.report import Report
+from interp.support import figures
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: the page is not tried in a browser")
 

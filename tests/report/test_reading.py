@@ -5,9 +5,10 @@ import pandas as pd
 import plotly.io
 import pytest
 
-from interp.report import Report, figures
+from interp.report import Report
 from interp.report.reading import finding, instead
-from interp.words import joined, number
+from interp.support import figures
+from interp.support.words import joined, number
 
 
 def bars(values):

@@ -7,7 +7,9 @@ import subprocess
 import pandas as pd
 import pytest
 
-from interp.report import Report, figures, render, theme
+from interp.report import Report, render
+from interp.support import figures
+from interp.support.figures import theme
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 in_browser = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs Chrome or Chromium")]

@@ -11,9 +11,9 @@ from report.shipped_reports import CLICKED, drawn, whole
 
 import interp
 from interp.errors import InterpError
-from interp.listing import list_models
-from interp.report import figures
 from interp.report.items import FigureItem
+from interp.report.listing import list_models
+from interp.support import figures
 
 
 @pytest.mark.slow

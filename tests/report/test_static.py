@@ -5,7 +5,8 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.errors import InterpError
-from interp.report import Report, figures
+from interp.report import Report
+from interp.support import figures
 
 BROWSER = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
 

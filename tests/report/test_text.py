@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from interp.errors import InterpError
-from interp.report.cells import format_table
+from interp.support.figures.cells import format_table
 
 FRAME = pd.DataFrame(
     {

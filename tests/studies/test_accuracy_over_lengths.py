@@ -4,11 +4,11 @@ import pytest
 import torch
 from shared.accuracy_over_lengths import accuracy_by_length, over_seeds, stacked_logits
 
-from interp.architecture.task_model import TaskModel
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.languages.measures import answer_logits, errors
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 
 
 def recognizer(positions: str = "first") -> ModelSpec:

@@ -8,7 +8,7 @@ import pytest
 from count01_dynamics import THICKEST, THINNEST, head_evolution
 
 from interp.errors import InterpError
-from interp.report import theme
+from interp.support.figures import theme
 
 
 @pytest.fixture

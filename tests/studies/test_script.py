@@ -8,7 +8,8 @@ import pytest
 from shared.script import Arguments, run
 
 from interp.errors import InterpError
-from interp.report import Report, figures
+from interp.report import Report
+from interp.support import figures
 
 
 def drawing(arguments: Arguments) -> Report:

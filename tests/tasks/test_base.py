@@ -19,10 +19,10 @@ import interp.families
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks import modular_addition
 from interp.families.count01 import Count01
-from interp.spec import TaskRef
+from interp.models.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.base import tensors_sha256
-from interp.tasks.registry import load_families
+from interp.tasks.registry import load_plug_ins
 from interp.tasks.validation import check_made
 
 
@@ -221,7 +221,7 @@ def test_a_folder_with_tasks_is_all_that_a_family_takes(tmp_path: Path, monkeypa
     (tmp_path / "dropped").mkdir()
     (tmp_path / "dropped" / "tasks.py").write_text(source, "utf-8")
     monkeypatch.setattr(interp.families, "__path__", [*interp.families.__path__, str(tmp_path)])
-    load_families("tasks")
+    load_plug_ins("tasks")
     try:
         task = make_task(TaskRef(name="base-test-dropped", parameters={"p": 3}))
         assert task.sample(2, seed=1).labels.max() < 3

@@ -12,13 +12,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.languages import Parity
 from interp.measures.accuracy import accuracy
-from interp.measures.subject import Subject
-from interp.spec import Layer, ModelSpec
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec
+from interp.models.subject import Subject
 from interp.tasks import IGNORED, Batch, Task, domain, register_task
 from interp.tasks.domain import every_input
 

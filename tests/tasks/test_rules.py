@@ -3,7 +3,7 @@
 import pytest
 
 from interp.errors import InterpError
-from interp.spec import TaskRef
+from interp.models.spec import TaskRef
 from interp.tasks import make_task
 from interp.tasks.rules import evaluate
 

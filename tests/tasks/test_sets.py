@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.answers import Decision, correct, decide, losses, margins
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.spec import Layer, ModelSpec, Training
+from interp.models.architecture.answers import Decision, correct, decide, losses, margins
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Generates, NextSymbols
 from interp.tasks.sets import pack_sets, set_word, unpack_sets
 from interp.tasks.validation import check_made

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import interp
 from interp import cli
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy
-from interp.spec import Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.validation import check_made, check_padding, check_task, check_tokens
 
@@ -301,7 +301,7 @@ def test_an_unknown_task_says_how_to_register_it() -> None:
 def test_rooms_answer_in_a_fresh_python() -> None:
     code = (
         "import interp; assert 'heads' in dir(interp.measures); assert interp.measures.subsets.all_subsets; "
-        "assert interp.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.spec.TaskRef"
+        "assert interp.models.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.models.spec.TaskRef"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

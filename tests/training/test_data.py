@@ -7,7 +7,7 @@ from itertools import combinations
 import torch
 
 from interp.families.languages import Parity
-from interp.spec import Layer, ModelSpec, TaskRef, Training
+from interp.models.spec import Layer, ModelSpec, TaskRef, Training
 from interp.tasks import make_task
 from interp.training.data import epoch_order, fresh_epoch, validation_set
 

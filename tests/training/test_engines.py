@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.count01 import Count01
 from interp.families.count01.compiled.engine import FusedCountSpaceEngine
-from interp.spec import Bias, Layer, ModelSpec, Training
+from interp.models.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
 from interp.training.engines.base import StackedAdam, derived_seed, learning_rate
 from interp.training.engines.reference import batch_loss

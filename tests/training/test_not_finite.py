@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.spec import MLP, Bias, Layer, ModelSpec, Training
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import make_task
 from interp.training.engines.stacked import StackedEngine
 from interp.training.results import Diverged

@@ -8,13 +8,13 @@ depends on the task's class.
 
 from typing import Any
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate
 from interp.certificates.check.counts import errors_of_maxima, maxima_sentence
 from interp.certificates.evidence import Finding, checked, register_evidence, stated
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
+from interp.models.architecture.task_model import TaskModel
 
 REFUTED_MARGIN = 2.0**-16
 """Margin claimed for a model that errs, because its certificate does not contain one; the checker verifies it."""

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp import words
 from interp.errors import InterpError
+from interp.support import words
 
 KEY = 0.95
 """Share of the power of all cosines that the key waves must have."""

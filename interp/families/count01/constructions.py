@@ -29,10 +29,10 @@ from math import e, exp
 
 import torch
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError, check_size
 from interp.families.count01.tasks import Count01
-from interp.spec import Construction, Layer, ModelSpec
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Construction, Layer, ModelSpec
 
 SAFE_MARGIN = 1e-12
 """Smallest |y - a| that is accepted: below it, the rounding of y in float64 (about 1e-15 N) is no longer negligible."""

@@ -13,10 +13,10 @@ from interp.errors import InterpError
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import HeadOutputs
 from interp.measures.separation import fit_separator
-from interp.measures.subject import Model, Subject
-from interp.report import theme
-from interp.report.drawing import Plot, compact, filled, head_name, is_lowest, panels
-from interp.report.theme import plain
+from interp.models.subject import Model, Subject
+from interp.support.figures import theme
+from interp.support.figures.drawing import Plot, compact, filled, head_name, is_lowest, panels
+from interp.support.figures.theme import plain
 
 Separator = Sequence[float] | np.ndarray
 """(w1, w2, b) of the line w1 x + w2 y + b = 0."""

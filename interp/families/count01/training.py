@@ -12,9 +12,15 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import answered
-from interp.architecture.reduced import CountedRows, count_space_refusal, counted_reads, reduced_outputs, token_tables
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered
+from interp.models.architecture.reduced import (
+    CountedRows,
+    count_space_refusal,
+    counted_reads,
+    reduced_outputs,
+    token_tables,
+)
+from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, training_set, validation_set
 from interp.training.engines.base import Group, GroupedEngine, register_engine

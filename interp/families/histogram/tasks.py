@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, digits_of
 from interp.tasks.registry import register_task

@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.formulas import Formula, position_codes, position_formula
-from interp.architecture.sequence import sequence_logits
 from interp.errors import InterpError
-from interp.spec import RELATIVE_POSITIONS, ModelSpec
+from interp.models.architecture.formulas import Formula, position_codes, position_formula
+from interp.models.architecture.sequence import sequence_logits
+from interp.models.spec import RELATIVE_POSITIONS, ModelSpec
 from interp.tasks import Batch, Task
 from interp.tasks.batch import find_positions
 

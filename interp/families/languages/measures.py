@@ -14,14 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import answered, decide
-from interp.architecture.task_model import TaskModel, as_dtype
-from interp.architecture.ties import first_largest
-from interp.constructions import ConstructedWeights, construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
 from interp.measures.accuracy import share
-from interp.spec import Construction
+from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.task_model import TaskModel, as_dtype
+from interp.models.architecture.ties import first_largest
+from interp.models.constructions import ConstructedWeights, construct
+from interp.models.spec import Construction
 from interp.tasks import Batch
 from interp.tasks.structure import STRINGS, lacks
 

@@ -5,16 +5,16 @@ from functools import partial
 import pandas as pd
 import torch
 
-from interp import words
-from interp.architecture.formulas import position_codes
-from interp.architecture.task_model import TaskModel
 from interp.families.languages import measures
+from interp.models.architecture.formulas import position_codes
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import PLAIN_POSITIONS, Construction
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
-from interp.sections.base import Study, section
-from interp.spec import PLAIN_POSITIONS, Construction
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
 from interp.tasks.structure import STRINGS
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import answered, right_classes
 from interp.families.languages.forward import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered, right_classes
+from interp.models.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.tasks.batch import joined
 from interp.training.data import epoch_batch, validation_set

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.arithmetic import format_refusal
 from interp.certificates.base import Certificate, Status, anything, register_method
@@ -22,6 +21,7 @@ from interp.certificates.probes import Probes
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import entropy, kl_rows
 from interp.families.memorization.theory.table import as_table
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks.structure import CONDITIONAL_TABLE
 
 MOST_SEQUENCES = 1 << 20

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, refuse_if
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.attention_heads import attention_rank, memorized_associations
@@ -21,9 +20,10 @@ from interp.families.memorization.theory.rank_d import RankDMap
 from interp.families.memorization.theory.spectrum import head_contributions, learned_directions, subspace_angles
 from interp.measures.heads import HeadOutputs, head_outputs
 from interp.measures.runs import at_reads
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Model, Subject
+from interp.support.words import share
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
-from interp.words import share
 
 
 @dataclass(frozen=True)

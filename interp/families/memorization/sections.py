@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp import words
 from interp.errors import UnsupportedError
 from interp.families.memorization import measures
 from interp.families.memorization.measures import (
@@ -24,9 +23,10 @@ from interp.families.memorization.measures import (
 from interp.families.memorization.theory.attention_heads import heads_needed
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.aim import tokens
-from interp.sections.base import Study, section
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
 from interp.tasks.structure import CONDITIONAL_TABLE
 
 LARGEST_TABLE = 40_000

@@ -11,12 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import answered
-from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.kl import entropy
-from interp.resources import one_thread
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered
+from interp.models.architecture.sequence import sequence_inputs, sequence_logits
+from interp.models.spec import ModelSpec
+from interp.support.resources import one_thread
 from interp.tasks import Task
 from interp.training.data import epoch_order, training_set
 from interp.training.engines.base import EpochResult, Group, GroupedEngine, learning_rate, register_engine

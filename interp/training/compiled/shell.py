@@ -20,10 +20,10 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from interp.architecture.parameters import initialize
 from interp.errors import InterpError
-from interp.resources import cores
-from interp.spec import ModelSpec
+from interp.models.architecture.parameters import initialize
+from interp.models.spec import ModelSpec
+from interp.support.resources import cores
 from interp.tasks import Task
 from interp.training.compiled.layout import Layout, file_of, sources
 from interp.training.engines.base import Engine, EpochResult, learning_rate

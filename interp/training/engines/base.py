@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.parameters import initialize
 from interp.errors import InterpError
-from interp.spec import ModelSpec, Training
+from interp.models.architecture.parameters import initialize
+from interp.models.spec import ModelSpec, Training
 from interp.tasks import Task
 
 

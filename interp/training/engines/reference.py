@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import answered, decide
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered, decide
+from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_batch, targets, validation_set
 from interp.training.engines.base import Group, GroupedEngine, StackedAdam, no_samples, register_engine
 
 if TYPE_CHECKING:
-    from interp.architecture.task_model import TaskModel
+    from interp.models.architecture.task_model import TaskModel
 
 
 @register_engine
@@ -40,7 +40,7 @@ class ReferenceEngine(GroupedEngine):
         return 1
 
     def make_group(self, seeds: Sequence[int]) -> Group:
-        from interp.architecture.task_model import TaskModel  # takes seconds; faster engines do not need it
+        from interp.models.architecture.task_model import TaskModel  # takes seconds; faster engines do not need it
 
         model = TaskModel(self.spec, self.task, seed=seeds[0], device=self.device, dtype=self.dtype)
         self.models[seeds[0]] = model

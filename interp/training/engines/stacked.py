@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import answered
-from interp.architecture.parameters import outputs
-from interp.architecture.reduced import CountedRows, SlotRows, reduced_outputs, reduced_refusal, token_tables
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered
+from interp.models.architecture.parameters import outputs
+from interp.models.architecture.reduced import CountedRows, SlotRows, reduced_outputs, reduced_refusal, token_tables
+from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_batch, validation_set
 from interp.training.engines.base import Group, GroupedEngine, register_engine

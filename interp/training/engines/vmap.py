@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import answered, decide, find_positions
-from interp.architecture.sequence import sequence_inputs, sequence_logits
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered, decide, find_positions
+from interp.models.architecture.sequence import sequence_inputs, sequence_logits
+from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import joined
 from interp.tasks.sets import unpack_sets

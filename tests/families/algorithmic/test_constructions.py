@@ -11,10 +11,10 @@ from closeness import close
 from numpy_forward import softmax
 
 import interp
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.algorithmic import Induction
 from interp.families.algorithmic.constructions.induction import margin
+from interp.models.constructions import construct
 
 
 def numpy_logits(tensors: dict[str, torch.Tensor], tokens: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ import torch
 import interp
 from interp.errors import InterpError
 from interp.families.algorithmic.measures import cosines, key_waves, waves
-from interp.measures.subject import Subject
-from interp.populations import everything
+from interp.models.subject import Subject
+from interp.tasks.populations import everything
 
 P = 13
 A, B = (each.flatten() for each in torch.meshgrid(torch.arange(P), torch.arange(P), indexing="ij"))

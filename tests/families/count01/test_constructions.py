@@ -12,10 +12,10 @@ from cases import COUNT01
 from closeness import close
 from numpy_forward import forward
 
-from interp.constructions import construct, registered_constructions
 from interp.errors import InterpError
 from interp.families.count01 import Count01
 from interp.families.count01.constructions import largest_n2, margin, minimal, threshold
+from interp.models.constructions import construct, registered_constructions
 
 TASK = Count01()
 FOUR, FIVE, EOS = 5, 6, 7

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from interp.architecture.task_model import TaskModel
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.languages.forward import distinct_rows, encoder_logits, encoder_refusal
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 
 
 def published(task: str = "first", positions: str = "first", readout_at: str = "[CLS]", **layer) -> ModelSpec:

@@ -8,8 +8,6 @@ import torch
 from shared.palindrome_orders import share_of_false_accepts
 
 import interp
-from interp.architecture.task_model import TaskModel
-from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.measures import (
     answer_logits,
@@ -19,7 +17,9 @@ from interp.families.languages.measures import (
     sensitivity,
     value_against_proof,
 )
-from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 
 
 def trained_like(**layer) -> TaskModel:

@@ -41,7 +41,7 @@ def test_report_of_exact_models(tmp_path, name, variant):
     if name == "one":
         assert steep["max_change_times_n"].tolist() == pytest.approx([1.0] * len(steep))
     words = set(report.tables["string_components"]["source"]) | set(report.tables["string_components"]["target"])
-    assert words <= set(interp.constructions.construct(f"languages/{name}", variant).weights.directions)
+    assert words <= set(interp.models.constructions.construct(f"languages/{name}", variant).weights.directions)
     assert not whole or (tmp_path / "report.html").stat().st_size > 10_000
 
 

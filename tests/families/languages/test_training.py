@@ -8,14 +8,14 @@ import torch
 from one_step import loss_and_gradient
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.languages import Parity
 from interp.families.languages.compiled.engine import sizes_of, strings_of
 from interp.families.languages.compiled.layout import layout, workspace
 from interp.families.languages.forward import distinct_rows
 from interp.families.languages.training import held_out_strings
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, Batch, make_task
 from interp.training.data import targets
 from interp.training.engines.reference import batch_loss

@@ -49,7 +49,7 @@ def precise(model: interp.TaskModel, tokens: list[int]) -> list[mpmath.mpf]:
 def test_the_bound_holds_the_model_and_the_truth(dtype: str, kind: str) -> None:
     mpmath.mp.dps = 50
     spec = memorization_spec(LOOKUP, 3, 4 if kind == "attention" else 1, d_mlp=0 if kind == "attention" else 7)
-    model = interp.build(spec.replace(dtype=dtype, origin=interp.spec.Training(init="torch")), seed=2)
+    model = interp.build(spec.replace(dtype=dtype, origin=interp.models.spec.Training(init="torch")), seed=2)
     tokens = LOOKUP.all_contexts().tokens
     value, bound = last_logits_with_bound(model, tokens)
     own = model(tokens)[:, -1].detach().double()

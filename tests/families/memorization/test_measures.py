@@ -8,7 +8,6 @@ import torch
 from closeness import close
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.families.memorization import bigram, kgram, lookup
 from interp.families.memorization.constructions.models import memorization_spec
@@ -22,8 +21,9 @@ from interp.families.memorization.measures import (
 )
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares
-from interp.measures.subject import Subject
-from interp.spec import Training
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.spec import Training
+from interp.models.subject import Subject
 
 TASK = kgram(N=4, M=6, k=2, concentration=0.5, prior="zipf", seed=1)
 SPEC = memorization_spec(TASK, 3, 4, dtype="float64", origin=Training(init="torch"))

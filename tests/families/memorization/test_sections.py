@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import interp
-from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import UnsupportedError
 from interp.families.memorization import bigram, kgram, lookup
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.rank_d import least_squares
-from interp.spec import Training
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.spec import Training
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)
 TABLE = ["table", "table_optimum", "table_contexts", "table_heads", "table_attention"]

@@ -12,13 +12,13 @@ from context_specs import EXACT, SPECS, TASK
 from numpy_forward import forward
 
 import interp
-from interp.architecture.parameters import initialize
 from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.training import context_logits
-from interp.spec import Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.parameters import initialize
+from interp.models.spec import Layer, ModelSpec, TaskRef, Training
 from interp.training.train import train_parameters
 
 

@@ -13,7 +13,7 @@ from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.compiled.engine import FusedEngine
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.spec import ModelSpec, Training
+from interp.models.spec import ModelSpec, Training
 from interp.training.compiled import shell
 from interp.training.engines.stacked import StackedEngine
 from interp.training.train import choose_engine, train_parameters

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.spec import MLP, Bias, Layer, ModelSpec, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Task, make_task
 from interp.training.engines.reference import batch_loss
 from interp.training.engines.stacked import epoch_rows, losses

@@ -8,9 +8,9 @@ import pytest
 import torch
 from short_count01 import Short
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, make_task
 from interp.training.data import fresh_epoch, targets
 from interp.training.engines import vmap

@@ -45,10 +45,10 @@ import math
 
 import torch
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.addition import Addition
-from interp.spec import MLP, Bias, Construction, Layer, ModelSpec, Scalar
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import MLP, Bias, Construction, Layer, ModelSpec, Scalar
 
 
 @register_construction("algorithmic/addition-exact")

@@ -26,10 +26,10 @@ import math
 
 import torch
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.induction import Induction
-from interp.spec import Construction, Layer, ModelSpec
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Construction, Layer, ModelSpec
 
 
 def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:

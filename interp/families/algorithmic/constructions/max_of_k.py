@@ -25,10 +25,10 @@ import math
 
 import torch
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
-from interp.spec import Construction, Layer, ModelSpec
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Construction, Layer, ModelSpec
 
 
 @register_construction("algorithmic/max-of-k-exact")

@@ -29,10 +29,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.modular_addition import ModularAddition
-from interp.spec import MLP, Construction, Layer, ModelSpec
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import MLP, Construction, Layer, ModelSpec
 
 
 def margin(p: int, frequencies: tuple[int, ...]) -> float:

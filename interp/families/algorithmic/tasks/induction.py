@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.numbers import NumberTask
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.batch import Batch, Pairs
 from interp.tasks.registry import register_task
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.errors import check_size
 from interp.families.algorithmic.tasks.numbers import EqualsTask
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.batch import Batch
 from interp.tasks.registry import register_task

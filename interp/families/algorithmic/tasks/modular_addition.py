@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.numbers import EqualsTask
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.batch import Batch
 from interp.tasks.registry import register_task
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.architecture.answers import answered
-from interp.architecture.parameters import outputs
-from interp.architecture.reduced import SAFE_SPREAD
 from interp.families.count01.compiled.layout import Sizes, TrainingData, layout, workspace
 from interp.families.count01.training import CountSpaceEngine, reads_of
-from interp.spec import ModelSpec
+from interp.models.architecture.answers import answered
+from interp.models.architecture.parameters import outputs
+from interp.models.architecture.reduced import SAFE_SPREAD
+from interp.models.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine

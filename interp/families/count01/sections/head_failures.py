@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from interp import words
 from interp.measures.attention_ratios import attention_shares
 from interp.measures.head_types import head_types
 from interp.measures.heads import HeadOutputs
 from interp.report import Report
-from interp.report import figures as draw
-from interp.report.theme import token_colors
-from interp.sections import _shared as shared
-from interp.sections.base import Study, section
+from interp.report.sections import _shared as shared
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
+from interp.support.figures.theme import token_colors
 
 MOST = 0.9
 """Least share of attention for a sentence that a head attends to one kind of token."""

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from interp import words
 from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
 from interp.measures.variables import chance
 from interp.report import Report
-from interp.report import figures as draw
-from interp.report.figures_heads import METRICS
-from interp.sections import _shared as shared
-from interp.sections.base import Study, section
+from interp.report.sections import _shared as shared
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
+from interp.support.figures.heads import METRICS
 
 GAIN = 0.01
 """Least gain in s-acc over the better member for a pair to count as better."""

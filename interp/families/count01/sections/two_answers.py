@@ -6,15 +6,15 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
-from interp import words
 from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
 from interp.measures.attention_ratios import reweight_attention
 from interp.measures.heads import logit_distributions
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.aim import counts
-from interp.sections import _shared as shared
-from interp.sections.base import Study, section
+from interp.report.sections import _shared as shared
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
 
 SHOWN_ROWS = 300
 

@@ -16,8 +16,6 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 
-from interp.architecture.answers import right_in_run, said_in_run
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
@@ -28,7 +26,9 @@ from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
 from interp.families.histogram.occurrences import declared
 from interp.families.histogram.theory.ranges import TokenMixing
-from interp.resources import Budget, check_seconds
+from interp.models.architecture.answers import right_in_run, said_in_run
+from interp.models.architecture.task_model import TaskModel
+from interp.support.resources import Budget, check_seconds
 from interp.tasks.structure import compare
 
 SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof itself

@@ -19,7 +19,7 @@ from interp.errors import gigabytes
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around
-from interp.resources import Budget, cores
+from interp.support.resources import Budget, cores
 
 EXACT_COUNT = 2.0**53
 BOUNDS_A_SECOND = 2e6

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from interp.architecture.task_model import TaskModel
-from interp.architecture.ties import TIED
 from interp.certificates.base import Certificate
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
@@ -32,7 +30,9 @@ from interp.families.histogram.certificates.spaces import (
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import WalkCounts
 from interp.families.histogram.occurrences import declared
-from interp.resources import Budget
+from interp.models.architecture.task_model import TaskModel
+from interp.models.architecture.ties import TIED
+from interp.support.resources import Budget
 
 CHUNK = 256
 """Number of nodes bounded together; with fewer, call overhead dominates in small models."""

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, exact, gamma, limits
 from interp.certificates.base import anything
 from interp.certificates.rounding import projected
 from interp.errors import UnsupportedError
 from interp.families.histogram.occurrences import declared
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks.structure import compare
 
 TAKES = {

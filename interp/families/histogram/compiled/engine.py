@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.architecture.parameters import outputs
 from interp.families.histogram.compiled.layout import Sizes, TrainingData, layout, workspace
 from interp.families.histogram.tasks import Histogram
-from interp.spec import Bias, ModelSpec
+from interp.models.architecture.parameters import outputs
+from interp.models.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine

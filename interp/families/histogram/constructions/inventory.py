@@ -57,7 +57,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import (
     Wanted,
@@ -76,6 +75,7 @@ from interp.families.histogram.theory.frames import (
     simplex_sum,
 )
 from interp.families.histogram.theory.ranges import token_mixing
+from interp.models.constructions import ConstructedWeights
 
 # ---------------------------------------------------------------- linear mixing
 

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError, one_of
 from interp.families.histogram.constructions import inventory, relation
 from interp.families.histogram.constructions.parts import Wanted
 from interp.families.histogram.tasks import Histogram
 from interp.families.histogram.theory.frames import simplex_dimension
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.spec import Construction, Layer, ModelSpec, Training
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Construction, Layer, ModelSpec, Training
 
 VARIANTS: dict[str, dict[str, tuple[Callable[..., ConstructedWeights], str]]] = {
     "lin": {

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.theory.frame_search import Criterion, frame_for, frame_slack
 from interp.families.histogram.theory.frames import one_sided_bound, squared_bound
 from interp.families.histogram.theory.ranges import MixingKind, Ranges, token_mixing
+from interp.models.constructions import ConstructedWeights
 
 NEVER = -100.0  # weight and bias of class 0 in the published code: below every other class for hidden values >= 0
 ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"

@@ -65,7 +65,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.histogram.constructions.parts import (
     Wanted,
@@ -84,6 +83,7 @@ from interp.families.histogram.theory.frames import (
     simplex_groups,
     simplex_sum,
 )
+from interp.models.constructions import ConstructedWeights
 
 CODES = {"binary": binary_code, "circle": circle_points, "quarter-circle": quarter_circle_points}
 

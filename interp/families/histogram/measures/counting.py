@@ -16,11 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import answered, decide
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.tasks import Histogram
-from interp.measures.subject import Model, Subject
+from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Model, Subject
 from interp.tasks import Batch
 from interp.tasks.structure import COUNTS_OWN_TOKEN, lacks
 

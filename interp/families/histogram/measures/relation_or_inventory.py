@@ -34,10 +34,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp import words
-from interp.architecture.ties import first_largest, leveled
 from interp.errors import InterpError
 from interp.families.histogram.measures.counting import Counting, CountingModel, CountingRun, cell_means, flat_sample
+from interp.models.architecture.ties import first_largest, leveled
+from interp.support import words
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
 CLEAR = 0.7

@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import mechanism
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.report.aim import tokens as piece
-from interp.sections.base import Study, section
+from interp.report.sections.base import Study, section
+from interp.support import figures as draw
+from interp.support import words
 from interp.tasks import Batch
 from interp.tasks.structure import COUNTS_OWN_TOKEN
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pandas as pd
 
-from interp import words
 from interp.families.histogram.measures import counting
 from interp.families.histogram.measures.counting import CountingModel
 from interp.families.histogram.measures.relation_or_inventory import neuron_selectivity, tokens_per_neuron
 from interp.families.histogram.sections import answers
 from interp.measures.runs import Neuron
 from interp.report import Report
-from interp.report import figures as draw
-from interp.report.theme import BLUE, GREEN, PURPLE, VERMILLION
-from interp.sections.base import Study
+from interp.report.sections.base import Study
+from interp.support import figures as draw
+from interp.support import words
+from interp.support.figures.theme import BLUE, GREEN, PURPLE, VERMILLION
 
 RELATIONS = {"self": BLUE, "same": VERMILLION, "different": GREEN, "BOS": PURPLE}
 """The color of each relation of two tokens, in all figures."""

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.ties import first_largest
 from interp.errors import InterpError
+from interp.models.architecture.ties import first_largest
 
 
 def welch_bound(T: int, d: int) -> float:

@@ -16,8 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import right_classes, right_in_run, surely_wrong
-from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Progress, Stratum, anything, register_method
 from interp.certificates.probes import Probes
@@ -34,7 +32,9 @@ from interp.families.languages.certificates.strings import (
     verdict,
 )
 from interp.families.languages.tasks.language import decided
-from interp.resources import one_thread
+from interp.models.architecture.answers import right_classes, right_in_run, surely_wrong
+from interp.models.architecture.task_model import TaskModel
+from interp.support.resources import one_thread
 from interp.tasks.structure import LISTED_STRINGS
 
 TAKES = {

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.check.inputs import each_string, one_average, one_class
 from interp.certificates.check.model import Model
@@ -11,6 +10,7 @@ from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_parts import counterexamples, rows_of, table, work
 from interp.errors import InterpError
 from interp.families.languages.certificates.enumerated import margins_of
+from interp.models.architecture.task_model import TaskModel
 
 EACH = 10
 """Largest length for PALINDROME, which is checked string by string."""

@@ -20,18 +20,18 @@ from typing import Any
 import pandas as pd
 import torch
 
-from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Stratum, fields, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
-from interp.constructions import construct
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
 from interp.families.languages.certificates.strings import string_probes, verdict
 from interp.families.languages.tasks.palindrome import Palindrome
-from interp.resources import one_thread
-from interp.spec import Construction
+from interp.models.architecture.task_model import TaskModel
+from interp.models.constructions import construct
+from interp.models.spec import Construction
+from interp.support.resources import one_thread
 from interp.tasks.structure import STRINGS
 
 MOST = 128

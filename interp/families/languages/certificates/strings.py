@@ -25,15 +25,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import surely_wrong
-from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, SampledShare, Status, Stratum, anything, refusal_of, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.errors import InterpError, check_size, most, quoted
 from interp.families.languages.tasks.language import Decided, decided
-from interp.resources import one_thread
+from interp.models.architecture.answers import surely_wrong
+from interp.models.architecture.task_model import TaskModel
+from interp.support.resources import one_thread
 from interp.tasks import Batch
 from interp.tasks.structure import LISTED_STRINGS, lacks
 

@@ -11,7 +11,7 @@ from interp.errors import first_few
 from interp.families.languages.compiled.layout import ABSENT, Sizes, StringRows, layout, workspace
 from interp.families.languages.forward import DistinctRows, distinct_rows
 from interp.families.languages.training import EncoderEngine, epoch_strings, held_out_strings
-from interp.spec import Bias, ModelSpec
+from interp.models.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.training.compiled.layout import Layout, padded
 from interp.training.compiled.shell import CompiledEngine

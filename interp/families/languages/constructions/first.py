@@ -18,7 +18,6 @@ symbol from every row, not only from CLS.
 
 from math import exp, sqrt
 
-from interp.constructions import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
     HeadRule,
@@ -31,6 +30,7 @@ from interp.families.languages.constructions.parts import (
 )
 from interp.families.languages.tasks.regular import First
 from interp.families.languages.theory import values as theory
+from interp.models.constructions import Construct, register_construction
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 1_000}
 """Largest tested number of symbols by number format."""

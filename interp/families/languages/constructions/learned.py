@@ -8,7 +8,7 @@ input maps are Xavier-uniform (bound 0.306 at d = 16, here 0.25), and its biases
 from typing import Literal
 
 from interp.families.languages.tasks.language import Language
-from interp.spec import MLP, Bias, Layer, ModelSpec, Training
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
 
 PUBLISHED = Training(
     epochs=1000, batch_size=1, data="fresh", samples_per_epoch=100, learning_rate=3e-4, init="torch"

@@ -12,10 +12,10 @@ With layer norm, rows are only scaled by positive numbers. Neurons without bias 
 sign. The last norm scales it to +-sqrt(d/2) at eps = 0.
 """
 
-from interp.constructions import Construct, register_construction
 from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, norm_of
 from interp.families.languages.tasks.regular import One
 from interp.families.languages.theory import values as theory
+from interp.models.constructions import Construct, register_construction
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 100}
 """Largest number of symbols by number format, as measured; tested no further except in bfloat16."""

@@ -60,7 +60,6 @@ grows, which the paper leaves open.
 
 from math import exp, log
 
-from interp.constructions import Construct, register_construction
 from interp.errors import InterpError
 from interp.families.languages.constructions.parts import (
     Block,
@@ -75,7 +74,8 @@ from interp.families.languages.constructions.parts import (
 )
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.families.languages.theory import values as theory
-from interp.spec import Scalar
+from interp.models.constructions import Construct, register_construction
+from interp.models.spec import Scalar
 
 LONGEST_BINARY = {"float64": 95, "float32": 42, "float16": 18, "bfloat16": 13}
 """Largest number of symbols by number format, as measured: about twice the number of mantissa bits."""

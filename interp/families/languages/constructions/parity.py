@@ -27,7 +27,6 @@ norm with eps = 0 cannot scale. The tenth component is unused, as in the publish
 
 from math import exp, sqrt, tanh
 
-from interp.constructions import Construct, register_construction
 from interp.families.languages.constructions.parts import (
     Block,
     HeadRule,
@@ -40,6 +39,7 @@ from interp.families.languages.constructions.parts import (
 )
 from interp.families.languages.tasks.regular import Parity
 from interp.families.languages.theory import values as theory
+from interp.models.constructions import Construct, register_construction
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 80, "bfloat16": 20}
 """Largest number of symbols by number format, as measured; float64 and float32 were tested no further."""

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.limits import LengthLimit
-from interp.constructions import Construct, ConstructedWeights
 from interp.errors import InterpError
 from interp.families.languages.tasks.language import Language
-from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar
+from interp.models.architecture.limits import LengthLimit
+from interp.models.constructions import Construct, ConstructedWeights
+from interp.models.spec import MLP, Construction, Layer, ModelSpec, Scalar
 
 Combination = Mapping[str, int | float]
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from interp.errors import UnsupportedError, check_size
 from interp.families.languages.tasks.language import BITS, Language, string_automata
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton
 from interp.tasks.batch import Batch
 from interp.tasks.registry import register_task

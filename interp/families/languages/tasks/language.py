@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_size
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch, Pairs, digits_of, joined, minimal_pairs

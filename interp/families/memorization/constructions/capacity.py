@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
 from interp.families.memorization.theory.attention_heads import attention_matrix, memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
 from interp.families.memorization.theory.table import as_table
+from interp.models.constructions import ConstructedWeights
 
 CONDITION_LIMIT = 1e7
 RANK_TOLERANCE = 1e-10

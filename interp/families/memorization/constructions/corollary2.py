@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.constructions.theorem1 import (
     CONDITION_LIMIT,
@@ -34,6 +33,7 @@ from interp.families.memorization.constructions.theorem1 import (
 from interp.families.memorization.theory.attention_heads import attention_matrix
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.table import ConditionalTable, as_table
+from interp.models.constructions import ConstructedWeights
 
 
 def corollary2_weights(

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 
-from interp.constructions import Construct, ConstructedWeights, register_construction
 from interp.errors import InterpError
 from interp.families.memorization.constructions.capacity import capacity_weights
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
@@ -15,7 +14,8 @@ from interp.families.memorization.constructions.theorem1 import theorem1_weights
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.kl import checked_unembedding
-from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
 from interp.tasks.base import tensors_sha256
 
 

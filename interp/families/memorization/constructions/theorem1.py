@@ -23,12 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.constructions import ConstructedWeights
 from interp.errors import InterpError
 from interp.families.memorization.theory.attention_heads import attention_matrix, heads_needed
 from interp.families.memorization.theory.kl import checked_unembedding, kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.table import ConditionalTable, as_table
+from interp.models.constructions import ConstructedWeights
 
 CONDITION_LIMIT = 1e6
 """Keys with a smaller condition number are accepted: the divergence is then the target's to 1e-14 (erratum 7)."""

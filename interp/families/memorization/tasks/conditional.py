@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_size, need
 from interp.families.memorization.theory.table import ConditionalTable
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
 

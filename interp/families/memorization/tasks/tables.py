@@ -21,7 +21,7 @@ from interp.families.memorization.theory.table import (
     lookup_table,
     low_rank_table,
 )
-from interp.spec import Scalar
+from interp.models.spec import Scalar
 from interp.tasks.registry import register_task
 
 Prior = str | Sequence[float] | np.ndarray

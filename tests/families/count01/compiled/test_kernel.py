@@ -10,7 +10,6 @@ import torch
 from one_step import loss_and_gradient
 from short_count01 import Short
 
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.families.count01.compiled.engine import (
     FusedCountSpaceEngine,
@@ -19,7 +18,8 @@ from interp.families.count01.compiled.engine import (
     sizes_of,
 )
 from interp.families.count01.compiled.layout import Sizes, TrainingData, layout, workspace
-from interp.spec import Bias, Layer, ModelSpec, Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
 from interp.training.compiled.layout import Layout
 from interp.training.train import choose_engine, train

@@ -10,11 +10,11 @@ from interp import Layer, ModelSpec
 from interp.errors import InterpError
 from interp.families.count01.sections.head_failures import needs
 from interp.families.count01.sections.separation import make, pair_gains
-from interp.measures.subject import Subject
 from interp.measures.survey import survey
-from interp.populations import InputsAsked
+from interp.models.subject import Subject
 from interp.report import Report
-from interp.sections.base import Study
+from interp.report.sections.base import Study
+from interp.tasks.populations import InputsAsked
 
 
 def test_a_pair_gains_over_its_better_member() -> None:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
@@ -23,6 +22,7 @@ from interp.families.histogram.certificates.certify import _highest, _thresholds
 from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Batch
 
 KINDS: tuple[MixingKind, ...] = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")

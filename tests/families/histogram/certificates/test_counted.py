@@ -10,8 +10,6 @@ import pytest
 import torch
 
 import interp
-from interp import resources
-from interp.architecture.task_model import TaskModel
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates import counted as histogram_counted
@@ -23,7 +21,9 @@ from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.resources import Budget
+from interp.models.architecture.task_model import TaskModel
+from interp.support import resources
+from interp.support.resources import Budget
 
 KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
 

@@ -14,11 +14,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.occurrences import Occurrences, declared
-from interp.spec import TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
 from interp.tasks.structure import compare

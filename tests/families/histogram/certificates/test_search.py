@@ -13,14 +13,14 @@ import torch
 from closeness import close
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.search import Ledger, Search
 from interp.families.histogram.certificates.spaces import affine_below, interval_below, space_of
 from interp.families.histogram.certificates.tables import Tables, refusal, tables_of
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.resources import Budget
-from interp.spec import Training
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Training
+from interp.support.resources import Budget
 
 T, L = 4, 4
 

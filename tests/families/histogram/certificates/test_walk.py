@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.certify import _thresholds
 from interp.families.histogram.certificates.counted import why_not
@@ -28,6 +27,7 @@ from interp.families.histogram.certificates.walk import (
 )
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
+from interp.models.architecture.task_model import TaskModel
 
 KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
 SIZES = [(2, 3), (3, 4), (4, 3), (3, 1), (2, 6), (5, 4), (6, 5), (8, 4)]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from closeness import close
 
-from interp.constructions import construct
 from interp.families.histogram.theory.frames import binary_code, off_diagonal, overlaps
 from interp.families.histogram.theory.ranges import token_mixing
+from interp.models.constructions import construct
 
 
 def build(model, **arguments):

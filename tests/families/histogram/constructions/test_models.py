@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import interp
-from interp.constructions import construct, registered_constructions
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
-from interp.spec import Training
+from interp.models.constructions import construct, registered_constructions
+from interp.models.spec import Training
 
 ROOT = Path(__file__).parents[4]
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]

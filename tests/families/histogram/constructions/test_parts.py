@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.histogram import feasibility
 from interp.families.histogram.constructions.models import VARIANTS
 from interp.families.histogram.constructions.parts import Wanted, finish, scalar_readout, separate
+from interp.models.constructions import construct
 
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.architecture.task_model import TaskModel
 from interp.certificates.certify import method_for
 from interp.certificates.rounding import forward_with_bound
 from interp.families.languages import Parity
 from interp.families.languages.certificates import enumerated as strings_enumerated
 from interp.families.languages.certificates.enumerated import by_counts, strings
 from interp.families.languages.tasks.language import decided_by
-from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks.registry import _REGISTRY, register_task
 
 NAME = "every string, with a rounding bound"

@@ -6,12 +6,12 @@ import torch
 import interp
 from interp.certificates import certify_model
 from interp.certificates.base import registered_methods
-from interp.constructions import construct
 from interp.families.languages import Dyck1
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.languages.certificates.palindrome import binary_margin, certify_palindrome
 from interp.families.languages.certificates.strings import classes, counts_matter, seen_positions
 from interp.families.languages.constructions.learned import learned_spec
+from interp.models.constructions import construct
 
 
 @pytest.mark.parametrize(

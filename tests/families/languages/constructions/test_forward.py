@@ -5,8 +5,8 @@ import torch
 from cases import LANGUAGES
 from numpy_forward import forward
 
-from interp.architecture.formulas import position_formula
-from interp.constructions import Construct, construct
+from interp.models.architecture.formulas import position_formula
+from interp.models.constructions import Construct, construct
 
 CASES = [
     ("one", None, {}),

@@ -6,8 +6,8 @@ import pytest
 
 from interp.families.languages import Dyck1, Dyck2, First, One, Palindrome, Parity
 from interp.families.languages.constructions.learned import BATCHES, PUBLISHED, learned_spec
-from interp.spec import ModelSpec
-from interp.sweeps.grid import read_grid
+from interp.models.spec import ModelSpec
+from interp.training.sweeps.grid import read_grid
 
 ROOT = Path(__file__).resolve().parents[4] / "models" / "languages"
 VARIED = {"length": 100, "shortest": 2, "test_length": 1000}

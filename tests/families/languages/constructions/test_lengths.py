@@ -8,8 +8,8 @@ import pytest
 import torch
 from shared.palindrome_orders import hard_strings
 
-from interp.constructions import Construct, construct
 from interp.errors import InterpError
+from interp.models.constructions import Construct, construct
 
 LENGTHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 
@@ -184,8 +184,8 @@ def test_memory_stays_below_2_gb_at_length_10000() -> None:
     """In a process of its own, with padding, in float64: the peak of everything that was ever resident."""
     code = """
 import torch
-from interp.constructions import construct
-from interp.sweeps.jobs import peak_memory
+from interp.models.constructions import construct
+from interp.training.sweeps.jobs import peak_memory
 made = construct("languages/parity")
 batch = made.task.strings(2, 10_000, 9_000, seed=1)
 assert torch.equal(made.model().predict(batch.tokens), batch.labels)

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from interp.constructions import construct
 from interp.families.languages.constructions.palindrome import largest_length, smallest_binary
 from interp.families.languages.constructions.parity import smallest_value as smallest_parity
+from interp.models.constructions import construct
 from interp.tasks import Batch
 
 torch64 = {"dtype": torch.float64}

@@ -10,11 +10,11 @@ import pytest
 from closeness import close
 
 import interp
-from interp.constructions import construct
 from interp.errors import InterpError
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.capacity import _invertible, capacity_weights
 from interp.families.memorization.theory.table import dirichlet_table
+from interp.models.constructions import construct
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Compare the logits of a converted model with its original's.
+
+The limit on float32 numbers is no property of a conversion: large sums that cancel lose digits in any correct program.
+So both models run in float64 where the original can, and the difference is compared with what float32 alone changes.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from interp.errors import CheckpointError
+from interp.models.lens import HookedTransformer
+
+Model = TypeVar("Model", bound=HookedTransformer)
+Runs = Callable[[torch.dtype], Tensor]
+"""A model's logits on fixed inputs, run in a number format, or in the model's own if it cannot be changed."""
+
+TOLERANCE = 1e-5
+"""Difference that is always allowed, relative to the largest logit."""
+ROUNDINGS = 8.0
+"""Allowed difference, in multiples of what float32 changes."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The largest difference of two models' logits, relative to the original's largest logit (at least 1).
+
+    difference: with the original in `precision` and the converted model in float64. rounding: what float32 instead of
+    float64 changes in the original, or in the converted model, if the original runs in one format only. at, ours,
+    theirs: the index of the largest difference, and both values there.
+    """
+
+    difference: float
+    rounding: float
+    precision: str
+    at: tuple[int, ...]
+    ours: float
+    theirs: float
+
+    @property
+    def same(self) -> bool:
+        """Whether the difference is at most TOLERANCE, or at most ROUNDINGS times the rounding of float32."""
+        return self.difference <= max(TOLERANCE, ROUNDINGS * self.rounding)
+
+    def __str__(self) -> str:
+        return (
+            f"logits differ by at most {self.difference:.1e} of the largest logit in {self.precision}; "
+            f"float32 alone changes them by {self.rounding:.1e}"
+        )
+
+
+@torch.no_grad()
+def compare(ours: Runs, theirs: Runs) -> Comparison:
+    """Compare two models on the same inputs. Raises CheckpointError if their logits have different shapes."""
+    mine, exact = ours(torch.float64).double().cpu(), theirs(torch.float64).detach().cpu()
+    if mine.shape != exact.shape:
+        raise CheckpointError(
+            f"the original's logits have shape {tuple(exact.shape)}, the converted model's {tuple(mine.shape)}"
+        )
+    precision, other = str(exact.dtype).removeprefix("torch."), exact.double()
+    scale = float(other.abs().max().clamp_min(1))
+
+    def rounding(runs: Runs, exact: Tensor) -> float:
+        return float((runs(torch.float32).double().cpu() - exact).abs().max()) / scale
+
+    apart = (mine - other).abs().nan_to_num(torch.inf)
+    at = tuple(int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
+    return Comparison(
+        float(apart.max()) / scale, rounding(theirs, other) or rounding(ours, mine), precision, at,
+        float(mine[at]), float(other[at]),
+    )  # fmt: skip
+
+
+def runs(original: Any, tokens: Tensor) -> Runs:
+    """Return the logits of an original on rows of its token ids, as a function of the number format.
+
+    original: a HookedTransformer or another module, of which a copy in evaluation mode runs, or a function, which runs
+    in its own format. Logits may be an attribute of the result, as in transformers.
+    """
+
+    def run(dtype: torch.dtype) -> Tensor:
+        model = original
+        if isinstance(original, HookedTransformer):
+            model = cast(original, dtype).eval()
+        elif isinstance(original, nn.Module):
+            try:
+                return _logits(copy.deepcopy(original).eval().to(dtype)(tokens))
+            except Exception:  # a module of somebody else may fix a number format, or forbid copies
+                pass
+        return _logits(model(tokens))
+
+    return run
+
+
+def _logits(found: Any) -> Tensor:
+    return torch.as_tensor(getattr(found, "logits", found)).detach()
+
+
+def cast(model: Model, dtype: torch.dtype) -> Model:
+    """Return a copy of a model that computes in another number format, with its tables of positions made anew."""
+    made = copy.deepcopy(model)
+    made.to(dtype, print_details=False)
+    for block in made.blocks:
+        attention: Any = block.attn
+        if "rotary_cos" in attention._buffers:  # TransformerLens would keep angles rounded to the old format
+            attention._extend_rotary_embeddings(attention.rotary_cos.shape[0])
+        if hasattr(attention, "alibi"):
+            attention.alibi = None  # TransformerLens makes it on the next run
+    return made

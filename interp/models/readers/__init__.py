@@ -1,0 +1,77 @@
+"""Readers of other libraries' model files, one module per format, imported automatically.
+
+A reader module has a tuple READERS. `read` finds the reader for a file, a folder, a state dict or a module and converts
+it to TransformerLens's config and tensors. Nothing is downloaded, and nothing in a file is executed.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError, first_few, one_of, quoted, short
+from interp.models.readers.base import Conversion as Conversion
+from interp.models.readers.base import Reader as Reader
+from interp.models.readers.base import Source
+from interp.models.readers.sources import open_source as open_source
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Return all readers, in the order in which they are tried."""
+    found: list[Reader] = []
+    for module in pkgutil.iter_modules(__path__):
+        found += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
+    return tuple(sorted(found, key=lambda reader: (reader.order, reader.name)))
+
+
+def find_reader(source: Source) -> Reader:
+    """Find the reader for a source. Raises InterpError with the tensors found and the known formats."""
+    for reader in readers():
+        if reader.recognizes(source):
+            return reader
+    kind = source.config.get("model_type")
+    names = [short(name, 40) for name in source.tensors]
+    what = f"model_type {quoted(kind)}" if kind else f"tensors such as {first_few(names, 2)}"
+    raise InterpError(
+        f"{source.where} has {what}, which no reader knows; known formats: "
+        f"{'; '.join(reader.name for reader in readers())}; "
+        "for others, name the tensors as TransformerLens does and use interp.check_conversion"
+    )
+
+
+def read(source: Any, given: Mapping[str, Any] | None = None) -> Conversion:
+    """Read and convert the model in a file, folder, state dict or module.
+
+    Args:
+        source: a path, a mapping of tensors, or a torch module.
+        given: settings that the file lacks; each reader lists those that it supports.
+
+    Raises:
+        CheckpointError: the file is broken, or its config and weights disagree.
+        InterpError: no reader knows the format, or a setting is missing.
+    """
+    opened = source if isinstance(source, Source) else open_source(source)
+    reader = find_reader(opened)
+    for name in given or ():
+        if name not in reader.settings:
+            raise InterpError(f"this is read as {reader.name}: {one_of('setting', name, reader.settings)}")
+    return _one_dtype(reader.read(opened, given or {}))
+
+
+def _one_dtype(reading: Conversion) -> Conversion:
+    """Convert all weights to float64 if any is float64 (missing biases are zeros in float32), otherwise to float32."""
+    kinds = {tensor.dtype for tensor in reading.tensors.values()}
+    kind = torch.float64 if torch.float64 in kinds else torch.float32
+    tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
+    half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
+    notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
+    fields = dict(reading.fields)
+    if reading.blocks is None:
+        fields |= {"d_vocab_out": tensors["unembed.W_U"].shape[1], "dtype": kind}
+    return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))

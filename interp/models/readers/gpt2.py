@@ -1,0 +1,149 @@
+"""GPT-2's layout: Hugging Face folders, nanoGPT's ckpt.pt and minGPT's state dicts.
+
+All three use names like transformer.h.0.attn.c_attn. Hugging Face stores matrices as (inputs, outputs), in folders and
+in bare state dicts, the other two as (outputs, inputs), like torch.nn.Linear. The shape of c_attn shows which is used.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from interp.errors import CheckpointError
+from interp.models.readers.base import (
+    Config,
+    Conversion,
+    NamedTensors,
+    Reader,
+    Source,
+    activation,
+    head_size,
+    join_heads,
+    split_heads,
+    unembedding,
+)
+from interp.models.readers.sources import hugging_face
+
+BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
+SETTINGS = {
+    "n_heads": "the number of heads, if the file does not contain it",
+    "act_fn": "the activation: relu, gelu, gelu_new or silu",
+    "eps": "epsilon of the layer norms",
+}
+
+
+def _recognizes_linear(source: Source) -> bool:
+    return "model_type" not in source.config and source.any_name("h.0.attn.c_attn.weight")
+
+
+def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
+    config = Config(source.where, source.config)
+    config.refuse(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    fields: dict[str, Any] = {
+        "n_layers": config.size("n_layer", default=12),
+        "d_model": config.size("n_embd", default=768),
+        "n_heads": config.size("n_head", default=12),
+        "n_ctx": config.size("n_positions", "n_ctx", default=1024),
+        "d_vocab": config.size("vocab_size", default=50257),
+        "act_fn": activation(source.where, config.word("activation_function", default="gelu_new")),
+        "eps": config.number("layer_norm_epsilon", default=1e-5),
+        "use_attn_scale": config.flag("scale_attn_weights", True),
+    }
+    fields["d_mlp"] = config.size("n_inner", default=4 * fields["d_model"])
+    tied = config.flag("tie_word_embeddings", True)
+    tensors = _tensors(source, fields, lambda matrix: matrix.T, tied)
+    return Conversion("Hugging Face GPT-2", fields, tensors, vocabulary=source.vocabulary,
+                   original=hugging_face(source))  # fmt: skip
+
+
+def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
+    config = Config(source.where, {**source.config, **given})
+    prefix = _prefix(source)
+    table = source.tensors.get(f"{prefix}wte.weight")
+    places = source.tensors.get(f"{prefix}wpe.weight")
+    if table is None or places is None or table.ndim != 2 or places.ndim != 2:
+        raise CheckpointError(f"{source.where} lacks the tables {prefix}wte.weight and {prefix}wpe.weight")
+    nano, inner = "block_size" in source.config, source.tensors.get(f"{prefix}h.0.mlp.c_fc.weight", table)
+    turned = source.tensors[f"{prefix}h.0.attn.c_attn.weight"].shape[0] == table.shape[1]
+    if config.fields.get("n_heads", config.fields.get("n_head")) is None:
+        raise CheckpointError(
+            f'{source.where} does not contain the number of heads; pass config={{"n_heads": 4}}, and act_fn unless it '
+            "is gelu_new"
+        )
+    word = config.word("act_fn", default="gelu" if nano else "gelu_new")
+    n_layers = 1 + max((int(rest) for name in source.tensors if (rest := _block(name, prefix)) is not None), default=-1)
+    fields = {
+        "n_layers": config.size("n_layer", default=n_layers),
+        "d_model": table.shape[1],
+        "n_heads": config.size("n_heads", "n_head"),
+        "n_ctx": places.shape[0],
+        "d_vocab": table.shape[0],
+        "d_mlp": inner.shape[turned] if inner.ndim == 2 else 1,
+        "act_fn": activation(source.where, word),
+        "eps": config.number("eps", default=1e-5),
+    }
+    tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
+    note = f"The activation is assumed to be {word}; config={{'act_fn': ...}} changes it."
+    name = (
+        "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
+    )
+    return Conversion(name, fields, tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,))
+
+
+def _prefix(source: Source) -> str:
+    return "transformer." if any(name.startswith("transformer.h.") for name in source.tensors) else ""
+
+
+def _block(name: str, prefix: str) -> str | None:
+    """Return the index of the block that a tensor belongs to, as text, or None."""
+    rest = name.removeprefix(f"{prefix}h.")
+    number = rest.split(".", 1)[0]
+    return number if rest != name and number.isdecimal() and len(number) < 6 else None
+
+
+def _tensors(
+    source: Source, fields: dict[str, Any], turned: Callable[[Tensor], Tensor], tied: bool
+) -> dict[str, Tensor]:
+    """Convert tensors to TransformerLens's, and complete the fields.
+
+    turned(matrix) has torch.nn.Linear's order (outputs, inputs).
+    """
+    d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
+    fields |= {"d_head": head_size(source.where, d, heads), "normalization_type": "LN"}
+    weights = NamedTensors(source, _prefix(source))
+    embedding = weights.take("wte.weight", fields["d_vocab"], d)
+    found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
+
+    def linear(name: str, n_in: int, n_out: int) -> tuple[Tensor, Tensor]:
+        matrix = turned(weights.take(f"{name}.weight", None, None))
+        if tuple(matrix.shape) != (n_out, n_in):
+            raise CheckpointError(
+                f"{source.where}: {name}.weight has shape {tuple(matrix.shape)}; its config requires {(n_out, n_in)}"
+            )
+        return matrix, weights.maybe(f"{name}.bias", n_out)
+
+    for index in range(fields["n_layers"]):
+        theirs, ours = f"h.{index}.", f"blocks.{index}."
+        for old, new in (("ln_1", "ln1"), ("ln_2", "ln2")):
+            found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
+            found[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
+        matrix, bias = linear(f"{theirs}attn.c_attn", d, 3 * d)
+        for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
+            found[f"{ours}attn.W_{name}"] = split_heads(part, heads)
+            found[f"{ours}attn.b_{name}"] = b.reshape(heads, -1)
+        matrix, bias = linear(f"{theirs}attn.c_proj", d, d)
+        found[f"{ours}attn.W_O"], found[f"{ours}attn.b_O"] = join_heads(matrix, heads), bias
+        matrix, bias = linear(f"{theirs}mlp.c_fc", d, inner)
+        found[f"{ours}mlp.W_in"], found[f"{ours}mlp.b_in"] = matrix.T, bias
+        matrix, bias = linear(f"{theirs}mlp.c_proj", inner, d)
+        found[f"{ours}mlp.W_out"], found[f"{ours}mlp.b_out"] = matrix.T, bias
+    found["ln_final.w"], found["ln_final.b"] = weights.take("ln_f.weight", d), weights.maybe("ln_f.bias", d)
+    found |= unembedding(weights, embedding, "lm_head", tied)
+    weights.finish(*BUFFERS)
+    return found
+
+
+READERS = (
+    Reader("Hugging Face GPT-2", lambda source: source.config.get("model_type") == "gpt2", _read_hugging_face),
+    Reader("nanoGPT or minGPT", _recognizes_linear, _read_linear, SETTINGS),
+)

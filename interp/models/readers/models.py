@@ -1,0 +1,287 @@
+"""Models from readings, what `interp inspect` says of a file, and comparisons with the original's logits.
+
+A model is a HookedTransformer if a config can express it, otherwise a task model.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import CheckpointError, InterpError, short
+from interp.models.architecture.answers import NOT_NAMED, with_others
+from interp.models.architecture.checkpoint import read_checkpoint
+from interp.models.architecture.comparison import Comparison, cast, compare, runs
+from interp.models.architecture.header import lacks_header
+from interp.models.architecture.stock import in_task_order, read_config, stock_model
+from interp.models.architecture.task_model import TaskModel
+from interp.models.lens import HookedTransformer
+from interp.models.readers import Conversion, find_reader, open_source, read
+from interp.models.readers.base import Source
+from interp.models.subject import Subject, output_ids_of, token_ids_of
+from interp.tasks import Task, make_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A converted model.
+
+    tokens: the model's id of each token of the task, or None if the ids are equal. compared: its logits and the
+    original's on random inputs; None if the original could not be run.
+    """
+
+    model: HookedTransformer
+    reading: Conversion
+    tokens: Mapping[str, int] | None
+    compared: Comparison | None
+
+
+def convert(
+    source: Any,
+    given: Mapping[str, Any] | None,
+    task: Task | str,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+) -> Converted:
+    """Convert the model in a file, folder, state dict or module, and compare it with the original library if installed.
+
+    Raises CheckpointError if the two differ, and all errors of `read`.
+    """
+    known = make_task(task) if isinstance(task, str) else task
+    if not isinstance(known, Task):
+        raise InterpError(f"expected a task or its name, got {task!r}")
+    reading = read(source, given)
+    if reading.notes and reading.original is None:
+        warnings.warn(
+            f"{' '.join(reading.notes)} interp.check_conversion compares the model with your own forward pass",
+            stacklevel=4,
+        )
+    tokens = tokens if tokens is not None else tokens_of(reading, known)
+    if reading.blocks is not None:
+        return Converted(task_model(reading, known, tokens, outputs), reading, tokens, None)
+    model = stock_model(read_config(reading.fields), reading.tensors)
+    return Converted(model, reading, tokens, check_original(model, reading))
+
+
+def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
+    """Return the ids of the task's tokens in the file's vocabulary, or None unless it contains all of them."""
+    words = reading.vocabulary
+    if words is None or any(token not in words for token in task.vocabulary):
+        return None
+    return {token: words[token] for token in task.vocabulary}
+
+
+def check_original(model: HookedTransformer, reading: Conversion) -> Comparison | None:
+    """Compare a model with its original; None if that cannot be run. Raises CheckpointError if their logits differ."""
+    if reading.original is None:
+        return None
+    try:
+        return compared(model, reading.original())
+    except CheckpointError:
+        raise
+    except InterpError as error:
+        warnings.warn(f"the converted model was not compared with the original: {error}", stacklevel=4)
+        return None
+
+
+def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
+    """Compare a model's logits with its original's, a module or a function of token ids, on random inputs.
+
+    Raises CheckpointError, with the input, the position and both values, if their logits differ.
+    """
+    length = min(12, model.cfg.n_ctx)
+    tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))
+    found = compare(runs(model, tokens), runs(original, tokens))
+    if not found.same:
+        raise CheckpointError(
+            f"the converted model differs from the original: on tokens {tokens[found.at[0]].tolist()} at position "
+            f"{found.at[1]}, output {found.at[2]} is {found.ours:.6g}; the original's is {found.theirs:.6g} ({found})"
+        )
+    return found
+
+
+def task_model(
+    reading: Conversion, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
+) -> TaskModel:
+    """Build the task model of a reading with blocks, with embedding and readout in the task's order."""
+    blocks, n_tokens, n_out = reading.blocks, len(reading.tensors["embed.W_E"]), reading.tensors["unembed.W_U"].shape[1]
+    assert blocks is not None
+    ids = token_ids_of(n_tokens, task, tokens)
+    return in_task_order(
+        dict(reading.tensors),
+        task,
+        ids,
+        output_ids_of(n_out, n_tokens, task, ids, outputs),
+        direction="causal" if blocks.causal else "bidirectional",
+        layers=blocks.layers,
+        positions="none" if blocks.max_length is None else "learned",
+        max_length=blocks.max_length,
+        final_norm="layer_norm" if blocks.final_norm else "none",
+    )
+
+
+# ---------------------------------------------------------------- facts about a file
+
+SHOWN = 12
+"""Number of tokens of a vocabulary, and of tensors, that are shown."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Facts about a model file. ready: whether `interp.load` needs nothing but a task."""
+
+    rows: tuple[tuple[str, str], ...]
+    ready: bool
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with columns what and value, one row per fact."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=["what", "value"])
+
+
+def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
+    """Describe a file, folder, state dict or module without a task.
+
+    Args:
+        source: as for `interp.load`; interp's own checkpoints are described by the header, unless settings are given.
+        given: settings that the file lacks, as in `config=` of `interp.load`.
+
+    Raises:
+        CheckpointError: the file is broken.
+        InterpError: no reader knows the format.
+    """
+    path = Path(source) if isinstance(source, str | Path) else None
+    if not given and path and path.suffix == ".safetensors" and path.is_file() and not lacks_header(path):
+        return _own(path)
+    opened = open_source(source)
+    reader = find_reader(opened)
+    rows = [("file", opened.where), ("reader", reader.name)]
+    try:
+        reading = read(opened, given)
+    except InterpError as error:
+        rows += _tensors(opened)
+        rows += [(f"setting {name}", meaning) for name, meaning in reader.settings.items()]
+        return Inspection((*rows, ("missing", str(error))), ready=False)
+    rows.append(("format", reading.format))
+    rows += [(name, short(value)) for name, value in reading.fields.items()]
+    rows.append(("parameters", f"{reading.n_parameters:,}"))
+    rows.append(("vocabulary", _vocabulary(reading)))
+    rows += [("assumed", note) for note in reading.notes]
+    rows.append(("compared with the original", _compared(reading)))
+    named = repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
+    rows.append(("missing", f"the task, as in interp.load({named}, task=...)"))
+    return Inspection(tuple(rows), ready=True)
+
+
+def _own(path: Path) -> Inspection:
+    """Describe a checkpoint of interp's, which lacks nothing. Raises CheckpointError if it is broken."""
+    found = read_checkpoint(path)
+    spec, plain = found.spec, found.spec.to_dict()
+    rows = [("file", str(path)), ("format", "a checkpoint of interp"), ("spec", spec.id), ("task", repr(found.task))]
+    rows += [("seed", str(found.seed))]
+    rows += [(name, json.dumps(plain[name])) for name in plain if name not in ("task", "layers", "schema")]
+    rows += [(f"layer {number}", json.dumps(layer)) for number, layer in enumerate(plain["layers"])]
+    rows.append(("parameters", f"{sum(tensor.numel() for tensor in found.tensors.values()):,}"))
+    rows += [(f"at the end: {name}", short(value)) for name, value in found.summary.items() if name != "curve"]
+    rows += [(f"written with {name}", version) for name, version in found.versions.items()]
+    rows.append(("missing", f"nothing: interp.load({str(path)!r})"))
+    return Inspection(tuple(rows), ready=True)
+
+
+def _tensors(source: Source) -> list[tuple[str, str]]:
+    found = list(source.tensors.items())
+    rows = [
+        (name, f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}") for name, tensor in found[:SHOWN]
+    ]
+    return rows + ([("...", f"{len(found) - SHOWN} more tensors")] if len(found) > SHOWN else [])
+
+
+def _vocabulary(reading: Conversion) -> str:
+    words = reading.vocabulary
+    if words is None:
+        return "not saved; if ids differ from your task's, pass tokens={'a': 0, ...}"
+    first = sorted(words, key=words.__getitem__)[:SHOWN]
+    return ", ".join(f"{word!r}: {words[word]}" for word in first) + (", ..." if len(words) > SHOWN else "")
+
+
+def _compared(reading: Conversion) -> str:
+    """Compare the converted model's logits with the original library's, in one sentence."""
+    if reading.blocks is not None or reading.original is None:
+        return "no: its library is not available; interp.check_conversion compares with your own forward pass"
+    try:
+        model = stock_model(read_config(reading.fields), reading.tensors)
+        return f"{compared(model, reading.original())}, on 4 random inputs"
+    except InterpError as error:
+        return f"no: {error}"
+
+
+# ---------------------------------------------------------------- comparison with a forward pass
+
+ROWS = 50
+
+
+def check_conversion(
+    forward: Any, like: Any, tokens: Mapping[str, int] | None = None, outputs: Mapping[str, int] | None = None
+) -> Comparison:
+    """Compare a converted model with the user's own forward pass at the read positions of 50 inputs of its task.
+
+    Args:
+        forward: token ids (rows, length) to logits (rows, length, n_out): a module, of which a copy runs in float64 if
+            it can, or a function, which runs in its own number format.
+        like: the converted model, as returned by `interp.load`.
+        tokens, outputs: the ids given to `interp.load`, if `like` has been saved and loaded since.
+
+    Returns:
+        The largest difference of logits, and what float32 changes, both relative to the largest logit (at least 1).
+
+    Raises:
+        CheckpointError: the difference is above 1e-5 and above 8 times what float32 changes; the message names an
+            input, the position and both values.
+        InterpError: `like` is not a model.
+
+    Example:
+
+        >>> model = interp.build("count01/minimal")
+        >>> interp.check_conversion(lambda tokens: model(tokens), like=model).difference < 1e-5
+        True
+    """
+    subject = Subject.of(like)
+    task, batch = subject.task, subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
+    ids, columns = like.ids_before if isinstance(like, TaskModel) else (subject.token_ids, subject.output_ids)
+    if tokens is not None:
+        ids = token_ids_of(1 + max(tokens.values(), default=0), task, tokens)
+    where, theirs = subject.read_mask(batch), runs(forward, batch.tokens if ids is None else ids[batch.tokens])
+
+    def picked(dtype: torch.dtype) -> Tensor:
+        found = theirs(dtype).cpu()
+        if found.ndim != 3 or found.shape[:2] != batch.tokens.shape:
+            raise CheckpointError(
+                f"forward returns shape {tuple(found.shape)}; expected {tuple(batch.tokens.shape)} and an axis of "
+                "outputs"
+            )
+        chosen, n_out = columns, found.shape[-1]
+        if columns is None and (outputs is not None or n_out != subject.model.cfg.d_vocab_out):
+            chosen = output_ids_of(n_out, n_out, task, ids, outputs)
+        chosen = None if chosen is None else with_others(chosen, n_out, task)
+        return found[where] if chosen is None else found[where][:, chosen]
+
+    found = compare(lambda dtype: replace(subject, model=cast(subject.model, dtype)).logits(batch), picked)
+    if not found.same:
+        (row, place), at = where.nonzero()[found.at[0]].tolist(), found.at[1]
+        raise CheckpointError(
+            f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
+            f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {found.ours:.6g}, but "
+            f"forward returns {found.theirs:.6g} ({found})"
+        )
+    return found

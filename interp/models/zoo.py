@@ -1,0 +1,366 @@
+"""Build, load and save task models by name.
+
+Exact models are registered constructions, and trained models are files (models.model_files). A name is searched as a path, as a
+construction, in $INTERP_MODELS, in models/ upward from the working directory, and among the models shipped with
+interp, in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+
+from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, short
+from interp.models.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from interp.models.architecture.foreign import read_state_dict
+from interp.models.architecture.header import lacks_header
+from interp.models.architecture.limits import LengthLimit
+from interp.models.architecture.state_dicts import named_tensors, read_tensors
+from interp.models.constructions import Construct, construct, registered_constructions
+from interp.models.model_files import (
+    PLAIN,
+    SPEC_FILE,
+    expanded,
+    find_checkpoint,
+    find_spec,
+    is_dir,
+    is_file,
+    no_model,
+    shipped_root,
+)
+from interp.models.spec import Construction, ModelSpec, read_json, read_toml
+from interp.tasks import Task, make_task
+
+if TYPE_CHECKING:
+    from interp.models.architecture.task_model import TaskModel
+    from interp.models.subject import Subject
+
+
+def build(
+    name_or_spec: str | Path | ModelSpec,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    variant: str | None = None,
+    **sizes: Any,
+) -> TaskModel:
+    """Build a task model: exact if the origin is a construction, otherwise with random weights from `seed`.
+
+    name_or_spec: the name of a construction (`variant` and `sizes` are its arguments), a ModelSpec, the path of a TOML
+    spec, or the name of a trained model, to use its spec. Raises InterpError for unknown names, and if the construction
+    builds a model with another spec.
+
+    Example:
+
+        >>> exact = interp.build("histogram/dot-exact", T=4, L=3)
+        >>> exact.predict(exact.task.of_sequences(torch.tensor([[2, 0, 2]])).tokens).tolist()
+        [[2, 1, 2]]
+    """
+    from interp.models.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
+
+    check_size("seed", seed, least=0)
+    if not isinstance(name_or_spec, ModelSpec):
+        _check_name(name_or_spec)
+    name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
+    if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
+        return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
+    if variant is not None or sizes:
+        given = ", ".join([*(["variant"] if variant is not None else []), *sizes])
+        raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is not one")
+    spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(find_spec(name_or_spec))
+    if not isinstance(spec.origin, Construction):
+        task = None if spec.task.table_sha256 else make_task(spec.task)
+        read = spec if task is None else spec.read_as(task.readout)
+        return TaskModel(read, task, seed=seed, device=device, dtype=dtype)
+    # A memorization model is made of its task's table, a compiled one of its task's program.
+    taken = [name for name in ("table", "program") if name in _sizes(spec.origin.name)]
+    more = {name: make_task(spec.task) for name in taken}
+    return _construct(spec, spec.origin, **more).model(seed=seed, device=device, dtype=dtype)
+
+
+@overload
+def load(
+    name_or_path: str | Path,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    spec: ModelSpec | str | Path | None = None,
+) -> TaskModel: ...
+
+
+@overload
+def load(
+    name_or_path: Any,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    *,
+    task: Task | str,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+) -> TaskModel | Subject: ...
+
+
+def load(
+    name_or_path: Any,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    spec: ModelSpec | str | Path | None = None,
+    *,
+    task: Task | str | None = None,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+) -> TaskModel | Subject:
+    """Load a model: a checkpoint by path or name, an exact model by name, or an external model.
+
+    "count01/paper" is the default checkpoint of that model, and "count01/paper/seed-2" is another one. Your own
+    HookedTransformer state dict (.pt, .pth or plain .safetensors) needs a spec: `spec`, or a TOML or JSON file with the
+    same stem.
+
+    With `task`, check that a model of interp's is one of this task, or load an external model: a file, folder or
+    module in a supported format, a state dict (a file or a mapping) with its TransformerLens `config` (a dict, a
+    JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id of each
+    token of the task, if they differ. outputs: its output for each answer word of the task. padding: how a
+    bidirectional model treats padding. If a spec can express the model, the result is a TaskModel with the task's
+    ids; otherwise it is a Subject, which analyze and all measures also accept.
+
+        model = interp.load("theirs.pt", task="count01", config="theirs.json", tokens={"0": 3, "1": 4, ...})
+        interp.analyze(model)
+
+    Raises InterpError with the places searched and similar names, and CheckpointError for a broken file.
+
+    Example:
+
+        >>> interp.load("count01/paper/seed-2")
+        TaskModel(count01-d32-h16-4ab466eb8b, task=Count01(), seed=2: 1 layer of 16 heads, 4,712 parameters)
+    """
+    own = config is None and (isinstance(name_or_path, str | Path) and _is_own(name_or_path))
+    if task is not None:
+        if spec is not None:
+            raise InterpError("a spec names its task: give spec= or task= with config=, not both")
+        if not own:
+            return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
+    elif not own and (config is not None or tokens is not None or outputs is not None):
+        raise InterpError('an external model needs its task: task="count01", or a task of your own')
+    model = _load_own(name_or_path, device, dtype, spec)
+    if task is not None or tokens is not None or outputs is not None or padding != "mask":
+        from interp.models.subject import Subject
+
+        Subject.of(model, task, tokens, outputs, padding)  # raises InterpError if they contradict the model
+    return model
+
+
+def _load_own(
+    name_or_path: Any, device: str | torch.device, dtype: torch.dtype | str | None, spec: ModelSpec | str | Path | None
+) -> TaskModel:
+    """Load a checkpoint by path or name, or build an exact model by name."""
+    _check_name(name_or_path)
+    name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    # To know the names of constructions takes importing all of them, which a trained model does not need.
+    trained = is_file(Path(name_or_path)) or is_file(shipped_root() / name_or_path / "seed-0.safetensors")
+    if isinstance(name_or_path, str) and not trained and name_or_path in registered_constructions():
+        model = build(name_or_path, device=device, dtype=dtype)
+        model.loaded_as = name_or_path
+        return model
+    path = find_checkpoint(name_or_path)
+    if path.name.endswith(PLAIN):
+        raise InterpError(no_model(path))
+    from interp.models.architecture.task_model import TaskModel  # takes seconds, so check the name first
+
+    checkpoint = _read(path, spec)
+    model = TaskModel(
+        checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype
+    )
+    model.summary = checkpoint.summary
+    if isinstance(checkpoint.summary.get("curve"), dict):
+        model.history = _history(model)
+    model.length_limit = _proven_limit(checkpoint)
+    model.loaded_as = str(name_or_path)
+    return model
+
+
+def _load_foreign(
+    source: Any,
+    task: Task | str,
+    config: Any,
+    tokens: Mapping[str, int] | None,
+    outputs: Mapping[str, int] | None,
+    padding: Literal["mask", "attend"],
+    device: str | torch.device,
+    dtype: torch.dtype | str | None,
+) -> TaskModel | Subject:
+    """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
+    from interp.models.architecture.comparison import cast
+    from interp.models.architecture.stock import expressed, from_bridge, read_config, stock_model
+    from interp.models.architecture.task_model import TaskModel, as_device, as_dtype
+    from interp.models.lens import HookedTransformer, is_bridge
+    from interp.models.readers.models import convert
+    from interp.models.subject import Subject
+
+    config = settings_of(config) if isinstance(config, str | Path) else config
+    place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
+    if is_bridge(source):
+        source = from_bridge(source)
+    if isinstance(source, HookedTransformer):
+        if config is not None:
+            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
+        model = source
+    elif _is_lens_config(config):
+        found = named_tensors(source) if isinstance(source, Mapping) else read_tensors(_path(source))
+        model = stock_model(read_config(config), found)
+    else:
+        loaded = convert(source if not isinstance(source, str) else expanded(source), config, task, tokens, outputs)
+        if isinstance(loaded.model, TaskModel):
+            made = loaded.model if kind is None else loaded.model.to(kind, print_details=False)
+            return made.to(place, print_details=False)
+        model, tokens = loaded.model, loaded.tokens
+    subject = Subject.of(model, task, tokens, outputs, padding)
+    try:
+        made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
+    except UnsupportedError:
+        if kind is not None or place != model.W_E.device:  # do not change the caller's model
+            model = cast(model, kind or model.cfg.dtype).to(place, print_details=False)
+        return replace(subject, model=model)
+    if kind is not None:
+        made.to(kind, print_details=False)
+    return made.to(place, print_details=False)
+
+
+def settings_of(config: str | Path | None) -> dict[str, Any] | None:
+    """Read the fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader."""
+    if config is None:
+        return None
+    found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
+    return dict(found)
+
+
+def _is_lens_config(config: Any) -> bool:
+    """Test whether this is a whole TransformerLens config rather than settings for a reader."""
+    if isinstance(config, Mapping):
+        return {"n_layers", "d_model", "d_vocab"} <= set(config)
+    return config is not None
+
+
+def _path(source: object) -> Path:
+    if not isinstance(source, (str, Path)):
+        raise InterpError(f"cannot load {of_type(source)}: give a file, a state dict or a HookedTransformer")
+    return expanded(source)
+
+
+def _check_name(name: object) -> None:
+    if isinstance(name, torch.nn.Module):
+        raise InterpError(
+            "this is already a model: load takes it with its task, load(model, task=...); otherwise give a name such "
+            "as 'count01/paper', a path or a spec"
+        )
+    if not isinstance(name, (str, Path)):
+        raise InterpError(
+            f"expected a model, got {of_type(name)}: pass a name such as 'count01/paper' or the path of a checkpoint"
+        )
+
+
+def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
+    """Write a model to a .safetensors checkpoint, with its training curve, if any (a few kB).
+
+    summary: small facts about its training (default: model.summary). Raises InterpError for anything but a task model,
+    and for weights that the spec's dtype would round.
+
+    Example:
+
+        >>> path = interp.save(interp.build("count01/minimal"), "mine.safetensors")
+        >>> interp.load(path).seed
+        0
+    """
+    from interp.models.architecture.task_model import TaskModel
+
+    if not isinstance(model, TaskModel):
+        raise InterpError(
+            f"save needs a task model (interp.build, load or train), not {of_type(model)}; "
+            "interp.load converts your own state dict with its spec"
+        )
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    facts = dict(model.summary if summary is None else summary)
+    if model.history is not None:
+        from interp.models.training_curves import compact
+
+        facts.setdefault("curve", compact(model.history))
+    return save_checkpoint(as_path(path, "a checkpoint"), model.spec, tensors, model.seed, facts, model.task)
+
+
+def _history(model: TaskModel) -> Any:
+    """Return the training curve of a model's summary, or None if its format is unknown."""
+    from interp.models.training_curves import training_curve
+
+    try:
+        return training_curve(model)[["seed", "epoch", "loss", "accuracy"]]
+    except InterpError:
+        return None
+
+
+def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
+    """Return the length up to which the origin's proof is valid, or None if the weights are not the construction's."""
+    origin = checkpoint.spec.origin
+    if not isinstance(origin, Construction):
+        return None
+    try:
+        proof = _construct(checkpoint.spec, origin).weights
+    except InterpError:  # the construction is unknown or builds another model in this version
+        return None
+    same = all(proof.tensors[name].equal(tensor) for name, tensor in checkpoint.tensors.items())
+    return proof.length_limit if same else None
+
+
+def _sizes(name: str) -> Mapping[str, Any]:
+    entry = registered_constructions().get(name)
+    return {} if entry is None else entry.sizes
+
+
+def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
+    """Build the construction of a spec's origin. Raises InterpError if it has another spec."""
+    made = construct(origin.name, origin.variant or None, **dict(origin.arguments), **more)
+    if made.spec != spec:
+        what = _difference(made.spec, spec)
+        raise InterpError(f"{origin.name} with these arguments builds {made.spec.id}, not {spec.id}: {what}")
+    return made
+
+
+def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
+    """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without a header."""
+    own = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and lacks_header(path))
+    return read_state_dict(path, spec) if own else read_checkpoint(path)
+
+
+def _is_own(name_or_path: str | Path) -> bool:
+    """Test whether `load` reads this without a task and a config; False for existing external files and folders."""
+    path = expanded(name_or_path)
+    if is_file(path):
+        header = path.suffix == ".safetensors" and not lacks_header(path)
+        return header or path.name.endswith(PLAIN) or _has_spec(path)
+    return not is_dir(path) or is_file(path / SPEC_FILE)
+
+
+def _has_spec(path: Path) -> bool:
+    """Test whether a spec is next to this file, rather than a config of another library or an explanation."""
+    beside = [path.with_suffix(suffix) for suffix in (".toml", ".json")]
+    return any({"task", "d_model"} <= set(settings_of(other) or {}) for other in beside if is_file(other))
+
+
+def _difference(made: ModelSpec, given: ModelSpec) -> str:
+    """List the fields in which two specs differ, for a message."""
+    fields = [name for name in type(made).model_fields if getattr(made, name) != getattr(given, name)]
+    return "; ".join(f"{name} is {getattr(made, name)!r}, not {getattr(given, name)!r}" for name in fields)
+
+
+def _short(thing: object) -> str:
+    return thing.id if isinstance(thing, ModelSpec) else repr(short(thing))
+
+
+def _spelled(name: str) -> str:
+    """Convert a name to interp's spelling: the counting paper's dot+sftm is dot-softmax here."""
+    return name if is_file(Path(name)) else name.replace("+sftm", "-softmax")

@@ -1,0 +1,359 @@
+"""explain: read the program of a model's parts; where there is none, search for a rule that gives its answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs.decompile import decompile, interchanged, program_of, sketch
+from interp.programs.explanations import lstar
+from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, View, to_search, widened
+from interp.programs.explanations.explanation import Explanation, Level
+from interp.programs.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns
+from interp.programs.explanations.quantities import Quantity, candidates
+from interp.programs.explanations.rule import Rule
+from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
+from interp.programs.explanations.strings import Strings, answers
+from interp.programs.language import Program, Sums
+from interp.programs.read_limits import by_limits
+from interp.programs.reading import Reading
+from interp.programs.relevance import CHANGED
+from interp.programs.running import Running
+from interp.programs.words import step_words
+from interp.support import words
+from interp.tasks.populations import Population, everything, sample
+from interp.tasks.structure import CONDITIONAL_TABLE, lacks
+
+SHARE = 0.99
+"""Share of the model's answers, and of each frequent answer, that a program must give."""
+LEARNED = 0.5
+"""A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
+NEAR = 0.9
+"""Smallest share of the answers for which the closest rule is named if no rule is good enough."""
+MOST, FEWEST = 5_000, 200
+"""Most inputs, and fewest where one input is long."""
+WORK = 10**10
+"""Multiplications for one run of the model on the inputs: it decides how many there are."""
+FRESH = 2
+"""Seed of the inputs on which programs and rules are judged, unless these are all inputs: no other ones have it."""
+POSITIONS, READS = 6_000, 1_000
+"""Positions, or else reads, on which parts are described."""
+AGAIN = 18_000
+"""Positions of the second reading, which may be misled by fewer: it is about rare answers."""
+JUDGED = 500
+"""Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
+JUDGED_RULES = 10
+"""Largest number of rules that are judged on the whole population, cheapest first."""
+MOST_SUMS = 4
+"""A program that holds sums may have one constant per this many parameters: with more it would repeat the model."""
+TENTH = 10
+"""A rule may have one constant per this many parameters of the model."""
+LEAST = 12
+"""Number of constants that any rule may have, however small the model."""
+
+
+def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
+    """Explain a model under study; see interp.explain. seconds: only stops, after as many steps (STEPS_PER_SECOND)."""
+    steps = Steps.of(seconds)
+    n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
+    empty = Explanation(name, subject.task.name, n_parameters)
+    if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
+        return replace(empty, reason=reason)
+    population = inputs_of(subject)
+    fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
+    found = empty
+    try:
+        found = by_parts(empty, subject, population, fresh, steps, share)
+        if found.level == "explained":
+            return found
+        return by_rule(found, population, Bench(subject, fresh, steps), share)
+    except OutOfSteps:
+        return replace(
+            found, reason=f"the search was stopped after {words.counted(round(seconds * STEPS_PER_SECOND), 'step')}"
+        )
+    except UnsupportedError as error:
+        return replace(found, reason=str(error))
+
+
+def inputs_of(subject: Subject) -> Population:
+    """Return all inputs if they are few enough for WORK, otherwise a sample; see populations."""
+    task = subject.task
+    if task.n_inputs is not None and task.n_inputs <= MOST:
+        return everything(task)
+    for split in reversed(task.splits):  # where rows are too long, the split with shorter ones
+        few = sample(task, FEWEST, split)
+        if work(subject, few.batch.tokens.shape[1]) * FEWEST <= WORK:
+            break
+    n = min(MOST, max(FEWEST, WORK // work(subject, few.batch.tokens.shape[1])))
+    return sample(task, n, few.split)
+
+
+def work(subject: Subject, length: int) -> int:
+    """Multiplications for a run on one row, roughly."""
+    cfg = subject.model.cfg
+    if subject.count_space:
+        length = min(length, len(subject.task.vocabulary))
+    heads = cfg.n_heads * (4 * cfg.d_model * cfg.d_head + 2 * length * cfg.d_head)
+    return length * cfg.n_layers * (heads + 2 * cfg.d_model * (cfg.d_mlp or 0)) + 1
+
+
+# ---------------------------------------------------------------- the program of the parts
+
+
+def by_parts(
+    empty: Explanation, subject: Subject, population: Population, fresh: Population, steps: Steps, share: float
+) -> Explanation:
+    """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
+
+    The strict reading comes first (see `Reading`). If it gives no program, the looser one, on more inputs, is taken
+    where it explains the model or more of its parts. Where neither gives a program and all parts are described, the
+    readout is fitted anew, to inputs drawn for it (see programs.read_limits).
+    """
+    batch = population.batch
+    reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
+    found, readings = [], []
+    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
+        n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
+        n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
+        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
+        readings.append(decompile(Running.of(subject, batch[some]), steps.check, strict))
+        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share))
+        if found[-1].level == "explained":
+            return found[-1]
+    best, reading = max(zip(found, readings, strict=True), key=lambda pair: pair[0].count("explained"))
+    if (program := by_limits(reading, population)) is not None:
+        again = explained(empty, reading, program, population, fresh, share)
+        best = again if again.level == "explained" else best
+    return best
+
+
+def explained(
+    empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
+    share: float,
+) -> Explanation:  # fmt: skip
+    """The explanation that descriptions of the parts, and the program of them, give."""
+    subject = reading.running.subject
+    agreement: Agreement | None = None
+    level: Level = "in part"
+    listing = ""
+    if program is not None:
+        program = replace(program, words=named(reading, program))
+        whole = Running.of(subject, fresh.batch)
+        counts = whole.mask.double() if whole.counts is None else whole.counts
+        given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
+        agreement = Agreement.of(given, whole.answers, fresh)
+        level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
+        listing = misses(agreement) if level == "in part" else lists(program, population, empty.parameters)
+        level = "in part" if listing else level
+    some = any(role.status == "explained" for role in reading.roles.values())
+    alone = level == "explained"
+    shares = interchanged(reading, program) if program is not None and alone else {}
+    parts = {
+        part: replace(part_role(reading, program, part, alone), interchanged=shares.get(part))
+        for part in reading.running.parts
+    }
+    out = [part for part, role in parts.items() if role.status in OUT]
+    moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
+    return replace(
+        empty, level=level if some or program is not None else "none", parts=tuple(parts.values()),
+        program=program if alone else None, agreement=agreement if alone else None,
+        without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
+        stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
+        cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
+        joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
+    )  # fmt: skip
+
+
+def misses(agreement: Agreement) -> str:
+    """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
+    least = f", and {words.share(agreement.least)} of a frequent one" if agreement.least < agreement.share else ""
+    return f"gives {agreement}{least}"
+
+
+def lists(program: Program, population: Population, parameters: int) -> str:
+    """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither."""
+    if population.exact and program.constants >= population.n:
+        return f"has {program.constants:,} constants for {population.n:,} inputs"
+    if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
+        return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
+    return ""
+
+
+def tested(population: Population, n: int) -> str:
+    """The inputs on which parts are described: n of a population."""
+    if n == population.n:
+        return population.on
+    return f"on {n:,} of {f'all {population.n:,} inputs' if population.exact else population.on.removeprefix('on ')}"
+
+
+def part_role(reading: Reading, program: Program | None, part: Part, alone: bool) -> PartRole:
+    """What was found about a part, in words. alone: whether the program explains the model by itself."""
+    role = reading.roles[part]
+    status = role.status
+    if status in OUT and any(part in group for group in reading.groups):
+        status = "stands in"
+    like, read = "", {step.part for step in program.steps} if alone and program is not None else {role.part}
+    if status in USED and role.part not in read:
+        like = reading.alike.get(role.part, "")
+        like = like if like in read else ""
+        status = status if like else "not read"
+    step = reading.step(role.part)
+    does = brief = ""
+    if step is not None and role.status == "explained":
+        drawn = sketch(reading, program)
+        does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
+    makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
+    without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
+    alike = reading.read_as(like) if like else None
+    note = f"the program reads {like} in its place" if like else role.note
+    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)
+
+
+def named(reading: Reading, program: Program) -> dict[str, str]:
+    """The simplest quantity of the library that divides the positions as a variable does, by variable.
+
+    Nothing is named where rows hold equal tokens once, because positions are lost there.
+    """
+    running = reading.running
+    if running.counts is not None:
+        return {}
+    bench = Bench(running.subject, Population("given", running.batch))
+    found: dict[str, str] = {}
+    known = reading.codes()
+    codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
+    needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
+    for quantity in candidates(bench.setting) if codes else ():
+        values = quantity.values(bench.view)
+        for name, code in codes.items():
+            if name not in found and same_partition(code[needed[name]], values[needed[name]]):
+                found[name] = quantity.words
+    return found
+
+
+def same_partition(one: Tensor, other: Tensor) -> bool:
+    """Whether two variables divide points alike, into two classes or more."""
+    _, a = one.unique(return_inverse=True)
+    _, b = other.unique(return_inverse=True)
+    n, m = int(a.max()) + 1, int(b.max()) + 1
+    return n == m > 1 and len((a * m + b).unique()) == n
+
+
+# ---------------------------------------------------------------- a rule for the answers
+
+
+def by_rule(found: Explanation, population: Population, fresh: Bench, share: float) -> Explanation:
+    """Add the cheapest rule that gives the model's answers, or the reason why there is none."""
+    wide = fresh if population.exact else replace(fresh, population=widened(population, fresh.subject))
+    rule, agreement, reason = find(fresh, wide, share, max(LEAST, found.parameters // TENTH))
+    level: Level = found.level if rule is None or found.level == "in part" else "answers only"
+    return replace(found, level=level, rule=rule, agreement=agreement or found.agreement, reason=reason)
+
+
+def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | None, Agreement | None, str]:
+    """Return the cheapest rule that gives the model's answers, with its agreement; or None and the reason.
+
+    Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on those of `bench`: on fresh ones.
+    """
+    data = Data.of(to_search(wide))
+    good = search(data, share, most)[:JUDGED_RULES]
+    machine = by_automaton(bench, wide, share, most)
+    scored = sorted([one for one in (*good, machine) if one is not None], key=lambda one: one.cost)
+    tried: list[tuple[Rule, Agreement]] = []
+    for one in [*scored, whole_table(bench, share)]:
+        if one is None:
+            continue
+        tried.append((one.rule, agreement := judged(bench, one.rule)))
+        if agreement.share >= share:
+            return *tried[-1], ""
+    if tried:
+        rule, agreement = max(tried, key=lambda pair: pair[1].share)
+        return None, None, f'the best rule, "{rule.words}", gives {agreement}'
+    return (
+        None,
+        None,
+        (
+            f"none of the rules tried gives {share:.0%} of the model's answers {bench.population.on} with at most "
+            f"{most:,} constants: over each of {len(data.quantities):,} quantities, each two of them with {PER_CELL} "
+            "inputs or more for each combination of values, and the triples that say most"
+            f"{closest(nearest(data, most))}"
+        ),
+    )
+
+
+def not_learned(bench: Bench) -> str | None:
+    """Return why a model is not worth explaining (it has not learned its task), or None."""
+    answers, right = bench.answers, float(bench.right.double().mean())
+    if len(answers.unique()) == 1:
+        return f"the model answers {bench.setting.answers[int(answers[0])]} to every input {bench.population.on}"
+    classes = bench.where.classes
+    base = float(classes.bincount().max()) / len(classes)
+    if right < base + LEARNED * (1 - base):
+        return (
+            f"the model has not learned its task: it is right on {words.share(right)} {bench.population.on}, and "
+            f"always giving the same answer is right on {words.share(base)}"
+        )
+    return None
+
+
+def closest(scored: Scored | None) -> str:
+    """Describe the best rule, which was not good enough."""
+    if scored is None or scored.share < NEAR:
+        return ""
+    return f'; the closest rule, "{scored.rule.words}", gives {words.share(scored.share)}'
+
+
+def judged(bench: Bench, rule: Rule) -> Agreement:
+    """Measure how many of the model's answers a rule gives on a population."""
+    given = rule.at(View.of(rule.setting, bench.population.batch), bench.where.rows, bench.where.positions)
+    return Agreement.of(given, bench.answers, bench.population)
+
+
+STRINGS, SHORTEST = 4_000, 3
+"""Largest number of strings of one length for learning, and smallest maximal length of the strings."""
+STATES = 10
+"""Largest number of states of an automaton that counts as a short rule."""
+
+
+def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored | None:
+    """Learn a small automaton from the answers to short strings (L*), and test it on the inputs of `wide`.
+
+    Two automata are tried: that of the model's answers, on all strings up to the greatest length at which it is small,
+    and that of the right answers, because a model may err too often to have a small automaton.
+    """
+    try:
+        known = Strings.of(bench.subject)
+        said = answers(bench.subject, known, known.longest(bench.subject, STRINGS))
+    except InterpError:  # not a string task
+        return None
+    letters, found = len(known.letters), []
+    for whole in (said.model, said.task):
+        for length in range(len(whole) - 1, SHORTEST - 1, -1):
+            bench.steps.check()
+            machine = lstar.learn(whole[: length + 1], letters, STATES)
+            if machine is not None:
+                found.append(machine)
+                break
+    for machine in found:
+        state = Quantity(bench.setting, "state", (tuple(known.alphabet), tuple(map(tuple, machine.following))))
+        data = Data.of(wide, [state])
+        scored = data.fitted([0], most) if data.quantities else None
+        if scored is not None and scored.share >= share:
+            return scored
+    return None
+
+
+def whole_table(bench: Bench, share: float) -> Scored | None:
+    """Return the model's own table, for table tasks whose inputs are all on the bench."""
+    task = bench.subject.task
+    if lacks(task, CONDITIONAL_TABLE) is not None or not bench.population.exact:
+        return None
+    length = int(bench.population.batch.lengths.max())
+    data = Data.of(bench, [Quantity(bench.setting, "place", (at,)) for at in range(length)])
+    found = data.fitted(range(len(data.quantities)), len(bench.answers) + 1 + length, listing=True)
+    return found if found is not None and found.share >= share else None

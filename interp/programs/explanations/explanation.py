@@ -1,0 +1,414 @@
+"""The result of explain: the program of a model's parts, or a rule for its answers, and how often they agree.
+
+What its sentences say of a part is what its replacement in the running model bears out. The explanations that come with
+interp are found by the hash of the weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
+
+import pandas as pd
+
+from interp.errors import InterpError
+from interp.measures.hypothesis import Hypothesis
+from interp.models.architecture.task_model import TaskModel, hooked
+from interp.models.subject import Subject
+from interp.programs.as_hypothesis import as_hypothesis
+from interp.programs.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns, svg
+from interp.programs.explanations.rule import Rule
+from interp.programs.language import Normed, Program, Sums, entries, misread
+from interp.programs.source import source
+from interp.programs.words import answer_words, grouped, parts_words, plural
+from interp.support import words
+from interp.support.views import view
+from interp.tasks.base import tensors_sha256
+
+SCHEMA = 3
+SHIPPED = "shipped.json"
+"""The file of the explanations that come with interp, by the hash of the weights."""
+
+Level: TypeAlias = Literal["explained", "in part", "answers only", "none"]
+LEVELS: tuple[Level, ...] = ("explained", "in part", "answers only", "none")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `interp.explain` found in a model.
+
+    level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer. "in
+    part": some parts have a description that takes their place. "answers only": a rule gives the answers, but nothing
+    is said about how the model does it. "none": neither.
+    program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
+    such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
+    and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
+    their means. moved: the same with the values of those that are minor or not used at other positions of the same
+    kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not
+    all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays with all
+    descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the parts gives
+    or has, if it is no explanation. reason: why nothing more was found.
+
+    Example:
+
+        >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
+        >>> found.level, found.answer(["3", "1", "4", "="])
+        ('explained', '4')
+    """
+
+    model: str
+    task: str
+    parameters: int
+    level: Level = "none"
+    program: Program | None = None
+    rule: Rule | None = None
+    agreement: Agreement | None = None
+    parts: tuple[PartRole, ...] = ()
+    without: float | None = None
+    moved: float | None = None
+    stand_ins: tuple[StandIns, ...] = ()
+    cancelling: tuple[Cancelling, ...] = ()
+    joint: float | None = None
+    tested_on: str = ""
+    listing: str = ""
+    reason: str = ""
+
+    # ------------------------------------------------------------ the program
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a program or a rule."""
+        return self.program is not None or self.rule is not None
+
+    @property
+    def source(self) -> str:
+        """The program, or else the rule, as Python source. Raises InterpError if there is neither."""
+        if self.program is not None:
+            return source(self.program)
+        return self._rule.source
+
+    @property
+    def constants(self) -> int:
+        """Numbers, tokens and table entries of the program or rule."""
+        return self.program.constants if self.program is not None else self._rule.constants
+
+    def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
+        """Return the answer of the program or rule at a position of a row of tokens (words, without padding).
+
+        Raises InterpError if there is neither, and for rows that are no input of it.
+        """
+        row = list(tokens)
+        if not -len(row) <= position < len(row):
+            raise InterpError(f"a row of {words.counted(len(row), 'token')} has no position {position}")
+        if self.program is None:
+            return self._rule(row, position % len(row))
+        given = self.program(row)
+        return given[position] if isinstance(given, list) else given
+
+    @property
+    def _rule(self) -> Rule:
+        if self.rule is None:
+            raise InterpError(f"no explanation was found for {self.model}: {self.reason}")
+        return self.rule
+
+    @property
+    def hypothesis(self) -> Hypothesis:
+        """The program's variables with their places: interp.evaluate_hypothesis(model, found.hypothesis).
+
+        Raises InterpError without a program of the parts.
+        """
+        if self.program is None:
+            raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
+        return as_hypothesis(self.program, {one.part: one.like for one in self.parts if one.like})
+
+    # ------------------------------------------------------------ in words
+
+    @property
+    def sentence(self) -> str:
+        """A summary in a few sentences."""
+        return summary(self)
+
+    @property
+    def how(self) -> str:
+        """How the parts give the answers; empty if nothing was found about parts."""
+        return how(self)
+
+    @property
+    def size(self) -> str:
+        """The size of the program compared with the model; or else the size of the rule, which is not read from it."""
+        if not self.found:
+            return "no program and no rule"
+        counted = words.counted(self.constants, "constant")
+        if self.program is None:
+            return f"a rule for the answers with {counted}, which is not read from the model's parts"
+        return f"{counted} in place of {words.counted(self.parameters, 'parameter')}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per part."""
+        columns = [
+            "part",
+            "status",
+            "does",
+            "variable",
+            "without",
+            "moved",
+            "kept",
+            "elsewhere",
+            "interchanged",
+            "note",
+        ]
+        return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
+
+    def count(self, status: str) -> int:
+        """Count the parts with a status; see PartRole."""
+        return sum(one.status == status for one in self.parts)
+
+    def __str__(self) -> str:
+        if not self.found:
+            return self.sentence
+        return f"{self.sentence}\n\n{self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
+
+    def _repr_html_(self) -> str:
+        said = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
+        rows = [(one.part, one.status, one.does, one.variable) for one in self.parts]
+        parts = view("Parts", rows, ("part", "status", "does", "makes"))
+        code = f"<details><summary>{escape(self.size)}</summary><pre>{escape(self.source)}</pre></details>"
+        return f"{said}{svg(self.parts)}{code if self.found else ''}{parts}"
+
+    # ------------------------------------------------------------ plain data
+
+    def to_json(self) -> str:
+        """Return plain data without code, so that a file from a stranger is safe to read."""
+        data = {**self.__dict__, "schema": SCHEMA}
+        data["program"] = None if self.program is None else json.loads(self.program.to_json())
+        data["rule"] = None if self.rule is None else self.rule.to_json()
+        data["agreement"] = None if self.agreement is None else asdict(self.agreement)
+        data["parts"] = [asdict(one) for one in self.parts]
+        for name in ("stand_ins", "cancelling"):
+            data[name] = [asdict(one) for one in data[name]]
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        """Read the result of to_json. Raises InterpError for anything else."""
+        try:
+            data = entries(text, "an explanation", SCHEMA)
+            if data["level"] not in LEVELS:
+                raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
+            program = None if data["program"] is None else Program.from_json(json.dumps(data["program"]))
+            rule = None if data["rule"] is None else Rule.from_json(data["rule"])
+            agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
+            parts = tuple(PartRole(**one) for one in data["parts"])
+            groups = tuple(StandIns(tuple(one["parts"]), one["left"]) for one in data["stand_ins"])
+            pairs = tuple(Cancelling(tuple(one["parts"]), one["left"]) for one in data.get("cancelling", ()))
+            made = {"program": program, "rule": rule, "agreement": agreement, "parts": parts, "stand_ins": groups}
+            return cls(**{**data, **made, "cancelling": pairs})
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise misread("an explanation", error) from None
+
+
+def weights_hash(subject: Subject) -> str | None:
+    """Return the sha256 of a task model's weights and task; None for other models and for models with hooks."""
+    model = subject.model
+    if not isinstance(model, TaskModel) or subject.token_ids is not None or hooked(model):
+        return None
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    return f"{model.spec.id}:{tensors_sha256(tensors)}"
+
+
+def shipped(subject: Subject) -> Explanation | None:
+    """Return the shipped explanation of exactly these weights, or None."""
+    key = weights_hash(subject)
+    known = _known()
+    return None if key is None or key not in known else Explanation.from_json(json.dumps(known[key]))
+
+
+@cache
+def _known() -> dict[str, dict[str, object]]:
+    file = files("interp.programs.explanations") / SHIPPED
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+TABLE = "A look-up table, no algorithm. "
+NAMED = 3
+"""Most groups of parts whose description the summary repeats."""
+ELSEWHERE = 0.05
+"""Up to which share of a head's attention may go elsewhere than it is described."""
+CARRIED = 0.5
+"""Share of interchanges below which the model mostly answers otherwise than the program."""
+LISTED = 9
+"""Most parts at their means that are named."""
+
+
+def summary(found: Explanation, apart: bool = False) -> str:
+    """What was found, level first. apart: as paragraphs, and with a line for each step."""
+    gap = "\n\n" if apart else " "
+    if found.level == "explained":
+        return f"Explained{_as_network(found)}.{gap}{how(found, apart)}"
+    rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
+    table = TABLE if found.rule is not None and found.rule.listing else ""
+    if found.level == "in part":
+        what = f"{gap}A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
+        return f"{table}Explained in part.{gap}{how(found, apart)}{what}"
+    if found.level == "answers only":
+        used = [one for one in found.parts if one.status in USED]
+        parts = f"{_used(found, used)}{gap}" if used else ""
+        return f"{table}{rule}.{gap}{parts}How the model computes it is not explained."
+    return f"No explanation found{f': {found.reason}' if found.reason else ''}."
+
+
+def how(found: Explanation, apart: bool = False) -> str:
+    """How the parts give the answers: which are used, what each does, and what the program of them gives; apart: what
+    is done comes first, in a list."""
+    if not found.parts:
+        return ""
+    used = [one for one in found.parts if one.status in USED]
+    if not used:
+        return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
+    groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
+    far = {one.part: one.elsewhere or 0.0 for one in used}
+    steps = [
+        f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
+        f"{_elsewhere([far[part] for part in parts])}."
+        for parts, does in groups
+    ]
+    if len(steps) > NAMED:
+        n = len(steps) - NAMED
+        others = f"other {n} descriptions are" if n > 1 else "other description is"
+        most = max(far[part] for parts, _ in groups[NAMED:] for part in parts)
+        loose = f", where up to {words.share(most)} of a head's attention in the model goes elsewhere"
+        steps = [*steps[:NAMED], f"The {others} in the table of parts{loose * (most > ELSEWHERE)}."]
+    if found.program is not None:
+        steps.append(answer_words(found.program))
+    done = "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1)) if apart and len(steps) > 1 else " ".join(steps)
+    text = [_used(found, used), done, " ".join(_borne_out(found, used))]
+    return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
+
+
+def _elsewhere(shares: Sequence[float]) -> str:
+    """How much of the attention of some heads goes elsewhere than they are described, if it is much."""
+    if max(shares) <= ELSEWHERE:
+        return ""
+    whose = "its" if len(shares) == 1 else "their"
+    return f" (in the model, {words.joined(map(words.share, shares))} of {whose} attention goes elsewhere)"
+
+
+def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
+    """What the descriptions leave out, or what a program of them gives, as sentences."""
+    if found.program is not None:
+        return [f"By itself, this program gives {found.agreement}.", *_interchanged(used, found.tested_on)]
+    text = []
+    kept = [one.part for one in used if one.status == "kept"]
+    joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
+    if len(kept) == len(used):
+        text.append("No part has a description that takes its place.")
+    else:
+        text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
+    if found.listing:
+        text.append(f"A program of these parts {found.listing}, so it is no explanation.")
+    elif not kept:
+        text.append("No table of them, and no weighted sum over them, gives the answers.")
+    return text
+
+
+def _interchanged(used: Sequence[PartRole], on: str) -> list[str]:
+    """What the model and the program answer if a part has its value from another input, as sentences."""
+    shares = {one.part: one.interchanged for one in used if one.interchanged is not None}
+    if not shares:
+        return []
+    low, high = min(shares.values()), max(shares.values())
+    which = f"one of {parts_words(list(shares))}" if len(shares) > 1 else parts_words(list(shares))
+    which += ", and of those that the program reads as it," * any(one.like for one in used)
+    often = f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
+    text = [
+        f"With the value of {which} from another input in place of its own, the model answers as the program then does "
+        f"in {often} of the cases in which the answer of either changes, {on}."
+    ]
+    if odd := [part for part, share in shares.items() if share < CARRIED]:
+        it = "them" if len(odd) > 1 else "it"
+        text.append(
+            f"For {parts_words(odd)} it mostly does not: the model does not depend on {it} as the program does."
+        )
+    return text
+
+
+def _as_network(found: Explanation) -> str:
+    """Say of a program with weighted sums that it is a smaller network: what they stand for is not known."""
+    steps = found.program.steps if found.program is not None else ()
+    lengths = {step.length for step in steps if isinstance(step, Normed)}
+    sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
+    n, stand = words.counted(sums, "weighted sum"), "it stands" if sums == 1 else "they stand"
+    return f" as a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
+
+
+def _used(found: Explanation, used: Sequence[PartRole]) -> str:
+    """Which parts are used, and what stays without the others, without each alone, and without all stand-ins."""
+    n, total, on = len(used), len(found.parts), f" {found.tested_on}"
+    every = {1: "The only part is used", 2: "Both parts are used"}.get(n, f"All {n} parts are used")
+    some = f"{n} of {words.counted(total, 'part')} {'are' if n > 1 else 'is'} used"
+    text = [every if n == total else some]
+    if out := [one.part for one in found.parts if one.status in OUT]:
+        text[0] += (
+            f": with {_listed(out)} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+        )
+        if found.moved is not None:
+            idle = [one.part for one in found.parts if one.status in OUT and one.status != "stands in"]
+            text[0] += f"; with the values of {_listed(idle)} at other positions, {words.portion(found.moved)}"
+        on = ""
+    alone = {one.part: one.without or 0.0 for one in found.parts}
+    together = {part for groups in (found.stand_ins, found.cancelling) for group in groups for part in group.parts}
+    if firm := [one.part for one in used if one.part not in together and one.moved is None]:
+        which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
+        which = "one of the used parts" if len(firm) > LISTED else which
+        text.append(f"With {which} alone at its mean, {_range([alone[part] for part in firm])}{on}")
+        on = ""
+    for group in found.stand_ins:
+        least, both = _range([alone[part] for part in group.parts]), "both" if len(group.parts) == 2 else "all"
+        text.append(
+            f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
+            f"with {both}, {words.portion(group.left)}"
+        )
+        on = ""
+    for pair in found.cancelling:
+        most = _range([alone[part] for part in pair.parts])
+        named = _capital(parts_words(pair.parts))
+        text.append(f"{named} cancel: with either alone at its mean, {most}{on}; with both, {words.portion(pair.left)}")
+        on = ""
+    for one in used:
+        if one.moved is not None:
+            other = f"with its values at other positions, {words.portion(one.moved)}"
+            text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
+    for other in dict.fromkeys(one.like for one in used if one.like):
+        copies = [one for one in used if one.like == other]
+        named, whose = parts_words([one.part for one in copies]), "theirs" if len(copies) > 1 else "its own"
+        there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
+        text.append(f"The program reads {other} in place of {named}: {there}")
+    for part in [one.part for one in found.parts if one.status == "not read"]:
+        although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
+        text.append(f"The program does not read {part}{although * (part not in together)}")
+    return f"{'. '.join(text)}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Parts that are left out, by name if they are few."""
+    return parts_words(parts) if len(parts) <= LISTED else "the others"
+
+
+def _range(shares: Sequence[float]) -> str:
+    """The least and the most of some shares of the answers, which stay."""
+    if min(shares) == max(shares):
+        return _stay(shares[0])
+    return f"{words.at_least(min(shares))} to {words.at_most(max(shares))} of the answers stay"
+
+
+def _stay(share: float | None) -> str:
+    return f"{words.portion(share or 0.0)} of the answers stay"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

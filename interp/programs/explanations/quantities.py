@@ -1,0 +1,107 @@
+"""Quantities: functions of an input and a position, in words, as Python source and as a tensor.
+
+A quantity is plain data, its kind and arguments: ["count", "0"]. Words, source and values are derived from
+these, so a program on disk contains no code. Kinds are declared in the kinds* files; `candidates` lists the
+quantities that make sense in a setting, simple ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import check_one_of
+from interp.programs.explanations import kinds_in_order as kinds_in_order  # declares its kinds
+from interp.programs.explanations.bench import Setting, View
+from interp.programs.explanations.kinds import KINDS, NOTHING
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity of a setting."""
+
+    setting: Setting
+    kind: str
+    arguments: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_one_of("kind of quantity", self.kind, KINDS)
+
+    @property
+    def words(self) -> str:
+        return KINDS[self.kind].words(self.setting, *self.arguments)
+
+    @property
+    def code(self) -> str:
+        return KINDS[self.kind].code(self.setting, *self.arguments)
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the values are tokens."""
+        return KINDS[self.kind].tokens
+
+    @property
+    def constants(self) -> int:
+        """Number of constants (numbers and tokens) in the definition."""
+        return _leaves(self.arguments)
+
+    def values(self, view: View) -> Int[Tensor, "rows length"]:
+        return KINDS[self.kind].values(view, *self.arguments).long()
+
+    def spoken(self, value: int) -> Any:
+        """Convert a value to what the source returns: a token's word, a number, or None."""
+        if self.tokens:
+            return None if value == NOTHING else self.setting.vocabulary[value]
+        return value
+
+    def said(self, value: int) -> str:
+        """Write a value in a sentence."""
+        spoken = self.spoken(value)
+        return "nothing" if spoken is None else str(spoken)
+
+    def has(self, value: int) -> str:
+        """Return a clause that states a value: "the number of 1s is 3", "the number of 1s is odd"."""
+        return KINDS[self.kind].has(self.setting, *self.arguments, value) or f"{self.words} is {self.said(value)}"
+
+    def to_json(self) -> list[Any]:
+        return [self.kind, *_lists(self.arguments)]
+
+    @classmethod
+    def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
+        return cls(setting, str(data[0]), _tuples(data[1:]))
+
+
+def _leaves(argument: Any) -> int:
+    """Count the constants in an argument."""
+    return sum(map(_leaves, argument)) if isinstance(argument, tuple) else 1
+
+
+def _lists(arguments: tuple[Any, ...]) -> list[Any]:
+    return [_lists(one) if isinstance(one, tuple) else one for one in arguments]
+
+
+def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_tuples(one) if isinstance(one, list | tuple) else one for one in arguments)
+
+
+def candidates(setting: Setting) -> list[Quantity]:
+    """Return the quantities that make sense in a setting, in the order of their kinds' declarations."""
+    return [Quantity(setting, name, arguments) for name, one in KINDS.items() for arguments in one.candidates(setting)]
+
+
+def combine(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the combinations of values of several quantities; return each input's number, and the combinations."""
+    codes, cells = np.zeros(len(values[0]), dtype=np.int64), None
+    for value in values:
+        known, index = np.unique(value, return_inverse=True)
+        codes = codes * len(known) + index
+        seen, codes = np.unique(codes, return_inverse=True)
+        old = np.zeros((1, 0), dtype=np.int64) if cells is None else cells
+        cells = np.column_stack([old[seen // len(known)], known[seen % len(known)]])
+    assert cells is not None
+    return codes, cells

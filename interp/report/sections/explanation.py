@@ -1,0 +1,168 @@
+"""The algorithm of a model: a sentence on the first screen, and the program with the role of each part.
+
+The answers of a model of strings are shown as an automaton, too.
+"""
+
+import math
+
+from interp.certificates import Certificate
+from interp.measures.runs import operations
+from interp.programs.explanations import Explanation, automata, explain_subject
+from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
+from interp.programs.explanations.explanation import shipped, summary
+from interp.programs.explanations.findings import STATUSES, svg
+from interp.programs.explanations.strings import Strings
+from interp.programs.words import answer_words
+from interp.report import Report
+from interp.report.sections.base import Study, section
+from interp.support import words
+from interp.support.figures.automata import MOST_STATES, automaton
+from interp.tasks.populations import SPEED, InputsAsked
+
+REQUEST = "interp explain MODEL searches for one; interp analyze MODEL --sections explanation shows it on a page"
+NOT_SEARCHED = f"No explanation has been searched for. In Python, interp.explain(model) searches for one; {REQUEST}."
+DRAWN = (
+    "From the tokens to the answer: the parts that are used, and what each does. Parts that do the same share a box. "
+    "Dashed: what this part does is not described."
+)
+
+
+def request(study: Study) -> str | None:
+    """Return how to ask for an explanation if none was shipped."""
+    return None if study.measure(shipped) is not None else REQUEST
+
+
+@section("explanation", title="The algorithm", order=250, block="how", request=request)
+def make(study: Study, report: Report) -> None:
+    """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
+    found = study.measure(shipped)
+    seconds = study.asked_of.get("explanation", InputsAsked()).seconds
+    if found is None and (seconds is not None or "explanation" in study.wanted):
+        found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
+    report.say(NOT_SEARCHED if found is None else summary(found, apart=True), "how")
+    if found is None:
+        return
+    report.add_fact("explanation_level", found.level)
+    report.heading("The algorithm", evidence(found) or found.sentence)
+    if found.found:
+        report.add_code(found.source)
+        report.add_fact("explanation_constants", found.constants)
+    if found.agreement is not None:
+        report.add_fact("explanation_share", found.agreement.share)
+    drawing = svg(found.parts, answer_words(found.program) if found.program is not None else "")
+    if drawing:
+        report.add_drawing(drawing, DRAWN)
+    if found.parts:
+        report.add_table(
+            "explanation_parts",
+            found.to_frame(),
+            "What was found about each head and MLP. explained: its description takes its place in the running model. "
+            "kept: it matters, and no description takes its place. not read: it matters, but the program gives the "
+            "answers without it. minor: it matters, but for fewer answers than a description may change. not used: its "
+            "mean over positions of the same kind (the read position, marks, content) takes its place, together with "
+            "all others not used. stands in: the same, but the answers change without the parts for which it stands "
+            "in. Column without: the share of the model's answers that stay with this part alone at its mean. Column "
+            "moved: the same with its values at other positions, where its mean changes next to nothing. Column "
+            "kept: the share that stays with this description and those of earlier parts in place. All, and the "
+            f"means: {found.tested_on}.",
+            {"without": words.share, "moved": words.share, "kept": words.share},
+        )
+
+
+def evidence(found: Explanation) -> str:
+    """Return sentences on the size of what was found, on the parts, and on the model with their descriptions."""
+    if not found.parts or found.joint is None:
+        return ""
+    named = {status: n for status in STATUSES if (n := found.count(status))}
+    parts = words.joined(f"{n} {'not described' if status == 'kept' else status}" for status, n in named.items())
+    stay = f"{words.portion(found.joint)} of the model's answers stay {found.tested_on}"
+    described = f" With the descriptions in their place, {stay}." if found.count("explained") else ""
+    size = f"{'The program has' if found.program is not None else 'There is'} {found.size}. " if found.found else ""
+    return f"{size}Parts of the model: {parts}.{described}"
+
+
+SECONDS = 1.0
+"""Budget, in nominal seconds, for running all strings if the user gives no length."""
+
+
+def needs_strings(study: Study) -> str | None:
+    """Require a task of strings, each with an answer."""
+    subject = study.subject
+    if subject.read_at == "all" and study.model.cfg.attention_dir != "causal":
+        return "every position has an answer, which may depend on later tokens"
+    return (
+        None
+        if study.measure(Strings.of).longest(subject, STRINGS) >= 2
+        else "the model has too few positions for strings"
+    )
+
+
+def seconds(study: Study, length: int) -> float:
+    """Return the nominal seconds in which the model runs all strings of a length."""
+    known = study.measure(Strings.of)
+    return len(known.letters) ** length * operations(study.subject, length + known.marks) / SPEED
+
+
+def affordable(study: Study) -> int:
+    """Return the largest length such that all strings up to it fit SECONDS."""
+    known = study.measure(Strings.of)
+    most = known.longest(study.subject, STRINGS)
+    length, spent = 1, seconds(study, 1)
+    while length < most and (spent := spent + seconds(study, length + 1)) <= SECONDS:
+        length += 1
+    return known.fixed or length
+
+
+def cost(study: Study) -> float:
+    """Return the nominal seconds, of strings of at least 4 symbols."""
+    least = min(4, study.measure(Strings.of).longest(study.subject, STRINGS))
+    return seconds(study, max(least, study.once(affordable)))
+
+
+@section("automaton", title="As an automaton", order=130, needs=needs_strings, cost=cost)
+def as_automaton(study: Study, report: Report, longest: int | None = None) -> None:
+    """Show the smallest automaton with the model's answers on every string up to a length, and the task's own.
+
+    longest: the length in symbols (default: as long as all fit SECONDS).
+    """
+    learned = study.measure(learn_automaton, study.once(affordable) if longest is None else longest)
+    said = automata.sentence(learned) + _proved_apart(study, learned)
+    report.heading(
+        "As an automaton",
+        f"{said} It was learned by Angluin's L* from the answers to all of these strings. No smaller automaton gives "
+        "the same answers.",
+    )
+    shown = []
+    if learned.shown is not None:
+        where = "" if learned.model is not None else f", on strings of at most {learned.shown.longest} symbols"
+        shown += _show(report, "automaton_model", learned.shown, f"The model as an automaton{where}.")
+    if learned.task is not None and not learned.same:
+        shown += _show(report, "automaton_task", learned.task, "The task's own automaton, learned from its labels.")
+    if learned.model is not None:
+        report.say(said, "what", shown)
+        report.add_fact("automaton_states", learned.model.states)
+    if learned.task is not None:
+        report.add_fact("automaton_states_task", learned.task.states)
+    report.add_fact("automaton_longest", learned.longest)
+    report.add_fact("automaton_wrong", learned.different)
+
+
+def _proved_apart(study: Study, learned: Learned) -> str:
+    """Return a sentence if the model errs on strings, but is proved right on the inputs of its task."""
+    if not (learned.inferred and learned.different):
+        return ""
+    found = study.certificate
+    if not isinstance(found, Certificate) or found.status != "certified" or found.on_trust:
+        return ""
+    it = "It is none" if learned.different == 1 else "None of these is one"
+    return f" {it} of the inputs on which the model is proved right ({found.domain})."
+
+
+def _show(report: Report, key: str, one: LearnedAutomaton, caption: str) -> list[str]:
+    """Add a drawing, if it is small enough to read, and a table. Return the keys of the drawings."""
+    small = one.states <= MOST_STATES
+    if small:
+        drawing = automaton(one.following, [one.word(state) for state in range(one.states)], one.alphabet)
+        report.add_figure(key, drawing, caption)
+    report.add_table(f"{key}_table", one.to_frame(), f"{caption} Access: the shortest string that ends in the state.")
+    return [key] if small else []

@@ -1,0 +1,175 @@
+"""The frame of a report: the task, one input with its answer and its attention, and the inputs of each section."""
+
+import re
+from collections.abc import Collection, Sequence
+
+import pandas as pd
+
+from interp.measures.results import tidy
+from interp.measures.runs import activations
+from interp.models.architecture.answers import find_positions
+from interp.models.architecture.task_model import standing_hooks
+from interp.report import Report
+from interp.report.aim import inputs
+from interp.report.aim import tokens as token_ids
+from interp.report.sections._shared import weights
+from interp.report.sections.base import Study, all_sections, section
+from interp.support import figures as draw
+from interp.support import words
+from interp.tasks import Batch, Task
+
+LONGEST, SHOWN = 60, 10
+"""Largest number of characters of an example on the first screen, and number of tokens shown of a longer one."""
+
+
+@section("question", title="The task", order=1)
+def make(study: Study, report: Report) -> None:
+    """Add a sentence to the verdict, after one on the model's hooks, if any."""
+    if said := hooks_sentence(standing_hooks(study.model)):
+        report.say(said, "task")
+    report.say(sentence(study.task), "task")
+
+
+def hooks_sentence(names: Sequence[str]) -> str:
+    """Return a sentence that all numbers are for the model with its hooks; "" without hooks."""
+    if not names:
+        return ""
+    where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
+    hooks, them = ("a hook", "it") if len(names) == 1 else ("hooks", "them")
+    return f"This model has {hooks} at {where}: every number here is of the model with {them}."
+
+
+def sentence(task: Task) -> str:
+    """Return the task's own description, with an example if it has one."""
+    asked = task.describe.rstrip(".")
+    ended = asked.endswith(("?", "!"))
+    text = f"Task {task.name}: {asked}{'' if ended else '.'}" if asked else f"Task {task.name}."
+    named = [
+        f"{name} is {value}" for name, value in task.parameters.items() if re.search(rf"\b{re.escape(name)}\b", asked)
+    ]
+    text += f" Here {words.joined(named)}." if named else ""
+    example = task.example
+    shown = "" if example is None else example_of(task, example)
+    return f"{text} {shown}".strip()
+
+
+def example_of(task: Task, example: Batch) -> str:
+    """Return 'For example, INPUT has the answer ANSWER.'
+
+    For a long input: its first tokens, with their answers if each position has one ("-" if it is not read); "" if none
+    of these tokens has an answer.
+    """
+    length = int(example.lengths[0])
+    tokens = [task.vocabulary[int(token)] for token in example.tokens[0, :length]]
+    if example.labels.dtype.is_floating_point or example.labels.dtype.is_complex:
+        return ""
+    each, classes = task.readout == "all", task.classes(example)[0, :length]
+    if each:
+        answers = [task.word(index) if index >= 0 else "-" for index in classes.tolist()]
+        said = " ".join(answers)
+    else:
+        at = find_positions(task, example.tokens, task.readout)
+        said = task.word(int(classes[at]))
+    if task.generates is not None and task.example is not None:
+        asked = int(classes.ge(0).int().argmax()) + 1
+        question, written = task.format(example.tokens[0, :asked]), task.format(example.tokens[0, asked:length])
+        if len(question) + len(written) <= LONGEST:
+            return f"For example, {question} has the answer '{written}'."
+    text = " ".join(tokens)
+    if len(text) + len(said) <= LONGEST:
+        return f"For example, {text} has the answer '{said}'."
+    if each:
+        if int(classes[:SHOWN].max()) < 0:
+            return ""
+        said = f"{' '.join(answers[:SHOWN])} ..."
+    return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{said}'."
+
+
+@section("method", title="Inputs of each section", order=990, block="method")
+def inputs_of_sections(study: Study, report: Report) -> None:
+    """Show the population of each section that chose one."""
+    table = inputs_of(study, report.made)
+    if table.empty:
+        return
+    sampled = sum(not inputs.exact for name, inputs in study.populations.items() if name in report.made)
+    report.heading(
+        "Inputs of each section",
+        f"{inputs_sentence(sampled, len(table))} Sections that are not in the table name their inputs themselves, or "
+        "read weights alone.",
+    )
+    report.add_table(
+        "inputs",
+        table,
+        "The inputs on which each section measured; interval: half the widest 95% interval of a share.",
+        {"interval": lambda margin: words.at_most(margin, 3)},
+    )
+
+
+def inputs_sentence(sampled: int, sections: int) -> str:
+    """Say how many sections measured on a sample, and what that means for their shares."""
+    if not sampled:
+        return "These sections used all inputs, so there is no sampling error."
+    if sampled == sections:
+        return "These sections used a data set or a seeded sample, so their shares have 95% intervals."
+    one = sampled == 1
+    return (
+        f"{words.counted(sampled, 'section')} of {sections} used a data set or a seeded sample, so "
+        f"{'its' if one else 'their'} shares have 95% intervals; the {'others' if sections - sampled > 1 else 'other'} "
+        "used all inputs."
+    )
+
+
+def inputs_of(study: Study, made: Collection[str]) -> pd.DataFrame:
+    """Return a table of the sections that were made and chose inputs, and these."""
+    titles = {one.name: one.title for one in all_sections()}
+    rows = [
+        (titles.get(name, name), inputs.on.removeprefix("on "), inputs.margin)
+        for name, inputs in study.populations.items()
+        if name in made
+    ]
+    return pd.DataFrame(rows, columns=["section", "inputs", "interval"])
+
+
+WIDEST, MOST_HEADS = 40, 32
+
+
+def needs_heads(study: Study) -> str | None:
+    """Require few enough heads and tokens to draw."""
+    heads = study.model.cfg.n_heads
+    if heads > MOST_HEADS:
+        return f"the patterns of {heads} heads are too many to draw"
+    batch = study.task.example
+    if batch is None:
+        return f"task {study.task.name} gives no example"
+    length = int(batch.lengths[0])
+    if length == 1:
+        return "the example is a single token, so heads have nothing else to attend to"
+    if study.spec is not None and study.spec.max_length is not None and length > WIDEST:
+        return f"the shortest example has {length} tokens, too many to draw"
+    return None
+
+
+@section("example", title="Attention on one input", order=450, block="where", needs=needs_heads)
+def example_attention(study: Study, report: Report) -> None:
+    """Show the attention patterns of every layer and head."""
+    batch = study.task.example
+    assert batch is not None
+    width = min(WIDEST, int(batch.lengths[0]))
+    if study.spec is not None and study.spec.max_length is not None:
+        width = batch.tokens.shape[1]  # linear mixing has weights for one length
+    tokens = batch.tokens[:, :width]
+    short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.cfg.n_layers)]
+    _, seen = activations(study.subject, short, names)
+    shown = min(width, int(short.lengths[0]))  # without padding
+    words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0, :shown])]
+    report.heading("Attention on one input", f"The input is {study.task.format(tokens[0, :shown])}.")
+    for layer, name in enumerate(names):
+        pattern = seen[name][0, :, :shown, :shown].double().cpu()
+        heads = [f"{layer}.{head}" for head in range(len(pattern))]
+        frame = tidy(pattern, "value", head=heads, query=words, key=words)
+        report.add_figure(
+            f"attention_layer_{layer}",
+            inputs(draw.circuit(frame, color_title=weights(study)), "tokens", token_ids(tokens[0].tolist())),
+            f"Rows: the query token; columns: the token it attends to (layer {layer}).",
+        )

@@ -1,0 +1,248 @@
+"""Run a sweep: train every run of a grid once, with several workers, into one durable table of this process.
+
+`estimate` predicts a sweep's time, memory and disk space by training a few of its jobs for a few epochs. Progress is a
+bar on a terminal or in a notebook, elsewhere a line every half minute, on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.errors import InterpError, as_path, check_size
+from interp.training.sweeps.grid import Grid, read_grid
+from interp.training.sweeps.jobs import Cost, Job, Outcome, failed, jobs_of, probe_job, run_job
+from interp.training.sweeps.pool import DaskPool, Died, LocalPool
+from interp.training.sweeps.table import FILE, Key, Row, RunTable, key_of, read_rows, to_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROW_BYTES, EPOCH_BYTES = 2500, 32
+"""Approximate bytes of a run's row in the table, and of an epoch in its curve."""
+
+
+def sweep(
+    path: str | Path | Grid,
+    out: str | Path | None = None,
+    workers: int = 2,
+    resume: bool = True,
+    *,
+    dask: str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
+
+    path: a grid in TOML (see interp.training.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
+    workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
+    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs.
+
+    Returns one row per run of the grid (columns: interp.training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
+    by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
+    kill the sweep at any moment: a row is appended when its run ends. Raises InterpError for a bad grid, with all its
+    problems, and if the table cannot be written.
+
+    Example:
+
+        >>> from pathlib import Path
+        >>> _ = Path("grid.toml").write_text('''
+        ... seeds = 2
+        ... [base]
+        ... d_model = 4
+        ... layers = [{d_head = 2}]
+        ... readout_at = "="
+        ... task = {name = "count01"}
+        ... origin = {kind = "training", epochs = 1, data = "fresh", samples_per_epoch = 64, batch_size = 32}
+        ... [axes]
+        ... d_model = [2, 4]
+        ... ''')
+        >>> table = interp.sweep("grid.toml", "out", workers=1)
+        >>> table[["d_model", "seed"]].to_dict("list")
+        {'d_model': [2, 2, 4, 4], 'seed': [0, 1, 0, 1]}
+    """
+    check_size("workers", workers)
+    grid = path if isinstance(path, Grid) else read_grid(path, device)
+    folder = folder_of(grid, out)
+    pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
+    pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
+    if isinstance(pool, DaskPool):
+        pool.look()  # before a folder is made
+    with RunTable(folder) as table:
+        if table.rows and not resume:
+            raise InterpError(
+                f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose "
+                "another folder"
+            )
+        jobs = jobs_of(grid, table.rows, device)
+        table.need_room(written_by(jobs))
+        done = grid.n_runs - sum(len(job.seeds) for job in jobs)
+        with SweepProgress(jobs, done, progress) as shown:
+            for job, result in pool.run(jobs):
+                outcomes = failed(job, result.why) if isinstance(result, Died) else result
+                _record(table, outcomes)
+                shown.update(job, sum(bool(outcome.row["error"]) for outcome in outcomes))
+        return to_frame(_of_grid(grid, table.rows))
+
+
+def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
+    """Write outcomes to the table, curves first, so that a row never names a missing file."""
+    rows = []
+    for outcome in outcomes:
+        curve = table.save_curve(outcome.row, outcome.loss, outcome.accuracy) if outcome.loss else ""
+        rows.append({**outcome.row, "curve": curve})
+    table.append(rows)
+
+
+def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
+    """Return the grid's rows with its own axes, because another grid in the same folder may have other axes."""
+    keys = [(cell, (cell.spec.id, seed)) for cell in grid.cells for seed in grid.seeds]
+    return [{**rows[key], "axes": dict(cell.axes)} for cell, key in keys if key in rows]
+
+
+def written_by(jobs: Sequence[Job]) -> int:
+    """Return the approximate number of bytes that the jobs will write."""
+    return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs) for job in jobs)
+
+
+def folder_of(grid: Grid, out: str | Path | None) -> Path:
+    return as_path(out, "a folder") if out is not None else Path("out") / grid.name
+
+
+# ---------------------------------------------------------------- estimates
+
+N_PROBES = 12
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Numbers of cells, runs and remaining runs of a grid, and the resources for the remaining runs.
+
+    seconds: wall time with `workers` free cores. memory: of all workers, in bytes. disk: bytes that will be written.
+    """
+
+    cells: int
+    runs: int
+    left: int
+    workers: int
+    seconds: float
+    memory: int
+    disk: int
+
+    def readable(self) -> dict[str, object]:
+        """Return the numbers in readable units, such as hours, minutes and megabytes."""
+        return {
+            "cells": self.cells, "runs": self.runs, "runs left": self.left, "workers": self.workers,
+            "time left": duration(self.seconds), "memory (MB)": round(self.memory / 1e6),
+            "disk (MB)": round(self.disk / 1e6, 1),
+        }  # fmt: skip
+
+
+def estimate(
+    path: str | Path | Grid, out: str | Path | None = None, workers: int = 2, *, device: str = "cpu"
+) -> Estimate:
+    """Estimate the resources of `sweep` with the same arguments, by timing short and long jobs in one worker.
+
+    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and if a job cannot be trained.
+    """
+    check_size("workers", workers)
+    grid = path if isinstance(path, Grid) else read_grid(path, device)
+    if folder_of(grid, out).is_file():
+        raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
+    file = folder_of(grid, out) / FILE
+    rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
+    jobs = jobs_of(grid, rows, device)
+    left = sum(len(job.seeds) for job in jobs)
+    works, times, memory = [], [], 0
+    for job, probe in LocalPool(_probe, 1).run(_spread(jobs)):
+        if isinstance(probe, Died | str):
+            raise InterpError(f"{job.spec_id} cannot be trained: {probe.why if isinstance(probe, Died) else probe}")
+        works.append(job.work)
+        times.append(probe.seconds * job.epochs)
+        memory = max(memory, probe.memory)
+    seconds = _time_of([job.work for job in jobs], works, times) / workers if jobs else 0.0
+    return Estimate(len(grid.cells), grid.n_runs, left, workers, seconds, memory * workers, written_by(jobs))
+
+
+def _spread(jobs: Sequence[Job]) -> list[Job]:
+    """Select jobs from the longest to the shortest, evenly spaced in their order."""
+    n = min(N_PROBES, len(jobs))
+    return [jobs[round(i * (len(jobs) - 1) / max(1, n - 1))] for i in range(n)]
+
+
+def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[float]) -> float:
+    """Predict the time of all jobs as sums of a + b * work, where a, b >= 0 minimize the relative errors on probes."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    work, seconds = np.array(works), np.array(times)
+    (a, b), _ = nnls(np.stack([1 / seconds, work / seconds], 1), np.ones(len(seconds)))
+    return float((a + b * np.array(jobs)).sum())
+
+
+def _probe(job: Job) -> Cost | str:
+    try:
+        return probe_job(job)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- progress
+
+LINE_EVERY_SECONDS = 30.0
+
+
+class SweepProgress:
+    """Runs done, rate, and time left. Time left is based on work, because the longest jobs come first."""
+
+    def __init__(self, jobs: list[Job], done_before: int, shown: bool = True) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.runs, self.work = sum(len(job.seeds) for job in jobs), sum(job.work for job in jobs)
+        self.done_before, self.shown = done_before, shown
+        self.done, self.failed, self.done_work = 0, 0, 0.0
+        self.start = self.last_line = time.monotonic()
+        console = Console(stderr=True)
+        self.bar = None
+        if shown and (console.is_terminal or console.is_jupyter):
+            self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=console)
+
+    def update(self, job: Job, failed: int) -> None:
+        """Record that a job has ended with this number of failed runs."""
+        self.done, self.failed = self.done + len(job.seeds), self.failed + failed
+        self.done_work += job.work
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done_work, description=self.line())
+        elif self.shown and (time.monotonic() - self.last_line > LINE_EVERY_SECONDS or self.done == self.runs):
+            self.last_line = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        elapsed = time.monotonic() - self.start
+        text = f"{self.done_before + self.done} of {self.done_before + self.runs} runs"
+        if self.done:
+            left = elapsed * (self.work - self.done_work) / self.done_work
+            text += f", {60 * self.done / elapsed:.1f} a minute, {duration(left)} left"
+        return text + (f", {self.failed} failed" if self.failed else "")
+
+    def __enter__(self) -> SweepProgress:
+        if self.bar is not None:
+            self.bar.start()
+            self.bar.add_task(self.line(), total=self.work)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, such as 12 s, 3 min or 4.5 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

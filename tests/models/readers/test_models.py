@@ -1,0 +1,380 @@
+"""Models as other libraries save them, against those libraries' own logits."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from saved_models import SHAPES, Encoder, Nano
+
+import interp
+from interp.errors import CheckpointError, InterpError
+from interp.models.architecture.state_dicts import read_tensors
+from interp.models.architecture.stock import read_config, stock_model
+from interp.models.readers import read
+from interp.models.readers.base import Conversion
+from interp.models.readers.models import compared, tokens_of
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SMALL = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 7, "n_positions": 12}
+WIDE = {
+    "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 20, "vocab_size": 7,
+    "max_position_embeddings": 32,
+}  # fmt: skip
+GROUPED = WIDE | {"num_key_value_heads": 2}
+FOLDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2, tied": ("GPT2Config", "GPT2LMHeadModel", SMALL),
+    "gpt2, relu, wide, untied": (
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        SMALL | {"activation_function": "relu", "n_inner": 24, "tie_word_embeddings": False},
+    ),
+    "gpt2 without score scaling": ("GPT2Config", "GPT2LMHeadModel", SMALL | {"scale_attn_weights": False}),
+    "gpt2, one label per sequence": ("GPT2Config", "GPT2ForSequenceClassification", SMALL | {"num_labels": 3}),
+    "gpt2, one label per token": ("GPT2Config", "GPT2ForTokenClassification", SMALL | {"num_labels": 3}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
+    "llama, tied": ("LlamaConfig", "LlamaForCausalLM", GROUPED | {"attention_bias": True, "tie_word_embeddings": True}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED | {"head_dim": 8}),
+    "gpt_neox, parallel": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"hidden_size": 32}),
+    "gpt_neox, in sequence": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        WIDE | {"use_parallel_residual": False, "rotary_pct": 1.0},
+    ),
+}  # fmt: skip
+
+
+def original(name: str) -> Any:
+    """The other library's model with weights that no initialization leaves at zero."""
+    config, kind, fields = FOLDERS[name]
+    torch.manual_seed(0)
+    made = getattr(transformers, kind)(getattr(transformers, config)(pad_token_id=0, **fields)).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def heads_on_hidden(made: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Its logits at every position, whatever it pools."""
+    base = made.base_model
+    head = getattr(made, "score", None) or getattr(made, "classifier", None) or made.get_output_embeddings()
+    return lambda tokens: head(base(tokens).last_hidden_state)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_has_the_same_logits(name: str, tmp_path: Path) -> None:
+    made = original(name)
+    made.save_pretrained(tmp_path)
+    reading = read(tmp_path)
+    model = stock_model(read_config(reading.fields), reading.tensors)
+    assert compared(model, heads_on_hidden(made)).difference < 1e-5
+    assert reading.original is not None
+    assert compared(model, reading.original()).difference < 1e-5
+    moved = dict(reading.tensors)
+    moved["embed.W_E"] = moved["embed.W_E"] + 0.01 * torch.randn_like(moved["embed.W_E"])
+    with pytest.raises(CheckpointError, match="differs from the original: on tokens"):
+        compared(stock_model(read_config(reading.fields), moved), reading.original())
+
+
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> None:
+    """A mean of 30 in the position embedding vanishes in the first norm, with two digits of float32."""
+    made = original("gpt2, tied")
+    made.transformer.wpe.weight.data += 30
+    ids = {"a": 0, "b": 1, "c": 2}
+    model = interp.load(made, task=Majority(), tokens=ids, dtype=dtype)
+    found = interp.check_conversion(made, model)
+    assert found.difference < 1e-12 < 1e-5 < found.rounding
+    assert interp.check_conversion(lambda rows: made(rows).logits, model).precision == "float32"
+    made.transformer.h[1].mlp.c_proj.weight.data *= 1.02
+    with pytest.raises(CheckpointError, match="float32 alone changes them by"):
+        interp.check_conversion(lambda rows: made(rows).logits, model)
+
+
+def test_float64_weights_without_biases_stay_float64() -> None:
+    nano = Nano(n_layer=1, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=False).double()
+    reading = read(nano.state_dict(), {"n_heads": 2, "act_fn": "gelu"})
+    assert {tensor.dtype for tensor in reading.tensors.values()} == {torch.float64}
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano).difference < 1e-14
+
+
+def test_the_model_itself_may_be_given() -> None:
+    made = original("qwen2")
+    reading = read(made)
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), heads_on_hidden(made)).difference < 1e-5
+
+
+def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
+    made = original("gpt2, tied")
+    made.config.save_pretrained(tmp_path)
+    torch.save(made.state_dict(), tmp_path / "pytorch_model.bin")
+    assert read(tmp_path).format == "Hugging Face GPT-2"
+
+
+REFUSED = {
+    "scale_attn_by_inverse_layer_idx": (True, "is not supported"),
+    "n_head": (3, "3 heads do not divide a width of 16"),
+    "n_embd": (-1, "must be a positive integer"),
+    "n_layer": (3, "lacks the tensor transformer.h.2.ln_1.weight"),
+    "vocab_size": (8, "has shape"),
+    "activation_function": ("mish", "unknown activation"),
+    "model_type": ("t5", "no reader knows"),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_cannot_be_expressed_is_one_sentence(field: str, tmp_path: Path) -> None:
+    original("gpt2, tied").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    value, words = REFUSED[field]
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
+    with pytest.raises(InterpError, match=words) as caught:
+        read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_scaled_rotary_positions_and_short_windows_are_refused(tmp_path: Path) -> None:
+    original("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    scaled = config | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
+    (tmp_path / "config.json").write_text(json.dumps(scaled))
+    with pytest.raises(InterpError, match="rope_type = linear"):
+        read(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 4}))
+    with pytest.raises(InterpError, match="sliding_window = 4"):
+        read(tmp_path)
+    assert read(tmp_path, {"n_ctx": 4}).fields["n_ctx"] == 4
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) -> None:
+    args = {"n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 10, "vocab_size": 6, "bias": bias}
+    torch.manual_seed(1)
+    nano = Nano(**args)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in nano.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    saved = {"model": {f"_orig_mod.{name}": tensor for name, tensor in nano.state_dict().items()}, "iter_num": 3}
+    torch.save(saved | {"model_args": args | {"dropout": 0.0}, "optimizer": {"state": {}}}, tmp_path / "ckpt.pt")
+    reading = read(tmp_path / "ckpt.pt")
+    assert reading.format == "nanoGPT checkpoint"
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano).difference < 1e-5
+    torch.save(nano.state_dict(), tmp_path / "bare.pt")  # as minGPT and many scripts save
+    with pytest.raises(InterpError, match="number of heads"):
+        read(tmp_path / "bare.pt")
+    bare = read(tmp_path / "bare.pt", {"n_heads": 2, "act_fn": "gelu"})
+    assert compared(stock_model(read_config(bare.fields), bare.tensors), nano).difference < 1e-5
+
+
+class Majority(interp.Task):
+    """Eight letters: which of a, b, c is most frequent (the first of equals)?"""
+
+    name, vocabulary, readout, n_out = "readers_majority", ("a", "b", "c"), "last", 3
+    answer_words = ("a", "b", "c")
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        return self.batch(torch.randint(3, (n, 8), generator=torch.Generator().manual_seed(seed)))
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        counts = torch.stack([(tokens == i).sum(1) for i in range(3)], 1)
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), counts.argmax(1))
+
+    def classes(self, batch: interp.Batch) -> torch.Tensor:
+        classes = torch.full_like(batch.tokens, -100)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+def test_ids_come_from_a_vocabulary_with_all_tokens() -> None:
+    whole = {"<pad>": 0, "c": 1, "a": 2, "d": 3, "b": 4}
+    part = {"c": 1, "a": 2}
+    for vocabulary, ids in ((whole, {"a": 2, "b": 4, "c": 1}), (part, None), ({"x": 0}, None), (None, None)):
+        assert tokens_of(Conversion("GPT-2", {}, {}, vocabulary=vocabulary), Majority()) == ids
+
+
+@pytest.mark.parametrize(
+    ("first", "activation", "norm"), [(False, "relu", False), (True, "gelu", True), (False, "gelu", True)]
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm: bool, causal: bool) -> None:
+    torch.manual_seed(2)
+    made = Encoder(first, activation, norm).eval()
+    ids = {"a": 4, "b": 0, "c": 2}
+    model = interp.load(made, task=Majority(), tokens=ids, config={"causal": causal})
+    tokens = Majority().sample(20).tokens
+    mask = torch.triu(torch.ones(8, 8, dtype=torch.bool), 1) if causal else None
+    with torch.no_grad():
+        wanted = made(torch.tensor([4, 0, 2])[tokens], mask)
+        torch.testing.assert_close(model(tokens), wanted, rtol=1e-5, atol=1e-5)
+    ours = lambda rows: made(rows, mask)  # noqa: E731
+    assert interp.check_conversion(ours, model).difference < 1e-5
+    with pytest.raises(CheckpointError, match="forward returns"):
+        interp.check_conversion(lambda rows: 1.01 * ours(rows), model)
+    settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
+    with pytest.raises(CheckpointError, match="forward returns"):  # ids that are said again are believed
+        interp.check_conversion(ours, model, tokens={"a": 0, "b": 1, "c": 2})
+    again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
+    torch.testing.assert_close(again(tokens), model(tokens))  # type: ignore[operator]
+    with pytest.raises(InterpError, match="number of heads"):
+        interp.load(made.state_dict(), task=Majority(), tokens=ids)
+
+
+def turned(state: dict[str, torch.Tensor], layout: str) -> dict[str, torch.Tensor]:
+    """TransformerLens's tensors as older code lays them."""
+    found = {}
+    for name, tensor in state.items():
+        kind = name.rsplit(".", 1)[-1]
+        if kind in ("mask", "IGNORE"):
+            continue
+        if kind in ("W_E", "W_in", "W_out") or (layout == "easy" and kind in ("W_pos", "W_U")):
+            tensor = tensor.T
+        elif kind in ("W_Q", "W_K", "W_V"):
+            tensor = tensor.transpose(1, 2)
+        elif kind == "W_O":
+            tensor = tensor.transpose(1, 2) if layout == "easy" else tensor.flatten(0, 1).T
+        if not kind.startswith("b_") or layout == "easy" or kind in ("b_in", "b_out"):
+            found[name] = tensor
+    return found
+
+
+@pytest.mark.parametrize("layout", ["left", "easy"])
+def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> None:
+    fields = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 20, "n_ctx": 9, "d_vocab": 5,
+              "d_vocab_out": 4, "act_fn": "relu", "normalization_type": None}  # fmt: skip
+    torch.manual_seed(3)
+    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+
+    with quiet_construction():
+        own = HookedTransformer(HookedTransformerConfig(**fields))
+    state = {name: torch.randn_like(t) if "b_" not in name else 0 * t for name, t in own.named_parameters()}
+    own.load_state_dict(state, strict=False)
+    torch.save({"model": turned(state, layout), "config": {"act_type": "ReLU"}}, tmp_path / "old.pt")
+    reading = read(tmp_path / "old.pt")
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), own).difference < 1e-5
+    torch.save(turned(state, layout), tmp_path / "bare.pt")
+    with pytest.raises(InterpError, match="activation of its MLPs"):
+        read(tmp_path / "bare.pt")
+    assert read(tmp_path / "bare.pt", {"act_fn": "relu"}).fields["n_heads"] == 2
+
+
+# ---------------------------------------------------------------- names and wrappers, as training libraries save them
+
+
+def nano() -> Nano:
+    torch.manual_seed(4)
+    return Nano(n_layer=2, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=True)
+
+
+WRAPPERS: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, Any]]] = {
+    "model.": lambda state: {f"model.{name}": t for name, t in state.items()},
+    "net. in a DistributedDataParallel": lambda state: {f"module.net.{name}": t for name, t in state.items()},
+    "gpt. in a compiled module": lambda state: {f"_orig_mod.gpt.{name}": t for name, t in state.items()},
+    "FSDP": lambda state: {
+        "_fsdp_wrapped_module." + name.replace(".attn.", "._fsdp_wrapped_module.attn."): t for name, t in state.items()
+    },
+    "Lightning": lambda state: {
+        "epoch": 3, "pytorch-lightning_version": "2.5", "state_dict": {f"model.{name}": t for name, t in state.items()},
+        "hyper_parameters": {"n_head": 2, "act_fn": "gelu"}, "callbacks": {},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrappers_of_training_libraries_are_taken_off(wrapper: str, tmp_path: Path) -> None:
+    torch.save(WRAPPERS[wrapper](nano().state_dict()), tmp_path / "x.ckpt")
+    reading = read(tmp_path / "x.ckpt", None if wrapper == "Lightning" else {"n_heads": 2, "act_fn": "gelu"})
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), nano()).same
+
+
+def test_a_module_that_holds_a_model_is_read() -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gpt = original("gpt2, tied")
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.gpt(tokens).logits
+
+    reading = read(Wrapped())
+    assert reading.format == "Hugging Face GPT-2"
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), Wrapped()).same
+
+
+def test_a_bare_gpt2_state_dict_is_read_in_its_own_order() -> None:
+    made = original("gpt2, relu, wide, untied")
+    reading = read(made.state_dict(), {"n_heads": 2, "act_fn": "relu"})
+    assert reading.format == "GPT-2 state dict"
+    assert compared(stock_model(read_config(reading.fields), reading.tensors), made).same
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_weights_in_parts_are_read(name: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    made = original("llama")
+    made.config.save_pretrained(tmp_path)
+    state, stem, suffix = made.state_dict(), *name.split(".")
+    parts = {f"{stem}-0000{i}-of-00002.{suffix}": list(state)[i::2] for i in range(2)}
+    for part, names in parts.items():
+        (save_file if suffix == "safetensors" else torch.save)({n: state[n] for n in names}, tmp_path / part)
+    index = {"weight_map": {n: part for part, names in parts.items() for n in names}}
+    (tmp_path / f"{name}.index.json").write_text(json.dumps(index))
+    assert read(tmp_path).tensors["embed.W_E"].equal(state["model.embed_tokens.weight"])
+
+
+def test_attn_blocks_are_blocks() -> None:
+    own = read_tensors(SHAPES["induction"].path("induction"))
+    renamed = {name.replace("blocks.", "attn_blocks."): tensor for name, tensor in own.items()}
+    given = SHAPES["induction"].load.get("config")
+    for name, tensor in read(renamed, given).tensors.items():
+        assert tensor.equal(read(own, given).tensors[name])
+
+
+class Settings:
+    """What an unpickler would have to import."""
+
+
+def test_an_unreadable_pickle_names_the_class(tmp_path: Path) -> None:
+    torch.save({"model": nano().state_dict(), "config": Settings()}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=rf"it contains {__name__}\.Settings, .*state_dict\(\), path\)$"):
+        read(tmp_path / "x.pt")
+    texts = "x.pt cannot be read without running code: torch.save did not write it"
+    for content, said in ((b"PK\x03\x04", "not a ZIP archive"), (b'{"n_heads": 2}', texts)):
+        (tmp_path / "x.pt").write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"{said}$"):
+            read(tmp_path / "x.pt")
+
+
+def test_an_unknown_setting_is_said_with_the_format() -> None:
+    with pytest.raises(InterpError, match=r"^this is read as nanoGPT or minGPT: unknown setting 'heads'; known: "):
+        read(nano().state_dict(), {"heads": 2})
+
+
+def test_what_was_assumed_is_said(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}
+    with pytest.warns(UserWarning, match=r"activation is assumed to be gelu_new.*check_conversion"):
+        interp.load(nano().state_dict(), config={"n_heads": 2}, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interp.load(nano().state_dict(), config={"n_heads": 2, "act_fn": "gelu"}, **given)
+
+
+def test_a_checkpoint_of_ours_may_be_given_its_task(tmp_path: Path) -> None:
+    path = interp.save(interp.build("count01/minimal"), tmp_path / "mine.safetensors")
+    assert interp.load(path, task="count01").task.name == "count01"
+    with pytest.raises(InterpError, match="is a model of task count01, not histogram"):
+        interp.load(path, task="histogram")
+    with pytest.raises(InterpError, match="already has the ids"):
+        interp.load(path, task="count01", tokens={"0": 3})

@@ -1,0 +1,309 @@
+"""interp.explain on models whose mechanism is known, and on models without one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from shared.random_programs import random_program
+
+import interp
+from interp.measures.runs import Part, reads_of
+from interp.models.subject import Subject
+from interp.programs.decompile import decompile, interchanged, program_of
+from interp.programs.explanations import Explanation
+from interp.programs.explanations.engine import MOST_SUMS, lists, same_partition
+from interp.programs.explanations.findings import USED, Cancelling, StandIns
+from interp.programs.language import NEVER, Head, Linear, Program, Sums
+from interp.programs.running import Running
+from interp.programs.words import parts_words
+from interp.tasks.populations import everything, sample
+
+
+def test_the_program_of_the_parts() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    found = interp.explain(model)
+    assert (found.level, found.count("explained")) == ("explained", 1)
+    assert found.agreement is not None
+    assert found.agreement.changed == 0
+    assert Explanation.from_json(found.to_json()) == found
+    batch = model.task.sample(30, seed=4)
+    words = [[model.task.vocabulary[token] for token in row] for row in batch.tokens.tolist()]
+    assert [found.answer(row) for row in words] == [str(answer) for answer in model.predict(batch.tokens).tolist()]
+
+
+def test_rows_and_files_that_do_not_fit_are_refused() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3))
+    for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row of 0 tokens has no position -1"),
+                      (["0", "1"], "row 0 has no '=', where the answer is read")):  # fmt: skip
+        with pytest.raises(interp.InterpError, match=said):
+            found.answer(row)
+    for text, said in (("{}", "it has no entry 'schema'"), ('{"schema": 0}', "an explanation of schema 0 is not")):
+        with pytest.raises(interp.InterpError, match=said):
+            Explanation.from_json(text)
+    with pytest.raises(interp.InterpError, match="None is not a program"):
+        interp.compile(None)  # type: ignore[arg-type]
+
+
+def doubled(shares: tuple[float, ...], places: tuple[int, ...] | None = None) -> interp.TaskModel:
+    """Heads that read one of three letters (by default the first); each votes for it as the answer."""
+    eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
+    answer = Linear("answer", ("read",), (eye,), (0.0,) * 4, tuple("abcd"))
+    made = []
+    for place in places or (0,) * len(shares):
+        read = Head("read", "", "position", (tuple(0.0 if i == place else NEVER for i in range(3)),), "token")
+        made.append(interp.compile(Program(tuple("abcd"), 3, True, (read,), answer)))
+    one, heads = made[0], [dict(each.named_parameters()) for each in made]
+    layer = one.spec.layers[0].model_copy(update={"n_heads": len(shares)})
+    tensors = dict(heads[0])
+    for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V"):
+        if (at := f"blocks.0.attn.{name}") in tensors:
+            tensors[at] = torch.cat([head[at] for head in heads])
+    out = "blocks.0.attn.W_O"
+    tensors[out] = torch.cat([share * head[out] for share, head in zip(shares, heads, strict=True)])
+    return interp.TaskModel(one.spec.model_copy(update={"layers": (layer,)}), one.task, tensors)
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.4, 0.6), (0.5, 0.5), (0.5, 0.3, 0.4)])
+def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...]) -> None:
+    """Any of them will do; the program reads one."""
+    found = interp.explain(doubled(shares))
+    names = tuple(f"head 0.{head}" for head in range(len(shares)))
+    assert found.stand_ins == (StandIns(names, 0.25),)
+    assert [one.without for one in found.parts] == [1.0] * len(shares)
+    used = [one for one in found.parts if one.status in USED]
+    assert len(used) == (2 if shares == (0.5, 0.5) else 1)  # of equal votes for two letters, either may win
+    assert found.program is not None
+    assert [one.part for one in used if not one.like] == [step.part for step in found.program.steps]
+    said = (
+        f"{parts_words(names).capitalize()} stand in for each other: with one of them at its mean, all of the answers"
+    )
+    assert said in found.sentence
+    assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
+
+
+def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
+    """Two soft heads that give the largest number by half: a sum over both has 8,514 constants."""
+    one = interp.load("algorithmic/max-of-k")
+    layer = one.spec.layers[0].model_copy(update={"n_heads": 2})
+    tensors = {name: parameter.detach().clone() for name, parameter in one.named_parameters()}
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        share = 0.5 if name == "W_O" else 1.0
+        tensors[f"blocks.0.attn.{name}"] = torch.cat([share * tensors[f"blocks.0.attn.{name}"]] * 2)
+    model = interp.TaskModel(one.spec.replace(layers=(layer,), origin=None), one.task, tensors)
+    found, alone = interp.explain(model), interp.explain(one)
+    assert found.program is not None
+    assert found.agreement == alone.agreement
+    assert found.constants == alone.constants
+    assert [step.part for step in found.program.steps] == ["head 0.0"]
+    assert [(one.status, one.like, one.alike) for one in found.parts] == [
+        ("explained", "", None), ("explained", "head 0.0", 1.0),
+    ]  # fmt: skip
+    assert found.sentence.startswith(
+        "Explained. Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, 0."
+    )
+    assert (
+        "The program reads head 0.0 in place of head 0.1: with the attention of head 0.0 in place of its own, all of "
+        "the answers stay. " in found.sentence
+    )
+    assert [one.at for one in found.hypothesis.variables] == [("head 0.0", "head 0.1")]
+    assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["agree"].tolist() == [1.0]
+    assert Explanation.from_json(found.to_json()) == found
+
+
+def swapped(model: interp.TaskModel, tokens: torch.Tensor, drawn: torch.Tensor, heads: list[int]) -> torch.Tensor:
+    """The answers with the values of some heads from other rows."""
+
+    def swap(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z[:, :, heads] = z[drawn][:, :, heads]
+        return z
+
+    return model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", swap)])[:, -1].argmax(-1)
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0, 1.0)])
+def test_parts_are_interchanged_with_other_inputs(shares: tuple[float, ...]) -> None:
+    """Of three heads that vote alike, the program reads one in place of two, which outvote the third together."""
+    model = doubled(shares)
+    found = interp.explain(model)
+    (one,) = [one for one in found.parts if one.interchanged is not None]
+    heads = [int(each.part[-1]) for each in found.parts if one.part in (each.part, each.like)]
+    tokens = everything(model.task).batch.tokens
+    drawn = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(3))
+    assert swapped(model, tokens, drawn, heads).tolist() == tokens[drawn, 0].tolist()
+    assert one.interchanged == 1.0
+    together = ", and of those that the program reads as it,"
+    assert f"With the value of {one.part}{together * (len(heads) > 1)} from another input" in found.sentence
+
+
+def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
+    """One that gives the first letter from the tokens would answer as the model, but for interchanges."""
+    model = doubled((1.0,))
+    batch = everything(model.task).batch
+    reading = decompile(Running.of(Subject.of(model), batch))
+    program = program_of(reading)
+    assert program is not None
+    (head,) = program.steps
+    again = replace(head, name="again", part="")
+    wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
+    assert interchanged(reading, program) == {Part(0, 0): 1.0}
+    assert interchanged(reading, wrong) == {Part(0, 0): 0.0}
+
+
+def test_heads_that_read_differently_are_both_read() -> None:
+    """Two letters vote: with the first in place of the second, the answers change."""
+    model = doubled((1.0, 1.0), (0, 1))
+    reading = decompile(Running.of(Subject.of(model), everything(model.task).batch))
+    program = program_of(reading)
+    assert reading.alike == {}
+    assert program is not None
+    assert [step.part for step in program.steps][:2] == ["head 0.0", "head 0.1"]
+
+
+@pytest.mark.parametrize(("taken_back", "cancel"), [(-5.0, True), (-4.9, True), (-4.0, False)])
+def test_heads_that_cancel_are_said_to_and_not_used(taken_back: float, cancel: bool) -> None:
+    """One votes five times for the second letter, the other takes this back, so that only the first letter counts."""
+    found = interp.explain(doubled((1.0, 5.0, taken_back), (0, 1, 1)))
+    assert found.level == "explained"
+    if not cancel:  # what is left of the votes for the second letter matters
+        assert found.cancelling == ()
+        return
+    assert found.cancelling == (Cancelling(("head 0.1", "head 0.2"), 1.0),)
+    assert [one.status for one in found.parts] == ["explained", "not used", "not used"]
+    said = (
+        "Heads 0.1 and 0.2 cancel: with either alone at its mean, 0.2500 to 0.7500 of the answers stay; with both, all."
+    )
+    assert said in found.sentence
+    assert found.program is not None
+    assert [step.part for step in found.program.steps] == ["head 0.0"]
+    assert Explanation.from_json(found.to_json()) == found
+    data = json.loads(found.to_json())
+    del data["cancelling"]  # as in files that were written before there was this entry
+    assert Explanation.from_json(json.dumps(data)) == replace(found, cancelling=())
+
+
+def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
+    model = interp.build("algorithmic/max-of-k-exact")
+    found, batch = interp.explain(model), model.task.sample(5_000, "test", seed=2)
+    assert found.program is not None
+    assert found.agreement is not None
+    assert found.agreement.on.startswith("on a sample of 5,000 inputs (split test, seed 2), drawn apart from those")
+    given = found.program.classes(batch.tokens)[:, -1]
+    assert found.agreement.changed == int((given != model.predict(batch.tokens)).sum())
+    assert "seed 0" in found.tested_on
+
+
+def test_a_rule_is_no_mechanism() -> None:
+    """Where no part has a description, the rule for the answers is said to be no more."""
+    model = interp.load("algorithmic/addition")
+    found = interp.explain(model)
+    assert found.level == "answers only"
+    assert found.program is None
+    assert found.rule is not None
+    assert found.sentence.startswith("The answer is the next digit of the sum of the two numbers")
+    assert found.sentence.endswith("How the model computes it is not explained.")
+    assert "i: the position where the answer is read, from 0." in found.source
+    with pytest.raises(interp.InterpError, match="unknown token 'z'"):
+        found.answer(["z"])
+    batch = model.task.sample(20, seed=4)
+    reads = reads_of(Subject.of(model), batch)
+    answers = model.predict(batch.tokens)[reads.rows, reads.positions].tolist()
+    for row, at, answer in zip(reads.rows.tolist(), reads.positions.tolist(), answers):
+        assert found.answer([model.task.vocabulary[t] for t in batch.tokens[row].tolist()], at) == str(answer)
+
+
+def test_a_listing_is_no_explanation() -> None:
+    """A program has fewer constants than there are inputs, and, where it holds sums, a share of the parameters."""
+    eye = ((1.0, 0.0), (0.0, 1.0))
+    three = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    answer = Linear("answer", ("sums",), ((*eye, (0.0, 0.0)),), (0.0, 1.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), (three,), (0.0, 0.0, 0.0)),), answer)
+    assert program.constants == 9
+    task = interp.build("algorithmic/max-of-k-exact", K=2, v=3).task
+    nine, drawn = everything(task), sample(task, 50)
+    assert lists(program, nine, 10_000) == f"has 9 constants for {nine.n} inputs"
+    assert lists(program, drawn, 9 * MOST_SUMS) == ""
+    assert lists(program, drawn, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
+    assert lists(replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,))), drawn, 1) == ""
+
+
+def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
+    """The heads read the token that is there, so the readout needs one table of it."""
+    found = interp.explain("memorization/bigram")
+    assert found.level == "in part"
+    assert found.listing == "has 100 constants for 100 inputs"
+    assert found.sentence.startswith("A look-up table, no algorithm. Explained in part. Both parts are used. ")
+
+
+def test_sums_without_names_are_said_to_be_a_smaller_network() -> None:
+    found = interp.explain(interp.compile(random_program(8)))
+    assert found.sentence.startswith("Explained. ")
+    answer = Linear("answer", ("sums",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (Sums("sums", ("token",), answer.weights, (0.0, 0.0)),), answer)
+    begins = "Explained as a smaller network, with 2 weighted sums of which it is not known what they stand for. "
+    assert replace(found, program=program).sentence.startswith(begins)
+
+
+@pytest.mark.slow
+def test_an_explanation_does_not_hang_on_the_clock() -> None:
+    """The same twice, with and without a limit that is not reached."""
+    model = interp.load("count01/paper")
+    one, other = interp.explain(model), interp.explain(model, seconds=10_000.0)
+    assert one == other
+    assert one.level == "explained"
+    used = {part.part for part in one.parts if part.status != "not used"}
+    assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
+
+
+def test_the_variables_of_a_program_are_a_hypothesis() -> None:
+    """A table over a head is computed from it, and the model bears the hypothesis out."""
+    task = random_program(8)
+    model = interp.compile(task)
+    hypothesis = interp.explain(model).hypothesis
+    assert [one.of != () for one in hypothesis.variables].count(True) >= 1
+    result = interp.evaluate_hypothesis(model, hypothesis)
+    assert result.scrubbed.accuracy == pytest.approx(result.model.accuracy, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_untrained_model_has_no_explanation(seed: int) -> None:
+    spec = interp.load("languages/parity-learned").spec
+    found = interp.explain(interp.build(spec, seed=seed))
+    assert not found.found
+    assert not found.parts
+    assert found.sentence.startswith("No explanation found: the model ")
+
+
+def test_a_broken_model_has_no_explanation() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=parameter.dtype)
+            )
+    assert not interp.explain(model).found
+
+
+def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    found = interp.explain(model)
+    assert found.sentence.startswith("No explanation found: the model answers 0 to every input")
+
+
+def test_a_share_out_of_range_is_refused() -> None:
+    with pytest.raises(interp.InterpError, match=r"share = 1.5 must be from 0.5 to 1"):
+        interp.explain("algorithmic/max-of-k-exact", share=1.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"), [([5, 5, 2], True), ([1, 0, 0], False), ([3, 4, 5], False), ([1, 1, 1], False)]
+)
+def test_variables_are_the_same_if_they_divide_points_alike(other: list[int], alike: bool) -> None:
+    one, constant = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])
+    assert same_partition(one, torch.tensor(other)) is same_partition(torch.tensor(other), one) is alike
+    assert not same_partition(constant, torch.tensor(other))  # a constant says nothing, and no quantity names it

@@ -1,0 +1,234 @@
+"""What is said of an explanation, level by level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interp.programs.explanations import forms
+from interp.programs.explanations.bench import Setting
+from interp.programs.explanations.explanation import TABLE, Explanation, how, summary
+from interp.programs.explanations.findings import Agreement, PartRole, StandIns
+from interp.programs.explanations.forms import LISTED
+from interp.programs.explanations.quantities import Quantity
+from interp.programs.explanations.rule import Rule
+from interp.programs.language import Head, Linear, Program
+from interp.programs.words import answer_words
+from interp.report.sections.explanation import evidence
+
+READS = "attends to the first position and reads the token"
+PARTS = (
+    PartRole("head 0.0", "explained", READS, READS, without=0.25, kept=1.0),
+    PartRole("head 0.1", "explained", READS, READS, without=0.5, kept=1.0),
+    PartRole("head 0.2", "not used", without=1.0),
+    PartRole("MLP 0", "kept", without=0.125),
+)
+USED = "3 of 4 parts are used: with head 0.2 at its mean, all of the answers stay on all 8 inputs. "
+FOUND = Explanation("a", "b", 9, "in part", parts=PARTS, without=1.0, joint=0.995, tested_on="on all 8 inputs")
+
+
+def test_parts_that_do_the_same_are_said_once() -> None:
+    assert how(FOUND) == (
+        f"{USED}With one of heads 0.0 and 0.1 and MLP 0 alone at its mean, 0.1250 to 0.5000 of the answers stay. "
+        "Heads 0.0 and 0.1 attend to the first position and read the token. Not described: MLP 0; with the "
+        "descriptions of the others in place, 0.9950 of the answers stay."
+    )
+    assert summary(FOUND).startswith("Explained in part. 3 of 4")
+
+
+def test_attention_that_goes_elsewhere_is_said() -> None:
+    one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
+    said = "Heads 0.0 and 0.1 attend to the first position and read the token (in the model, {} goes elsewhere)."
+    assert said.format("0.1250 and 0.0300 of their attention") in how(replace(FOUND, parts=(one, other)))
+    assert "elsewhere" not in how(replace(FOUND, parts=(replace(one, elsewhere=0.05), other)))
+    assert f"Head 0.0 {READS} (in the model, 0.1250 of its attention goes elsewhere)." in how(
+        replace(FOUND, parts=(one,))
+    )
+    many = [replace(one, part=f"head 0.{n}", brief=f"attends to position {n}", elsewhere=n / 16) for n in range(12)]
+    hidden = (
+        "descriptions are in the table of parts, where up to 0.6875 of a head's attention in the model goes elsewhere."
+    )
+    assert hidden in how(replace(FOUND, parts=tuple(many)))
+
+
+def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
+    moved = "; with the values of head 0.2 at other positions, 0.7300."
+    assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
+
+
+def test_interchanges_are_said() -> None:
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
+    program = Program(("a", "b"), 1, True, (), answer)
+    found = replace(FOUND, level="explained", program=program, agreement=agreement)
+
+    def said(*shares: float | None) -> str:
+        parts = tuple(replace(part, interchanged=share) for part, share in zip(PARTS, shares))
+        return how(replace(found, parts=parts)).split("model's answers on all 2 inputs.")[1].strip()
+
+    model = "from another input in place of its own, the model answers as the program then does in"
+    cases = "of the cases in which the answer of either changes, on all 8 inputs."
+    assert said(None, None) == ""
+    assert said(1.0, None) == f"With the value of head 0.0 {model} all {cases}"
+    assert said(1.0, 0.5) == f"With the value of one of heads 0.0 and 0.1 {model} 0.5000 to 1 {cases}"
+    assert said(0.25, 0.125) == (
+        f"With the value of one of heads 0.0 and 0.1 {model} 0.1250 to 0.2500 {cases} For heads 0.0 and 0.1 it mostly "
+        "does not: the model does not depend on them as the program does."
+    )
+
+
+def test_no_part_is_described() -> None:
+    said = how(replace(FOUND, parts=PARTS[3:] * 2))
+    assert said.endswith("stay on all 8 inputs. No part has a description that takes its place.")
+
+
+def test_parts_that_no_step_reads() -> None:
+    answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
+    program = Program(("a", "b"), 1, True, (), answer)
+    agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
+    parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), replace(PARTS[3], status="not read"))
+    assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
+        f"{USED.replace('3 of 4 parts are', '1 of 3 parts is')}With head 0.0 alone at its mean, 0.2500 of the answers "
+        "stay. The program does not read MLP 0, although with it alone at its mean, 0.1250 of the answers stay in the "
+        f"model. Head 0.0 {READS}. The answer follows from the token. By itself, this program gives all of the model's "
+        "answers on all 2 inputs."
+    )
+
+
+def test_all_parts_are_used() -> None:
+    parts = tuple(replace(PARTS[0], part=f"head 0.{n}") for n in range(10))
+    said = [how(replace(FOUND, parts=parts[:n])).split(". Head")[0] for n in (1, 2, 3, 10)]
+    stay = "alone at its mean, 0.2500 of the answers stay on all 8 inputs"
+    assert said == [
+        f"The only part is used. With it {stay}",
+        f"Both parts are used. With one of heads 0.0 and 0.1 {stay}",
+        f"All 3 parts are used. With one of heads 0.0, 0.1 and 0.2 {stay}",
+        f"All 10 parts are used. With one of the used parts {stay}",
+    ]
+
+
+def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
+    """Each alone may be at its mean, but not both; the program may read one of them, both or none."""
+    spare = (replace(PARTS[0], without=0.9999), replace(PARTS[1], without=0.9989))
+    stand_ins = (StandIns(("head 0.0", "head 0.1"), 0.5),)
+    each = (
+        "Heads 0.0 and 0.1 stand in for each other: with one of them at its mean, 0.9989 to 0.9999 of the answers stay"
+    )
+    firm = "With MLP 0 alone at its mean, 0.1250 of the answers stay"
+
+    def said(*parts: PartRole) -> str:
+        return (
+            how(replace(FOUND, parts=parts, stand_ins=stand_ins)).split(" Head 0.0")[0].split(" Heads 0.0 and 0.1 a")[0]
+        )
+
+    assert said(*spare, PARTS[3]) == f"All 3 parts are used. {firm} on all 8 inputs. {each}; with both, 0.5000."
+    assert said(*spare) == f"Both parts are used. {each} on all 8 inputs; with both, 0.5000."
+    assert said(spare[0], replace(spare[1], status="stands in"), PARTS[3]) == (
+        f"2 of 3 parts are used: with head 0.1 at its mean, all of the answers stay on all 8 inputs. {firm}. {each}; "
+        "with both, 0.5000."
+    )
+    assert said(spare[0], replace(spare[1], status="not read"), PARTS[3]) == (
+        f"2 of 3 parts are used. {firm} on all 8 inputs. {each}; with both, 0.5000. The program does not read head 0.1."
+    )
+
+
+def test_a_part_whose_mean_alone_changes_nothing_is_used() -> None:
+    """Its values do: see `relevance.used`."""
+    said = how(replace(FOUND, parts=(replace(PARTS[0], without=1.0, moved=0.75), *PARTS[1:])))
+    assert said.startswith(
+        f"{USED}With one of head 0.1 and MLP 0 alone at its mean, 0.1250 to 0.5000 of the answers stay. "
+        "With head 0.0 alone at its mean, all of the answers stay; with its values at other positions, 0.7500. Heads"
+    )
+
+
+def test_a_program_that_gives_too_few_answers_is_said_to() -> None:
+    said = how(replace(FOUND, parts=PARTS[:2], listing="gives 0.9700 of the model's answers on all 8 inputs"))
+    assert said.endswith(
+        "With the descriptions in place, 0.9950 of the answers stay. A program of these parts gives 0.9700 of the "
+        "model's answers on all 8 inputs, so it is no explanation."
+    )
+
+
+def test_a_page_has_a_line_for_each_step() -> None:
+    """The same sentences as elsewhere, what is done first."""
+    found = replace(FOUND, parts=(PARTS[0], replace(PARTS[1], brief="reads the position"), *PARTS[2:]))
+    page = summary(found, apart=True)
+    assert page.split("\n\n")[:2] == [
+        "Explained in part.", f"1. Head 0.0 {READS}.\n2. Head 0.1 reads the position.",
+    ]  # fmt: skip
+    words = page.replace("1. ", "").replace("2. ", "").split()
+    assert sorted(words) == sorted(summary(found).split())
+
+
+def test_nothing_is_said_of_parts_that_do_nothing() -> None:
+    idle = replace(FOUND, parts=tuple(replace(one, status="not used", does="", brief="") for one in PARTS))
+    assert how(idle) == "No head or MLP is used: with all of them at their means, all of the answers stay."
+
+
+def test_without_anything_the_reason_is_said() -> None:
+    none = Explanation("a", "b", 9, reason="the model answers 0")
+    assert summary(none) == "No explanation found: the model answers 0."
+    assert how(none) == ""
+
+
+def test_only_a_program_is_compared_with_the_parameters() -> None:
+    setting = Setting(("a", "b"), (), True, ("a", "b"))
+    rule = Rule(setting, "same", (Quantity(setting, "place", (0,)),))
+    found = replace(FOUND, rule=rule)
+    size = "a rule for the answers with 1 constant, which is not read from the model's parts"
+    assert found.size == size
+    assert f"\n\nA{size[1:]}.\n\n" in str(found)
+    assert evidence(found).startswith(f"There is {size}. Parts of the model: ")
+    assert Explanation("a", "b", 9, reason="the model answers 0").size == "no program and no rule"
+    head = Head("head 0.0", "", "position", ((0.0, -1.0, -2.0),), "token")
+    answer = Linear("answer", ("head 0.0",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("x", "y"))
+    program = Program(("a", "b"), 3, True, (head,), answer)
+    assert replace(FOUND, program=program).size == f"{program.constants} constants in place of 9 parameters"
+
+
+def test_agreement() -> None:
+    assert (
+        str(Agreement(64, 0, 1.0, 1.0, 1.0, 1.0, "on all 64 inputs")) == "all of the model's answers on all 64 inputs"
+    )
+    sampled = Agreement(100_000, 1, 0.99999, 0.9, 0.9999, 0.999999, "on a sample")
+    assert str(sampled) == "0.99999 of the model's answers on a sample (95% interval 0.9999 to 0.999999)"
+
+
+def test_a_long_table_is_said_to_be_no_algorithm() -> None:
+    setting = Setting(tuple("abcdefghijklmnop"), (), True, ("x", "y"))
+    first = (Quantity(setting, "place", (0,)),)
+    agreement = Agreement(16, 0, 1.0, 1.0, 1.0, 1.0, "on all 16 inputs")
+    kept = tuple(PartRole(f"head 0.{head}", "kept", without=0.3 + head / 10) for head in range(2))
+
+    def said(n: int) -> str:
+        rule = Rule(setting, "table", first, {"entries": [[at, 1] for at in range(n)], "default": 0})
+        return summary(
+            Explanation("a", "b", 9, "answers only", parts=kept, rule=rule, agreement=agreement, tested_on="x")
+        )
+
+    used = (
+        "Both parts are used. With one of heads 0.0 and 0.1 alone at its mean, 0.3000 to 0.4000 of the answers stay x. "
+    )
+    assert said(LISTED + 1).startswith(f"{TABLE}The answer is looked up by the first token in a table of 13 entries")
+    assert used in said(LISTED + 1)
+    assert said(LISTED).startswith("The answer is looked up")
+
+
+@pytest.mark.parametrize(("n", "said"), [(1, "the value of head 0.0."), (2, "the values of heads 0.0 and 0.1."),
+                                         (3, "the values of heads 0.0, 0.1 and 0.2.")])  # fmt: skip
+def test_values_of_several_parts_are_named_together(n: int, said: str) -> None:
+    steps = tuple(Head(f"head 0.{at}", "", "position", ((0.0, -1.0, -2.0),), "token") for at in range(n))
+    eye = ((1.0, 0.0), (0.0, 1.0))
+    answer = Linear("answer", tuple(step.name for step in steps), (eye,) * n, (0.0, 0.1), ("x", "y"))
+    assert answer_words(Program(("a", "b"), 3, True, steps, answer)).endswith(said)
+
+
+def test_values_are_listed_up_to_three() -> None:
+    """A fourth makes it a range of numbers, or a count of values."""
+    number: Any = SimpleNamespace(said=str, tokens=False)
+    assert forms._among(number, [2, 3, 4]) == "2, 3 or 4"
+    assert forms._among(number, [2, 3, 4, 5]) == "from 2 to 5"
+    assert forms._among(number, [2, 3, 4, 6]).startswith("one of 4 values (2, 3")

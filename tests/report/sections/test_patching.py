@@ -1,0 +1,30 @@
+"""Patching of strangers' models: what the key positions must be."""
+
+from __future__ import annotations
+
+import pytest
+from sections.standin_report import one_section
+from standins import NAMES
+
+from interp.report.sections.circuits import told_apart
+
+
+@pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
+@pytest.mark.thinned(2)
+def test_stream_and_parts(name) -> None:
+    study, report = one_section(name, "patching")
+    assert set(report.figures) == {"patching_stream", "patching_parts", "patching_heads"}
+    table = report.tables["patching"].set_index("part")
+    best = table["recovered"].idxmax()
+    assert best in report.facts["patched_most"]  # alone, or first of those that so few inputs cannot tell apart
+    assert len(table) == study.model.cfg.n_layers * (study.model.cfg.n_heads + (not study.model.cfg.attn_only))
+
+
+@pytest.mark.parametrize(
+    ("clean", "corrupted", "says"),
+    [(0.16, -0.28, ""), (-0.2186, -0.2251, "prefers the same answer"), (3.0, 2.9, "same"), (0.0, 0.0, "say little")],
+)
+def test_a_model_that_tells_no_pair_apart_has_nothing_to_recover(clean, corrupted, says) -> None:
+    text = told_apart(clean, corrupted)
+    assert says in text
+    assert bool(says) == bool(text)

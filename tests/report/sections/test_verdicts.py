@@ -1,0 +1,513 @@
+"""Sentences of verdicts against tables of cases: perfect, half-trained, random, broken and tied models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from some_inputs import every, some
+
+import interp
+from interp.certificates import Certificate
+from interp.families.algorithmic import Addition
+from interp.families.count01.sections.head_failures import sentence as failures
+from interp.families.count01.sections.separation import facts_of
+from interp.families.count01.sections.separation import sentence as heads_sentence
+from interp.families.histogram.measures.relation_or_inventory import Mechanism
+from interp.families.histogram.sections.answers import answers_sentence as which_counts
+from interp.families.languages import Parity
+from interp.families.languages.sections import sentence as lengths
+from interp.families.memorization.measures import Memorization
+from interp.families.memorization.sections import sentence as table_sentence
+from interp.measures.accuracy import Accuracy
+from interp.report import Report
+from interp.report.sections.accuracy import (
+    accuracy_caption,
+    accuracy_sentence,
+    as_asked,
+    certificate_sentence,
+    drawn_sentence,
+    not_as_asked,
+    quoted_input,
+    rule_sentence,
+)
+from interp.report.sections.heads import induction, lowest, most_needed, needed, readable
+from interp.report.sections.question import example_of
+from interp.report.sections.question import inputs_sentence as inputs_sentence
+from interp.report.sections.question import sentence as question
+from interp.tasks import Task
+
+
+def certificate(
+    status: str, accuracy: float | tuple[float, float], n_errors: int | None, wrong: str | None
+) -> Certificate:
+    return Certificate("a model", status, accuracy, 1000, 0.1, wrong, "a method", "every pair", 0.1, n_errors=n_errors)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "accuracy", "errors", "wrong", "says", "never"),
+    [
+        ("certified", 1.0, 0, None, "Proved right on all of the 1,000 inputs", "wrong"),
+        ("refuted", 0.5, 500, "a b", "Accuracy 0.500000, exact", "Proved"),
+        ("refuted", 1 - 3e-10, 320, "a b", "Accuracy 0.9999999997, exact", "Accuracy 1 "),
+        ("refuted", (0.999, 0.9999999), None, "a b", "is in the range 0.999000 to 0.9999999", "Accuracy exactly"),
+        (
+            "refuted",
+            (0.5123457, 0.9123451),
+            None,
+            "a b",
+            "in the range 0.512345 to 0.912346.",
+            "Proved",
+        ),  # rounded outward
+        ("refuted", 0.0, 1000, "a b", "Accuracy 0, exact", "Proved"),
+        ("undecided", (0.999718, 1.0), None, None, "Not decided: the accuracy in exact arithmetic", "Proved"),
+        ("undecided", 1.0, 0, None, "Accuracy 1 in exact arithmetic", "Proved"),
+        ("undecided", 0.5, 500, "a b", "Accuracy 0.500000 in exact arithmetic, exact over", "Accuracy 1 "),
+    ],
+)
+def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
+    text = certificate_sentence(certificate(status, accuracy, errors, wrong))
+    assert says in text
+    assert never not in text
+    assert ("it is wrong at 'a b'" in text) == (wrong is not None)
+
+
+@pytest.mark.parametrize("status", ["refuted", "undecided"])
+def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
+    found = replace(certificate(status, (0.9, 0.99), None, None), confidence=0.999)
+    text = certificate_sentence(found)
+    assert "is in the range 0.900000 to 0.990000, from a sample (confidence 99.9%)." in text
+    assert "known" not in text
+    assert "from a sample" not in certificate_sentence(replace(found, confidence=None))
+
+
+def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
+    assert "in the range 0.900000 to less than 1." in certificate_sentence(
+        certificate("refuted", (0.9, 1.0), None, "a")
+    )
+    assert "in the range 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
+
+
+def test_one_input_is_no_inputs() -> None:
+    assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True), every(1))
+    assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
+    found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
+    assert not_as_asked(found) == "Always wrong: on the only input."
+    assert " on 1 input (" in str(found)
+
+
+def test_errors_of_inputs_with_several_answers_count_answers() -> None:
+    found = replace(certificate("refuted", 1 - 7 / 8000, 7, "a b"), n_answers=8000)
+    text = certificate_sentence(found)
+    assert "It is wrong on 7 of the 8,000 answers." in text
+    assert "weighted" not in text
+
+
+def test_a_model_that_is_never_right_is_always_wrong() -> None:
+    found = certificate("refuted", 0.0, 1000, "1 1")
+    assert not_as_asked(found) == "Always wrong: on all of the 1,000 inputs."
+    assert "It is wrong on all of them. For example" in certificate_sentence(found)
+    several = replace(found, n_answers=8000, n_errors=8000)
+    assert not_as_asked(several) == "Always wrong: on all of the 8,000 answers."
+    assert "It is wrong on all of the 8,000 answers." in certificate_sentence(several)
+
+
+def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
+    found = certificate("refuted", 0.915, 85, "1 1")
+    assert not_as_asked(found) == "Not always right: wrong on 85 of the 1,000 inputs."
+    assert not_as_asked(replace(found, n_answers=8000)).endswith("wrong on 85 of the 8,000 answers.")
+    assert not_as_asked(replace(found, n_errors=None)).endswith("it is wrong on some inputs of the domain.")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "exact", "says"),
+    [
+        (
+            0.9995,
+            False,
+            "Accuracy 0.9995 on a sample of 200 inputs (split test, seed 0); the 95% interval is 0.9000 to 0.99999.",
+        ),
+        (0.99425, True, "Accuracy 0.994250, exact: all 200 inputs were run"),
+        (1.0, True, "Accuracy 1, exact"),
+        (0.99999999, True, "Accuracy 0.99999999, exact"),
+    ],
+)
+def test_measured(accuracy: float, exact: bool, says: str) -> None:
+    low, high = (accuracy, accuracy) if exact else (0.9, 0.99999)
+    inputs = every(200) if exact else some(200)
+    assert says in accuracy_sentence(Accuracy(accuracy, low, high, 200, 200, exact), inputs)
+
+
+def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
+    found = Accuracy(0.499, 0.4681, 0.53, 1000, 1000, exact=False)
+    assert drawn_sentence(found, 0.51, some(1000)) == ""
+    said = drawn_sentence(found, 0.9974, some(1000))
+    assert "With the task's sampler, accuracy is 0.4990 on a sample of 1,000 inputs" in said
+    assert "(95% interval 0.4681" in said
+
+
+@pytest.mark.parametrize(
+    ("counterexample", "says"),
+    [
+        (")(((: the answer at position 4 is yes, right is no", "')(((': the answer at position 4 is yes, right is no"),
+        ("a: b: the answer at position 1 is x, right is y", "'a: b': the answer at position 1 is x, right is y"),
+        ("0 1 1", "'0 1 1'"),
+    ],
+)
+def test_the_input_of_a_counterexample_stands_in_quotation_marks(counterexample: str, says: str) -> None:
+    assert quoted_input(counterexample) == says
+    found = certificate("refuted", 0.5, 500, counterexample)
+    assert f"it is wrong at {says}." in certificate_sentence(found)
+
+
+def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
+    """The table of errors of a model that answers '4' for this share of 10 inputs of each difference."""
+    rows = []
+    for difference, share in answers_one.items():
+        right = share if difference > 0 else 1 - share
+        rows.append((difference, round(10 * (1 - right)), 10))
+    return pd.DataFrame(rows, columns=["difference", "errors", "inputs"])
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({-1: 0, 0: 0, 1: 1, 2: 1}, "'4' exactly if the number of '1' minus that of '0' is at least 1."),
+        ({-1: 0, 0: 0, 1: 0, 2: 1}, "'4' exactly if the number of '1' minus that of '0' is at least 2."),
+        ({-1: 0, 0: 0.3, 1: 0.6, 2: 1}, "at least 2, and '5' if it is at most -1; in between"),
+        ({-1: 0, 0: 0, 1: 0, 2: 0}, "it answers '5' whatever the counts"),
+        ({-1: 1, 0: 1, 1: 1, 2: 1}, "it answers '4' whatever the counts"),
+        ({-1: 1, 0: 0, 1: 1, 2: 0}, ""),  # no rule
+        ({-1: 0.5, 0: 0.5, 1: 0.5, 2: 0.5}, ""),  # random
+        ({-1: 1, 0: 1, 1: 0, 2: 0}, ""),  # the wrong way round: no rule of this kind
+        ({-2: 0.5, -1: 0, 0: 0, 1: 1, 2: 1}, ""),  # mixed outside of the boundary
+    ],
+)
+def test_rules(answers: dict[int, float], says: str) -> None:
+    text = rule_sentence(errors_of(answers), ("0", "1", "2"), ("4", "5"))
+    assert says in text if says else text == ""
+
+
+def test_a_rule_says_on_how_many_inputs() -> None:
+    said = rule_sentence(errors_of({-1: 0, 0: 0, 1: 1, 2: 1}), ("0", "1", "2"), ("4", "5"))
+    assert said.startswith("On all 40 inputs that were checked, it answers '4'")
+
+
+@pytest.mark.parametrize(
+    ("sampled", "says"),
+    [
+        (0, "These sections used all inputs"),
+        (1, "1 section of 3 used a data set or a seeded sample, so its shares have 95% intervals; the others used all"),
+        (2, "2 sections of 3 used a data set or a seeded sample, so their shares have 95% intervals; the other used"),
+        (3, "These sections used a data set or a seeded sample, so their shares have 95% intervals."),
+    ],
+)
+def test_sections_on_samples_are_counted(sampled: int, says: str) -> None:
+    assert inputs_sentence(sampled, 3).startswith(says)
+
+
+def test_errors_with_a_third_answer_show_no_rule() -> None:
+    errors = errors_of({-1: 1, 0: 1, 1: 1, 2: 1})  # right where '4' is, wrong elsewhere: by '4', or by another token?
+    errors.attrs["neither"] = 20
+    assert rule_sentence(errors, ("0", "1", "2"), ("4", "5")) == ""
+
+
+def facts(**changes: float) -> dict[str, float]:
+    found = {"heads": 16, "successful": 8, "failed": 8, "mixed": 0, "best s_acc": 1.0, "best pair": 1.0, "pairs": 120,
+             "better pairs": 3, "heads alone": 0, "pairs alone": 2, "model": 0.98, "guess": 0.51}  # fmt: skip
+    return found | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "never"),
+    [
+        ({}, "pseudo-ensemble", "cooperate"),
+        ({"successful": 1}, "One head separates the answers alone", "ensemble"),
+        ({"successful": 0, "best pair": 0.99}, "The heads cooperate", "ensemble"),
+        ({"successful": 0, "best pair": 0.98}, "The heads cooperate", "ensemble"),  # as much as a successful head has
+        ({"successful": 0, "best pair": 0.7}, "No head and no pair", "The heads cooperate"),
+        ({"model": 0.03, "successful": 0, "better pairs": 30}, "does not solve the task", "The heads cooperate"),
+        ({"model": 0.51, "successful": 4}, "does not solve the task", "pseudo-ensemble"),  # untrained, lucky heads
+        ({"heads": 1, "pairs": 0, "successful": 0, "mixed": 1, "best s_acc": 0.97, "model": 1.0},
+         "has only one head", "0 of 1"),
+    ],
+)  # fmt: skip
+def test_heads(changes: dict[str, float], says: str, never: str) -> None:
+    text = heads_sentence(facts(**changes))
+    assert says in text
+    assert never not in text
+
+
+def test_a_pair_is_better_than_the_better_of_its_heads() -> None:
+    heads = pd.DataFrame({"head": [0, 1, 2], "s_acc": [0.9, 0.6, 0.7], "l_acc": [0.5, 0.9, 0.5],
+                          "category": ["mixed", "failed", "mixed"]})  # fmt: skip
+    pairs = pd.DataFrame({"heads": [(0, 1), (0, 2), (1, 2)], "s_acc": [0.905, 0.95, 0.7], "l_acc": [0.5, 0.5, 0.9]})
+    found = facts_of(heads, pairs)
+    assert (found["better pairs"], found["pairs"], found["best pair"]) == (1, 3, 0.95)
+    assert (found["mixed"], found["failed"], found["heads alone"], found["pairs alone"]) == (2, 1, 1, 1)
+
+
+def test_the_first_line_names_the_task_and_one_input() -> None:
+    import interp
+
+    text = question(interp.families.count01.Count01())
+    assert text.startswith("Task count01: Answer '4' if there are more 1s than 0s")
+    assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
+    asks = type("Asks", (interp.families.count01.Count01,), {"describe": "More 1s than 0s?"})
+    assert question(asks()).startswith("Task count01: More 1s than 0s? For example")
+    copied = question(interp.load("algorithmic/induction").task)  # answers at every position, too many to show them all
+    assert copied.endswith("[BOS] 4 1 6 2 9 4 1 6 2 ... (25 tokens) has the answer '- - - - - - 1 6 2 9 ...'.")
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ([{"0": 0.5, "1": 0.49, "=": 0.01}] * 2,
+         "each give at least 0.990 of the attention to '0' and '1' (on average 0.500 and 0.490)."),
+        ([{"0": 1e-9, "1": 0.01, "=": 0.98999}] * 3,
+         "each give at least 0.989 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
+        ([{"0": 0.0, "1": 0.0123, "=": 0.98}] * 2, "'0' and '1' get at most 0 and 0.013."),
+        ([{"0": 0.0, "1": 0.04, "[BOS]": 0.96}],
+         "The failed head gives 0.960 of the attention to '[BOS]'; '0' and '1' get 0 and 0.04."),
+        ([{"0": 0.3, "1": 0.3, "=": 0.4}, {"0": 0.1, "1": 0.1, "=": 0.8}],
+         "each give 0.200 to 0.600 of the attention to '0' and '1' together."),
+    ],
+)  # fmt: skip
+def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
+    rows = [(head, "failed", token, share) for head, mine in enumerate(shares) for token, share in mine.items()]
+    table = pd.DataFrame(rows, columns=["head", "category", "token", "share"])
+    assert failures(table, "failed", ("0", "1"), "=").endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "says"),
+    [
+        ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
+         "falls from 1 when one of these is replaced by its mean over 500 training inputs: 0.0 (to 0.2000); without "
+         "any other part it is 0.9990 or more."),
+        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean over 500 "
+         "training inputs: mlp 0 (to 0) and 0.0 (to 0.1000)."),
+        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "does not lower accuracy by more than 0.05: it is then 1 (1 with all parts)"),
+        ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
+        ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
+        ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
+        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 3 more."),
+    ],
+)  # fmt: skip
+def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
+    table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
+    table.attrs["train"] = 500
+    text = needed(table, whole, 0.3, every(95))
+    assert text == "" or text.startswith("On all 95 inputs, ")
+    assert says in text if says else text == ""
+
+
+def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
+    table = pd.DataFrame({"part": ["head 0.0", "head 0.1", "MLP 0"], "accuracy_mean": [0.5, 0.88, 0.95]})
+    on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less), accuracy falls from 0.9500"
+    table.attrs["train"] = 1_000
+    text = needed(table, 0.95, 0.3, some(200))
+    assert text.startswith(on)
+    assert text.endswith(
+        "its mean over 1,000 training inputs: head 0.0 (to 0.5000); without any other part it is 0.8800 or more."
+    )
+    assert "head 0.1 (to 0.8800)" in needed(table, 0.95, 0.3, some(5_000))
+    table.attrs["by_position"] = True
+    text = needed(table, 0.95, 0.3, some(200))
+    assert "replaced by its mean at each position over 1,000 training inputs" in text
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "n", "says"),
+    [
+        ([0.5, 0.9], 1.0, 1000, "head 0.0"),
+        ([0.5, 0.51], 1.0, 1000, "head 0.0 or head 0.1"),
+        ([0.96, 0.97], 1.0, 1000, "none"),
+        ([0.0, 0.0], 0.0, 1000, "none"),  # a model that is never right misses no part
+        ([0.2, 0.3], 0.32, 1000, "none"),  # no better than the most frequent answer
+    ],
+)
+def test_the_most_needed_part_is_one_that_is_needed(without: list[float], whole: float, n: int, says: str) -> None:
+    table = pd.DataFrame({"part": ["head 0.0", "head 0.1"], "accuracy_mean": without})
+    assert most_needed(table, whole, 0.3, some(n)) == says
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "says"),
+    [
+        ({"head 0.0": 0.03}, 1.0, "The only part is head 0.0. With it mean-ablated, accuracy is 0.0300 (otherwise 1)."),
+        (
+            {"head 0.0": 0.9, "MLP 0": 0.99999},
+            1.0,
+            "accuracy is 0.9000 or more (1 with all); it is lowest without head 0.0.",
+        ),
+        ({"head 0.0": 299 / 300, "MLP 0": 1.0}, 1.0, "0.9966 or more (1 with all); it is lowest without head 0.0."),
+        ({"head 0.0": 0.9, "MLP 0": 0.9, "head 0.1": 1.0}, 1.0, "it is lowest without head 0.0 or MLP 0."),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "With any one part mean-ablated, accuracy is 1 (1 with all)."),
+    ],
+)
+def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], whole: float, says: str) -> None:
+    table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
+    table.attrs["accuracy"] = whole
+    assert lowest(table, every(100_000)).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("s_acc", "chance", "says", "never"),
+    [
+        (
+            {"head 0.0": 1.0, "head 0.1": 0.5},
+            0.5,
+            "read from head 0.0: a linear separator of its output is right on all",
+            "cannot",
+        ),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read from a single head", "best read"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, compared with", "best read"),
+        ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read from head 0.0 or head 0.1: a linear", "cannot"),
+        ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read from any of 9, such as head 0.0: a linear", "cannot"),
+        ({"head 0.0": float("nan")}, 0.5, "", "read off"),
+        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "best read from head 0.0", "cannot"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read from", "best read"),
+        ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
+    ],
+)
+def test_answers_are_read_off_a_head_where_that_beats_guessing(
+    s_acc: dict[str, float], chance: float, says: str, never: str
+) -> None:
+    table = pd.DataFrame({"part": list(s_acc), "s_acc": list(s_acc.values())})
+    table.attrs["chance"] = chance
+    assert says in readable(table, every(100_000))
+    assert never not in readable(table, every(100_000))
+
+
+@pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction): head 0.0."), (float("nan"), "")])
+def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> None:
+    table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "induction": [0.9]})
+    assert induction(table).endswith(says)
+    assert bool(induction(table)) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "exact", "says"),
+    [
+        (1.0, True, "Always right: no error in the 200 answers of all inputs."),
+        (1.0, False, "No error in the 200 answers that were sampled."),
+        (0.995, False, "Not always right: wrong on 1 of the 200 answers that were sampled."),
+        (0.0, True, "Always wrong: on all of the 200 answers of all inputs."),
+        (0.0, False, "Wrong on all of the 200 answers that were sampled."),
+    ],
+)
+def test_whether_a_model_computes_what_is_asked(accuracy: float, exact: bool, says: str) -> None:
+    assert as_asked(Accuracy(accuracy, accuracy, accuracy, 200, 200, exact)) == says
+
+
+def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
+    rows = [(n, a, round(60 * (1 - a)), 0, bits, "float32") for n, a in accuracies.items()]
+    columns = ["length", "accuracy", "false_accepts", "false_rejects", "cross_entropy_bits", "dtype"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "bits", "trained_on", "says", "never"),
+    [
+        ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
+        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output", "1 bits"),
+        ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
+         "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
+         "(0.983); in "
+         "all 1 false accept and 0 false rejects (float32). At 10 symbols, as in training, sampled accuracy is 1.",
+         "1 false accepts"),
+        ({2: 0.5, 10: 1.0}, 1.2, 10, "lowest at 2 symbols (0.500)", "up to"),
+    ],
+)  # fmt: skip
+def test_lengths(accuracies, bits, trained_on, says, never) -> None:
+    text = lengths(curve(accuracies, bits), trained_on)
+    assert says in text
+    assert never not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"by_weights": 0.997, "by_contents": 0.003}, "the weights by 0.997 and the contents by 0.003."),
+        ({"by_weights": 1.0, "by_contents": 0.0}, "the weights by 1 and the contents by 0."),
+        ({"by_weights": 1 + 5e-15, "by_contents": 1.5e-16}, "the weights by 1 and the contents by 0."),
+        ({"by_weights": 0.9999, "by_contents": 3e-5}, "the weights by 0.9999 and the contents by 3e-05."),
+        ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
+        ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
+        ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to study how: accuracy 0.030"),
+    ],
+)
+def test_mechanisms(changes, says) -> None:
+    given = {"verdict": "relation-based", "accuracy": 1.0, "by_weights": 1.0, "by_contents": 0.0, "explained": 1.0,
+             "without_contents": 1.0, "without_weights": 0.0, "neurons": 1, "own_loss": 0.5, "other_loss": 0.5,
+             "positions": 10}  # fmt: skip
+    assert says in str(Mechanism(**(given | changes)))
+
+
+@pytest.mark.parametrize(
+    ("memorized", "formula", "says"),
+    [(400, 105, "memorizes H d_h + d = 105 associations of any table; this model memorizes more of this table."),
+     (24, 105, "memorizes H d_h + d = 105 associations of any table.")],
+)  # fmt: skip
+def test_memorized_beside_what_a_construction_can(memorized: int, formula: int, says: str) -> None:
+    found = Memorization(
+        kl=0.1, entropy=0.0, accuracy=memorized / 400, memorized=memorized, contexts=400,
+        parameters=1, formula=formula, rows=pd.DataFrame(),
+    )  # fmt: skip
+    assert says in table_sentence(found, None, weighted=False, least=19)
+
+
+def test_an_accuracy_that_is_weighted_says_so() -> None:
+    found = certificate("refuted", 0.866, 27, "94")
+    assert "each input weighted by its probability" in certificate_sentence(found)
+    assert "weighted" not in certificate_sentence(certificate("refuted", 0.973, 27, "94"))
+
+
+def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
+    report = Report("t")
+    for about in ("proof", "how", "what", "task"):
+        report.say(about.capitalize(), about)
+    assert report.verdict == "Task\n\nWhat\n\nHow\n\nProof"
+    report.verdict = "Other."
+    assert report.verdict == "Other."
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "says"),
+    [
+        ([1.0, 1.0, 1.0], ""),
+        (
+            [1.0, 1.0, 0.93],
+            "In a sample of 2,000 sequences, it is always right for counts 1 and 2 and least accurate for count 3 "
+            "(0.930).",
+        ),
+        ([1.0, 0.9996, 0.99999], "always right for count 1 and least accurate for count 2 (0.9996)."),
+        ([0.5, 0.9, 0.0], "most accurate for count 2 (0.900) and never right for count 3."),
+        ([1.0, 0.0, 0.0], "always right for count 1 and never right for counts 2 and 3."),
+        ([0.5, 0.5, 0.2], "most accurate for counts 1 and 2 (0.500) and least accurate for count 3 (0.200)."),
+        ([0.0, 0.0, 0.0], "In a sample of 2,000 sequences, its accuracy is the same for every count (0)."),
+    ],
+)
+def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
+    text = which_counts(pd.Series(accuracy, index=[1, 2, 3]), 2000)
+    assert text.endswith(says) if says else text == ""
+
+
+@pytest.mark.parametrize(("name", "sizes", "always"), [
+    ("histogram/dot-exact", {"T": 4, "L": 3}, True), ("memorization/bigram", {}, False),
+])  # fmt: skip
+def test_only_a_certified_model_is_always_right(name: str, sizes: dict[str, int], always: bool) -> None:
+    report = interp.analyze(interp.build(name, **sizes), sections=["accuracy"])
+    assert ("Always right: the model gives the right answer on every input" in report.verdict) == always
+
+
+@pytest.mark.parametrize(("task", "row", "said"), [
+    (Addition(digits=2), "2 1 + 9 9 = 1 1", "For example, 2 1 + 9 9 = 1 1 has the answer '- - - - - 1 1 1'."),
+    (Parity(), "[CLS] 1 1 0", "For example, [CLS] 1 1 0 has the answer 'not a member'."),
+])  # fmt: skip
+def test_an_example_is_a_question_and_its_answer(task: Task, row: str, said: str) -> None:
+    assert example_of(task, task.batch(torch.tensor([task.parse(row)]))) == said

@@ -1,0 +1,60 @@
+"""The stored lists of what this package registers. `python tests/report/test_listing.py` writes them anew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interp.models.model_files import SPEC_FILE, shipped_root
+from interp.models.spec import ModelSpec
+from interp.report import listing
+from interp.report.sections import all_sections
+from interp.tasks import registered_tasks
+
+FILE = Path(listing.__file__).parent / "listed.json"
+
+
+def made() -> dict[str, Any]:
+    """What the file must hold, from the registries: only what is interp's own."""
+    specs = [ModelSpec.from_toml(file) for file in sorted(shipped_root().glob(f"*/*/{SPEC_FILE}"))]
+    rows, kinds = listing.registered_rows(), registered_tasks()
+    return {
+        "tasks": [row for row in rows if kinds[row["name"]].__module__.startswith("interp.")],
+        "exact": listing.exact_rows(),
+        "sections": [
+            {"section": one.name, "title": one.title}
+            for one in all_sections()
+            if one.make.__module__.startswith("interp.")
+        ],
+        "parameters": {spec.id: listing.size_of(spec) for spec in specs if spec.task.table_sha256 is None},
+    }
+
+
+def test_the_stored_lists_are_those_of_the_registries() -> None:
+    assert json.loads(FILE.read_text("utf-8")) == made(), "write it anew: python tests/report/test_listing.py"
+
+
+KEYS = {"models": "exact", "tasks": "tasks", "sections": "sections"}
+
+
+@pytest.mark.parametrize("command", KEYS)
+def test_a_list_imports_neither_torch_nor_pandas(command: str) -> None:
+    code = (
+        "import sys; from interp import cli; sys.argv = ['interp', sys.argv[1]]\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(*({'torch', 'pandas'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""
+    names = {line.split()[0] for line in done.stdout.splitlines()[1:]}
+    assert names >= {one.get("name", one.get("section")) for one in listing._file()[KEYS[command]]}
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", "utf-8")
