@@ -55,7 +55,8 @@ def test_compiled_functions_are_asked_of_who_uses_them() -> None:
     assert not mutants.users(mutants.ROOT, "interp/models/spec.py")
     mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
     trains, other, beside = (mutants.Test(name, 1.0, frozenset({f"{file}:3"})) for name, file in (
-        ("trains", engine), ("other", "interp/models/spec.py"), ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
+        ("trains", engine), ("other", "interp/models/spec.py"),
+        ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
     assert mutants.chosen(mutant, [other, trains, beside], 60, used) == [beside, trains]
     assert not mutants.chosen(mutant, [other, trains, beside], 60)
 

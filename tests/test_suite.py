@@ -19,7 +19,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def mirrors(file: Path) -> bool:
-    """tests/training/test_data.py mirrors interp/training/data.py; tests/models/test_zoo.py interp/models/zoo.py, or a package."""
+    """tests/models/test_zoo.py mirrors interp/models/zoo.py, or a package."""
     module = ROOT / "interp" / file.relative_to(ROOT / "tests").parent / file.stem.removeprefix("test_")
     return module.with_suffix(".py").is_file() or module.is_dir()
 
@@ -91,9 +91,9 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 COVERED = {
     "tests/cli/test_cli.py": "__main__",
-    "tests/models/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
-    "tests/test_trips.py": "views",
-    "tests/families/languages/constructions/test_lengths.py": "architecture/limits",
+    "tests/models/test_lens.py": "models/lens/common models/lens/v4/model models/lens/v4/parts",
+    "tests/test_trips.py": "support/views",
+    "tests/families/languages/constructions/test_lengths.py": "models/architecture/limits",
     "tests/certificates/test_check.py": (
         "certificates/check/__main__ certificates/check/counts "
         "certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
@@ -116,9 +116,9 @@ COVERED = {
         "families/languages/constructions/first families/languages/constructions/one "
         "families/languages/constructions/parts"
     ),
-    "tests/programs/explanations/test_quantities.py": "explanations/kinds_in_order",
-    "tests/models/readers/test_models.py": "readers/gpt2 readers/rotary readers/torch_encoder",
-    "tests/models/readers/test_saved_models.py": "readers/plain_tensors readers/sources",
+    "tests/programs/explanations/test_quantities.py": "programs/explanations/kinds_in_order",
+    "tests/models/readers/test_models.py": "models/readers/gpt2 models/readers/rotary models/readers/torch_encoder",
+    "tests/models/readers/test_saved_models.py": "models/readers/plain_tensors models/readers/sources",
     "tests/report/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
     "tests/families/algorithmic/tasks/test_numbers.py": (
         "families/languages/tasks/brackets families/algorithmic/tasks/induction"

@@ -170,10 +170,10 @@ def load_plug_ins(part: str) -> None:
     Plug-ins are the families, and the programs, which bring a construction of their own.
     """
     families, programs = importlib.import_module("interp.families"), importlib.import_module("interp.programs")
-    folders = [
-        (f"{families.__name__}.{at.name}", at) for root in families.__path__ for at in sorted(Path(root).iterdir())
-    ]
-    for package, folder in [*folders, *((programs.__name__, Path(root)) for root in programs.__path__)]:
+    folders = [(programs.__name__, Path(root)) for root in programs.__path__]
+    for root in families.__path__:
+        folders += [(f"{families.__name__}.{folder.name}", folder) for folder in sorted(Path(root).iterdir())]
+    for package, folder in folders:
         if (folder / f"{part}.py").is_file() or (folder / part / "__init__.py").is_file():
             importlib.import_module(f"{package}.{part.replace('/', '.')}")
 

@@ -257,7 +257,7 @@ def test_strings_of_forty_symbols(name: str) -> None:
     """A recognizer that says yes to every string is wrong on all that are no members, and on no other."""
     task = interp.models.spec.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
     spec = interp.ModelSpec(
-        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp=interp.models.spec.MLP(d_mlp=3)),),
+        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp={"d_mlp": 3}),),
         positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
     model = interp.build(spec)

@@ -301,7 +301,8 @@ def test_an_unknown_task_says_how_to_register_it() -> None:
 def test_rooms_answer_in_a_fresh_python() -> None:
     code = (
         "import interp; assert 'heads' in dir(interp.measures); assert interp.measures.subsets.all_subsets; "
-        "assert interp.models.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.models.spec.TaskRef"
+        "assert interp.models.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; "
+        "interp.models.spec.TaskRef"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -74,7 +74,7 @@ class Grid:
         """Select the cells with these values of axes, such as ("model=dot", "d=32"), and these seeds.
 
         Several values of one axis are alternatives. To share a grid among machines, run one part on each;
-        interp.training.sweeps.table.read_runs combines the tables. Raises InterpError for an unknown axis, value or seed.
+        training.sweeps.table.read_runs combines the tables. Raises InterpError for an unknown axis, value or seed.
         """
         wanted: dict[str, set[str]] = {}
         for choice in only:

@@ -38,11 +38,11 @@ def sweep(
 ) -> pd.DataFrame:
     """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
 
-    path: a grid in TOML (see interp.training.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
+    path: a grid in TOML (see training.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
     workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
     instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs.
 
-    Returns one row per run of the grid (columns: interp.training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
+    Returns one row per run of the grid (columns: training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
     by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
     kill the sweep at any moment: a row is appended when its run ends. Raises InterpError for a bad grid, with all its
     problems, and if the table cannot be written.
