@@ -1,8 +1,8 @@
 """Build, load and save task models by name.
 
-Exact models are registered constructions, and trained models are files (models.model_files). A name is searched as a path, as
-a construction, in $INTERP_MODELS, in models/ upward from the working directory, and among the models shipped with
-interp, in this order.
+Exact models are registered constructions, and trained models are files (models.model_files). A name is searched as a
+path, as a construction, in $INTERP_MODELS, in models/ upward from the working directory, and among the models shipped
+with interp, in this order.
 """
 
 from __future__ import annotations

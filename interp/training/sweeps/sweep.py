@@ -38,7 +38,7 @@ def sweep(
 ) -> pd.DataFrame:
     """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
 
-    path: a grid in TOML (see training.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
+    path: a grid in TOML (see training.sweeps.grid), or a Grid. out: the table's folder, by default out/<grid name>.
     workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
     instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs.
 
