@@ -36,7 +36,7 @@ class HiddenModel(UserWarning):
 
 def shipped_root() -> Path:
     """Return the folder of the models shipped with interp: package data, or the repository's models/ in a clone."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     clone = package.parent / "models"
     return clone if (package.parent / "hatch_build.py").is_file() and clone.is_dir() else package / "_models"
 

@@ -158,6 +158,12 @@ def test_shipped_models_are_found_from_any_folder(models: Path, monkeypatch: pyt
     assert set(listing.list_models().query("kind == 'trained'")["name"]) == {"count01/small", "count01/extra"}
 
 
+def test_the_clone_knows_its_models_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INTERP_MODELS", raising=False)
+    assert zoo.load("count01/paper").spec.task.name == "count01"
+
+
 def test_a_file_in_the_working_directory_comes_first(models: Path) -> None:
     Path("count01").mkdir()
     zoo.save(zoo.build(SPEC, seed=99), "x.safetensors").rename("count01/minimal")
