@@ -38,6 +38,11 @@ def test_that_check_can_fail() -> None:
 
 
 @pytest.mark.slow
+def test_a_plug_in_may_be_what_is_imported_first() -> None:
+    assert "torch" in loaded_by("import interp; interp.compile")
+
+
+@pytest.mark.slow
 def test_training_in_count_space_needs_no_transformer_lens() -> None:
     code = "import interp.families.count01.training, interp.models.architecture.checkpoint"
     assert "transformer_lens" not in loaded_by(code)

@@ -11,7 +11,8 @@ which lose digits in float32, and a small one an error of at most length x e^-sh
 **Maps.** See neurons.
 
 **Circuit.** Each step is in the first layer where its variables exist, and `part` of the step names it. Decoys are
-further heads and neurons that read variables and write to directions of their own, which nothing reads.
+further heads and neurons that read variables and write to directions of their own, which nothing reads. Dead neurons
+read random sums of the whole stream, in parts that matter, too, and write to directions that nothing but they read.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ from interp.programs.steps import NEVER, Evened, Head, Linear, Normed, Product, 
 from interp.programs.task import ENDS, ProgramTask
 from interp.programs.waves import Cosines, Waves
 
+READ, WRITE = ("W_Q", "W_K", "W_V", "W_in", "W_U"), ("W_E", "W_pos", "W_O", "W_out", "b_out")
+"""Matrices that read the residual stream, and tensors that are written to it."""
+UNREAD = 4
+"""Directions of the stream to which dead neurons write."""
+
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
 
@@ -44,6 +50,7 @@ def compile_program(
     first: str = "",
     last: str = "",
     decoys: int = 0,
+    dead: int = 0,
     rotate: int | None = None,
     noise: float = 0.0,
     sharp: float = 40.0,
@@ -52,8 +59,9 @@ def compile_program(
     """Make the exact weights of a program, as a task model whose task is to give the program's answers.
 
     program: a Program, or its task with its inputs. shortest, first, last: which rows are inputs of a Program, as in
-    task "program". decoys: number of further heads and tables that nothing reads, drawn from `seed`. rotate: seed of a
-    random rotation of the residual stream. noise: standard deviation of Gaussian noise on all weights, drawn from
+    task "program". decoys: number of further heads and tables that nothing reads, drawn from `seed`. dead: number of
+    dead neurons in each layer, which nothing else reads, drawn from `seed`. rotate: seed of a random rotation of the
+    residual stream. noise: standard deviation of Gaussian noise on all weights, drawn from
     `seed`. sharp: see the module. Steps of `model.task.program` name the parts that implement them; other parts are
     not used.
 
@@ -75,8 +83,9 @@ def compile_program(
         raise InterpError(f"{quoted(program)} is not a program: give an interp.programs.language.Program")
     task = ProgramTask(program=placed(program).to_json(), **rows)
     return construct(
-        "programs/compiled", program=task, decoys=decoys, rotate=rotate, noise=noise, sharp=sharp, draw_seed=seed
-    ).model()
+        "programs/compiled", program=task, decoys=decoys, dead=dead, rotate=rotate, noise=noise, sharp=sharp,
+        draw_seed=seed,
+    ).model()  # fmt: skip
 
 
 compile = compile_program
@@ -86,6 +95,7 @@ compile = compile_program
 def compiled(
     program: Any = None,
     decoys: int = 0,
+    dead: int = 0,
     rotate: int | None = None,
     noise: float = 0.0,
     sharp: float = 40.0,
@@ -98,8 +108,8 @@ def compiled(
     """
     text = program.to_json() if isinstance(program, Program) else program or ENDS.to_json()
     task = text if isinstance(text, ProgramTask) else ProgramTask(program=text)
-    if not (decoys >= 0 and noise >= 0 and sharp > 0):
-        raise InterpError(f"decoys = {decoys}, noise = {noise} and sharp = {sharp} must not be negative")
+    if not (decoys >= 0 and dead >= 0 and noise >= 0 and sharp > 0):
+        raise InterpError(f"decoys = {decoys}, dead = {dead}, noise = {noise} and sharp = {sharp} must not be negative")
     program = placed(task.program)
     steps = (*program.steps, program.answer)
     if others := [step.name for step in steps if isinstance(step, Sums | Evened | Normed | Waves | Cosines)]:
@@ -115,6 +125,9 @@ def compiled(
     found = Observed(task, whole)
     directions = _directions(whole)
     tensors, layers = _tensors(whole, found, directions, sharp)
+    if dead:
+        tensors, layers = with_dead(tensors, layers, dead, generator)
+        directions = {name: torch.nn.functional.pad(rows, (0, UNREAD)) for name, rows in directions.items()}
     if rotate is not None:
         d = len(tensors["unembed.W_U"])
         turn = torch.linalg.qr(
@@ -130,6 +143,7 @@ def compiled(
         "sharp": float(sharp),
         "draw_seed": draw_seed,
     }
+    arguments |= {"dead": dead} if dead else {}
     arguments |= {} if rotate is None else {"rotate": rotate}
     spec = ModelSpec(
         task=task.ref,
@@ -257,6 +271,28 @@ def _tensors(
     return tensors, tuple(layers)
 
 
+def with_dead(
+    tensors: dict[str, Tensor], layers: tuple[Layer, ...], n: int, generator: torch.Generator
+) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
+    """Add n dead neurons to the MLP of each layer: they write to UNREAD new directions, which only they read."""
+    d, made = len(tensors["unembed.W_U"]), dict[str, Tensor]()
+    for name, tensor in tensors.items():
+        kind = name.rsplit(".", 1)[-1]
+        more = (0, UNREAD) if kind in WRITE else (0, 0, 0, UNREAD) if kind in READ else (0, 0)
+        made[name] = torch.nn.functional.pad(tensor, more)
+    new = []
+    for at, layer in enumerate(layers):
+        into = torch.randn(d + UNREAD, n, generator=generator, dtype=torch.float64)
+        shift = torch.randn(n, generator=generator, dtype=torch.float64)
+        out = torch.cat([torch.zeros(n, d), torch.randn(n, UNREAD, generator=generator)], 1).double()
+        for name, tensor, dim in (("W_in", into, 1), ("b_in", shift, 0), ("W_out", out, 0)):
+            old = made.get(f"blocks.{at}.mlp.{name}")
+            made[f"blocks.{at}.mlp.{name}"] = tensor if old is None else torch.cat([old, tensor], dim)
+        made.setdefault(f"blocks.{at}.mlp.b_out", torch.zeros(d + UNREAD, dtype=torch.float64))
+        new.append(layer.model_copy(update={"mlp": MLP(d_mlp=made[f"blocks.{at}.mlp.b_in"].shape[0])}))
+    return made, tuple(new)
+
+
 def _rank(step: Head) -> int:
     return min(len(step.scores), len(step.scores[0]))
 
@@ -279,6 +315,6 @@ def _head(step: Head, directions: dict[str, Tensor], sharp: float) -> dict[str, 
 def _turned(name: str, tensor: Tensor, turn: Float[Tensor, "d d"]) -> Tensor:
     """Rotate the residual stream that a matrix reads or writes."""
     kind = name.rsplit(".", 1)[-1]
-    if kind in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
+    if kind in READ:
         return turn.T @ tensor
-    return tensor @ turn if kind in ("W_E", "W_pos", "W_O", "W_out", "b_out") else tensor
+    return tensor @ turn if kind in WRITE else tensor

@@ -1,3 +1,3 @@
-"""Compiled programs as a construction, and their task: importing this file registers both."""
+"""The construction that programs bring: models compiled from them."""
 
-from interp.programs.compile import compiled as compiled
+import interp.programs.compile  # noqa: F401, registers it; it may be the one that is importing this

@@ -37,6 +37,25 @@ def counts(n: int) -> Program:
     return Program(("a", "b", "="), n + 1, True, steps, answer, read="=")
 
 
+def test_dead_neurons_do_something_that_nothing_reads() -> None:
+    model = interp.compile(ENDS, dead=8, rotate=3, seed=1)
+    (batch,) = model.task.inputs()
+    logits, cache = model.run_with_cache(batch.tokens)
+    post = cache["blocks.0.mlp.hook_post"]
+    assert post.shape[-1] == 8 + interp.compile(ENDS).spec.layers[0].mlp.d_mlp
+    assert (post[..., -8:].flatten(0, 1).std(0) > 0.01).sum() >= 4
+
+    def without(value, hook):
+        value[..., -8:] = 0.0
+        return value
+
+    for layer in range(len(model.spec.layers)):
+        found = model.run_with_hooks(batch.tokens, fwd_hooks=[(f"blocks.{layer}.mlp.hook_post", without)])
+        assert torch.allclose(found, logits, atol=1e-9)
+    spare = interp.compile(ENDS, decoys=0, dead=0)
+    assert torch.allclose(spare(batch.tokens), logits, atol=1e-9)
+
+
 def test_answers_logits_and_variables() -> None:
     """On all inputs, plain, with decoys, and rotated: logits and residual directions, to 1e-9."""
     cases = [
@@ -45,7 +64,7 @@ def test_answers_logits_and_variables() -> None:
         (majority(OTHER), {"shortest": 1}),
         (counts(4), {"last": "="}),
     ]
-    changes = [{}, {"decoys": 5, "seed": 1}, {"rotate": 2, "decoys": 2}]
+    changes = [{}, {"decoys": 5, "seed": 1}, {"rotate": 2, "decoys": 2}, {"rotate": 2, "dead": 3}]
     for (program, given), changed in product(cases, changes):
         model = interp.compile(program, **given, **changed)
         directions = interp.models.constructions.construct(
