@@ -28,7 +28,7 @@ _ROOMS = {
     "report.analyze": "analyze certify explain",
     "errors": "InterpError",
     "programs.explanations.automata": "learn_automaton",
-    "report.listing": "list_models list_tasks",
+    "models.listing": "list_models list_tasks",
     "measures.ablation": "ablate ablate_heads",
     "measures.attention": "attention_patterns",
     "measures.attention_ratios": "attention_ratios reweight_attention",
@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     from interp.measures.patching import activation_patching as activation_patching
     from interp.measures.variables import probe as probe
     from interp.models.architecture.task_model import TaskModel as TaskModel
+    from interp.models.listing import list_models as list_models
+    from interp.models.listing import list_tasks as list_tasks
     from interp.models.readers.models import check_conversion as check_conversion
     from interp.models.spec import Layer as Layer
     from interp.models.spec import ModelSpec as ModelSpec
@@ -114,8 +116,6 @@ if TYPE_CHECKING:
     from interp.report.analyze import analyze as analyze
     from interp.report.analyze import certify as certify
     from interp.report.analyze import explain as explain
-    from interp.report.listing import list_models as list_models
-    from interp.report.listing import list_tasks as list_tasks
     from interp.report.sections import section as section
     from interp.report.sections.live import live as live
     from interp.tasks import Batch as Batch

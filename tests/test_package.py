@@ -91,8 +91,8 @@ def test_models_and_analyses_are_no_packages() -> None:
 def test_only_one_module_imports_transformer_lens() -> None:
     texts = {path.relative_to(ROOT): path.read_text("utf-8") for path in (ROOT / "interp").rglob("*.py")}
     imports = ("import transformer_lens", "from transformer_lens")
-    found = {path.parts[1] for path, text in texts.items() if any(line in text for line in imports)}
-    assert found == {"_lens"}
+    found = {path.parts[1:3] for path, text in texts.items() if any(line in text for line in imports)}
+    assert found == {("models", "lens")}
 
 
 def test_versions_are_pinned_as_documented() -> None:

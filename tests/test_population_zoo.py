@@ -9,9 +9,9 @@ from plain_numbers import Plain
 import interp
 from interp.errors import UnsupportedError
 from interp.measures.variables import MOST_PAIRS, pairs_of
+from interp.models.listing import list_models
 from interp.models.subject import Subject
 from interp.report import Report
-from interp.report.listing import list_models
 from interp.report.sections import _shared as shared
 from interp.report.sections import accuracy, circuits, components, embeddings, faithfulness
 from interp.report.sections.base import Study, fill

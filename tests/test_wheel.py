@@ -85,7 +85,7 @@ def test_four_commands_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None
     environment = outside() | {"PYTHONPATH": str(target)}
     where = run([python, "-c", "import interp; print(interp.__file__)"], empty, environment)
     assert where.startswith(str(target))
-    command = [python, "-m", "interp.cli"]
+    command = [python, "-m", "interp"]
     assert "count01/paper" in run([*command, "models"], empty, environment)
     assert "histogram" in run([*command, "tasks"], empty, environment)
     assert "certified" in run([*command, "certify", "count01/minimal"], empty, environment).lower()

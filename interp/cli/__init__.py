@@ -111,7 +111,7 @@ def _imported() -> str:
 @app.command()
 def tasks(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List the tasks."""
-    from interp.report.listing import list_tasks, task_rows
+    from interp.models.listing import list_tasks, task_rows
 
     if long or format is not OutputFormat.table:
         return _print(list_tasks(), format)
@@ -121,7 +121,7 @@ def tasks(format: FormatOption = OutputFormat.table, long: LongOption = False) -
 @app.command()
 def models(format: FormatOption = OutputFormat.table, long: LongOption = False) -> None:
     """List all models, exact and trained. Green: proved right. Red: proved wrong."""
-    from interp.report.listing import list_models, model_rows
+    from interp.models.listing import list_models, model_rows
 
     if long or format is not OutputFormat.table:
         return _print(list_models(), format)
@@ -290,7 +290,7 @@ def sections(
 ) -> None:
     """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
     if not checkpoints:
-        from interp.report.listing import stored
+        from interp.models.listing import stored
 
         if (rows := stored("sections")) is None:
             from interp.report.sections import all_sections

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from interp.errors import InterpError
 from interp.models import zoo
+from interp.models.listing import list_models
 from interp.report.analyze import analyze
-from interp.report.listing import list_models
 from interp.report.render import resource, slug, variables
 from interp.support.files import write_atomically
 from interp.support.progress import LateBar

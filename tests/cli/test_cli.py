@@ -247,7 +247,7 @@ def test_a_spec_with_problems_lists_them_all(tmp_path: Path) -> None:
 
 def test_as_a_program() -> None:
     """A wrong name costs no import of what takes seconds."""
-    command = [sys.executable, "-X", "importtime", "-m", "interp.cli", "certify", "x/y"]
+    command = [sys.executable, "-X", "importtime", "-m", "interp", "certify", "x/y"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""

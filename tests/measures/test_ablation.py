@@ -14,8 +14,8 @@ from interp.measures.ablation import aligned, by_position, draw_donors, scores_w
 from interp.measures.runs import Part, heads_of
 from interp.measures.survey import survey
 from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.listing import list_models
 from interp.models.subject import Subject
-from interp.report.listing import list_models
 
 SHIPPED = list_models()["name"].to_list()
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
+import interp.models.listing as listing
 import interp.models.zoo as zoo
-import interp.report.listing as listing
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.families.count01 import Count01
 from interp.models.architecture.parameters import initialize

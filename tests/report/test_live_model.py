@@ -17,9 +17,9 @@ from interp.families.count01 import Count01
 from interp.models.architecture.formulas import register_positions
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.listing import list_models
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
-from interp.report.listing import list_models
 from interp.report.live import FILES, script
 from interp.report.sections.live_payload import Inputs, payload
 from interp.tasks import Batch, make_task, registered_tasks

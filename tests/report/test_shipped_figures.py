@@ -11,8 +11,8 @@ from report.shipped_reports import CLICKED, drawn, whole
 
 import interp
 from interp.errors import InterpError
+from interp.models.listing import list_models
 from interp.report.items import FigureItem
-from interp.report.listing import list_models
 from interp.support import figures
 
 

@@ -283,7 +283,7 @@ class Outside(Task):
 def test_the_command_line_imports_a_file_that_is_named(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "mine.py").write_text(FILE)
     (tmp_path / "broken.py").write_text("1 / 0")
-    command = [sys.executable, "-m", "interp.cli", "tasks", "--format", "csv", "--import"]
+    command = [sys.executable, "-m", "interp", "tasks", "--format", "csv", "--import"]
     found = subprocess.run([*command, str(tmp_path / "mine.py")], capture_output=True, text=True)
     assert "outside,custom,2,2,last" in found.stdout, found.stderr
     monkeypatch.setattr(sys, "argv", ["interp", *command[3:], str(tmp_path / "broken.py")])

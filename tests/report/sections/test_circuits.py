@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 from standins import NAMES
 
 

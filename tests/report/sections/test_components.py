@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 import torch
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 from standins import NAMES, standin
 
 from interp.errors import UnsupportedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 from standins import standin
 
 import interp

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 from standins import NAMES
 
 import interp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 from some_inputs import every, some
 from standins import NAMES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from sections.standin_report import one_section
+from report.sections.standin_report import one_section
 
 import interp
 from interp.errors import UnsupportedError

@@ -95,7 +95,6 @@ def _states() -> dict[tuple[str, str], str]:
 def exact_rows() -> list[Row]:
     """Return name, summary, task and number of parameters of the registered constructions with default sizes."""
     from interp.models.constructions import construct, registered_constructions
-    from interp.programs import compile as compile  # registers compiled programs and their task
 
     rows = []
     for name, entry in registered_constructions().items():
@@ -159,7 +158,7 @@ def task_rows() -> list[Row]:
 
 def registered_rows() -> list[Row]:
     """Return the rows of the registered tasks."""
-    from interp.programs import compile as compile  # registers compiled programs and their task
+    from interp.models import constructions as constructions  # registers compiled programs and their task
     from interp.tasks import registered_tasks
 
     rows = []

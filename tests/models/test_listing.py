@@ -1,4 +1,4 @@
-"""The stored lists of what this package registers. `python tests/report/test_listing.py` writes them anew."""
+"""The stored lists of what this package registers. `python tests/models/test_listing.py` writes them anew."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from interp.models import listing
 from interp.models.model_files import SPEC_FILE, shipped_root
 from interp.models.spec import ModelSpec
-from interp.report import listing
 from interp.report.sections import all_sections
 from interp.tasks import registered_tasks
 
@@ -36,7 +36,7 @@ def made() -> dict[str, Any]:
 
 
 def test_the_stored_lists_are_those_of_the_registries() -> None:
-    assert json.loads(FILE.read_text("utf-8")) == made(), "write it anew: python tests/report/test_listing.py"
+    assert json.loads(FILE.read_text("utf-8")) == made(), "write it anew: python tests/models/test_listing.py"
 
 
 KEYS = {"models": "exact", "tasks": "tasks", "sections": "sections"}
