@@ -27,8 +27,9 @@ from pydantic import TypeAdapter, ValidationError
 from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
-from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, outputs_apart, probes_of
+from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, probes_of
 from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, refuse_if, short
+from interp.models.architecture.comparison import compare as compare_logits
 from interp.models.architecture.stock import expressed
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -161,15 +162,16 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
 def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
     """Compare the outputs of both models at every read position of a batch; return the number of positions compared."""
     try:
-        found = subject.logits(batch)
+        apart = compare_logits(
+            lambda dtype: made.in_format(dtype).logits(batch), lambda dtype: subject.in_format(dtype).logits(batch)
+        )
     except InterpError as error:
         raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
-    wanted = made.logits(batch)
-    if outputs_apart(found, wanted, sum(float(p.abs().max()) for p in subject.model.parameters())) is not None:
+    if not apart.same:
         raise UnsupportedError(
-            "the model at hand has other outputs than its config and parameters: something else runs"
+            f"the model at hand has other outputs than its config and parameters, so something else runs: {apart}"
         )
-    return len(wanted)
+    return int(subject.read_mask(batch).sum())
 
 
 WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}

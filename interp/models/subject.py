@@ -24,6 +24,7 @@ from interp.models.architecture.answers import (
     right_classes,
     with_others,
 )
+from interp.models.architecture.comparison import cast
 from interp.models.architecture.reduced import count_space_refusal
 from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.lens import HookedTransformer
@@ -217,6 +218,10 @@ class Subject:
         return right_classes(self.task, batch, self.read_at)
 
     @torch.no_grad()
+    def in_format(self, dtype: torch.dtype) -> Subject:
+        """Return a copy that computes in another number format."""
+        return replace(self, model=cast(self.model, dtype))
+
     def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
         """Return the outputs at every read position, row by row, in the task's order, optionally with hooks.
 

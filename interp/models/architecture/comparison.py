@@ -5,6 +5,7 @@ So both models run in float64 where the original can, and the difference is comp
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ TOLERANCE = 1e-5
 """Difference that is always allowed, relative to the largest logit."""
 ROUNDINGS = 8.0
 """Allowed difference, in multiples of what float32 changes."""
+ANGLES = 0.01
+"""Largest difference of sines and cosines that is rounding: half precision changes them by .004."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,11 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether the difference is at most TOLERANCE, or at most ROUNDINGS times the rounding of float32."""
-        return self.difference <= max(TOLERANCE, ROUNDINGS * self.rounding)
+        """Whether the difference is at most TOLERANCE, or at most ROUNDINGS times the rounding of float32, if finite.
+
+        This is the only measure of "the same outputs up to rounding": of conversions and of models to be certified.
+        """
+        return self.difference <= max(TOLERANCE, ROUNDINGS * self.rounding if math.isfinite(self.rounding) else 0.0)
 
     def __str__(self) -> str:
         return (
@@ -62,17 +68,22 @@ def compare(ours: Runs, theirs: Runs) -> Comparison:
             f"the original's logits have shape {tuple(exact.shape)}, the converted model's {tuple(mine.shape)}"
         )
     precision, other = str(exact.dtype).removeprefix("torch."), exact.double()
-    scale = float(other.abs().max().clamp_min(1))
+    scale = max(1.0, *other[other.isfinite()].abs().amax().reshape(-1).tolist()) if other.isfinite().any() else 1.0
 
     def rounding(runs: Runs, exact: Tensor) -> float:
-        return float((runs(torch.float32).double().cpu() - exact).abs().max()) / scale
+        return float(_apart(runs(torch.float32).double().cpu(), exact).max()) / scale
 
-    apart = (mine - other).abs().nan_to_num(torch.inf)
+    apart = _apart(mine, other)
     at = tuple(int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
     return Comparison(
         float(apart.max()) / scale, rounding(theirs, other) or rounding(ours, mine), precision, at,
         float(mine[at]), float(other[at]),
     )  # fmt: skip
+
+
+def _apart(one: Tensor, other: Tensor) -> Tensor:
+    """Return the size of each difference: 0 between equal infinities, infinite where only one is a number."""
+    return torch.where(one == other, 0.0, one - other).abs().nan_to_num(torch.inf)
 
 
 def runs(original: Any, tokens: Tensor) -> Runs:
@@ -101,13 +112,27 @@ def _logits(found: Any) -> Tensor:
 
 
 def cast(model: Model, dtype: torch.dtype) -> Model:
-    """Return a copy of a model that computes in another number format, with its tables of positions made anew."""
+    """Return a copy of a model that computes in another number format.
+
+    Its tables of rotary angles are made anew in that format, if they are those of its config.
+    """
     made = copy.deepcopy(model)
+    ours = [_has_own_angles(block.attn) for block in made.blocks]
     made.to(dtype, print_details=False)
-    for block in made.blocks:
+    for block, own in zip(made.blocks, ours):
         attention: Any = block.attn
-        if "rotary_cos" in attention._buffers:  # TransformerLens would keep angles rounded to the old format
+        if own:  # TransformerLens would keep angles rounded to the old format
             attention._extend_rotary_embeddings(attention.rotary_cos.shape[0])
         if hasattr(attention, "alibi"):
             attention.alibi = None  # TransformerLens makes it on the next run
     return made
+
+
+def _has_own_angles(attention: Any) -> bool:
+    """Test whether tables of rotary angles are there, and are those that the config gives, up to rounding."""
+    if "rotary_cos" not in attention._buffers:
+        return False
+    fresh = copy.deepcopy(attention)
+    fresh._extend_rotary_embeddings(attention.rotary_cos.shape[0])
+    pairs = [(attention.rotary_cos, fresh.rotary_cos), (attention.rotary_sin, fresh.rotary_sin)]
+    return all(bool(((held - made).abs() <= ANGLES).all()) for held, made in pairs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.errors import CheckpointError, InterpError, short
 from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
-from interp.models.architecture.comparison import Comparison, cast, compare, runs
+from interp.models.architecture.comparison import Comparison, compare, runs
 from interp.models.architecture.header import lacks_header
 from interp.models.architecture.stock import in_task_order, read_config, stock_model
 from interp.models.architecture.task_model import TaskModel
@@ -276,7 +276,7 @@ def check_conversion(
         chosen = None if chosen is None else with_others(chosen, n_out, task)
         return found[where] if chosen is None else found[where][:, chosen]
 
-    found = compare(lambda dtype: replace(subject, model=cast(subject.model, dtype)).logits(batch), picked)
+    found = compare(lambda dtype: subject.in_format(dtype).logits(batch), picked)
     if not found.same:
         (row, place), at = where.nonzero()[found.at[0]].tolist(), found.at[1]
         raise CheckpointError(

@@ -8,7 +8,6 @@ alphabets are inferred from samples and from the task's declarations, never from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +22,6 @@ from interp.measures.heads import head_outputs
 from interp.measures.separation import fit_separator
 from interp.models.architecture import plain
 from interp.models.architecture.answers import right_classes
-from interp.models.architecture.comparison import cast
 from interp.models.architecture.task_model import TaskModel, standing_hooks
 from interp.models.spec import Construction
 from interp.models.subject import Subject
@@ -146,7 +144,7 @@ def _logits(subject: Subject, rows: list[Batch]) -> Float[Tensor, "reads n_out"]
     """Return torch's logits at the positions that are read, row by row, so that nothing is padded."""
     if subject.model.cfg.dtype not in (torch.float32, torch.float64):
         # The page computes in double precision, so half-precision models must do so here.
-        subject = replace(subject, model=cast(subject.model, torch.float64))
+        subject = subject.in_format(torch.float64)
     return torch.cat([subject.logits(row) for row in rows]).double()
 
 
