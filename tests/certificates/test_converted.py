@@ -11,6 +11,7 @@ import torch
 import interp
 from interp.certificates.certify import CONVERTED
 from interp.errors import UnsupportedError
+from interp.families.algorithmic import Addition
 from interp.families.count01.tasks import CountBox
 from interp.models.lens import HookedTransformer, config, quiet_construction
 
@@ -76,6 +77,43 @@ def test_a_model_that_runs_something_else_is_not_certified() -> None:
     model.unembed.__class__ = type("Twice", (kind,), {"forward": lambda self, x: kind.forward(self, x) * 2})
     with pytest.raises(UnsupportedError, match="no proof is about it: a spec cannot express this model: logits differ"):
         interp.certify(model, task="count01")
+
+
+def adder(seed: int, **fields: Any) -> HookedTransformer:
+    """A decoder with large random weights, rotary positions, query-key norms and a gated MLP, as small adders have."""
+    sizes = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "d_mlp": 6, "act_fn": "silu", "gated_mlp": True,
+             "n_ctx": 33, "d_vocab": 10, "d_vocab_out": 10, "normalization_type": "RMS", "eps": 1e-6, "device": "cpu",
+             "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 3, "use_qk_norm": True}  # fmt: skip
+    with quiet_construction():
+        model = HookedTransformer(config(**sizes | fields))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            drawn = torch.rand if name.endswith("norm.w") else torch.randn
+            parameter.copy_(drawn(parameter.shape, generator=generator) * (8 if drawn is torch.rand else 3))
+    return model
+
+
+SHAPES: list[dict[str, Any]] = [
+    {}, {"use_qk_norm": False}, {"rotary_base": 7}, {"rotary_adjacent_pairs": True}, {"normalization_type": "LN"},
+    {"gated_mlp": False, "act_fn": "relu"}, {"d_model": 3}, {"d_model": 6}, {"n_heads": 2}, {"rotary_base": 10000},
+    {"n_heads": 2, "n_key_value_heads": 1}, {"d_mlp": 12, "eps": 1e-5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, len(SHAPES)))])
+def test_every_adder_of_others_gets_a_verdict(index: int) -> None:
+    """The libraries round angles differently in float32, and sharp heads enlarge that: no other model runs."""
+    model = adder(index, **SHAPES[index])
+    found = interp.certify(model, task=Addition(digits=10, plus="0", equals="0"), seconds=0.2)
+    assert (found.status, found.about) == ("refuted", CONVERTED)
+
+
+def test_other_angles_than_those_of_the_config_are_refused() -> None:
+    model = adder(0)
+    model.blocks[0].attn.rotary_cos[:] = model.blocks[0].attn.rotary_cos.flip(0)
+    with pytest.raises(UnsupportedError, match="no proof is about it: a spec cannot express this model: logits differ"):
+        interp.certify(model, task=Addition(digits=10, plus="0", equals="0"))
 
 
 def test_rows_that_are_longer_than_its_positions_are_refused() -> None:

@@ -83,7 +83,7 @@ def compare(ours: Runs, theirs: Runs) -> Comparison:
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
     """Return the size of each difference: 0 between equal infinities, infinite where only one is a number."""
-    return torch.where(one == other, 0.0, one - other).abs().nan_to_num(torch.inf)
+    return torch.where(one == other, 0.0, one - other).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def runs(original: Any, tokens: Tensor) -> Runs:

@@ -65,6 +65,17 @@ def test_nan_is_a_difference() -> None:
     assert not compare(ours, lambda dtype: ours(dtype) * torch.nan).same
 
 
+def test_overflow_in_float32_allows_no_difference_in_float64() -> None:
+    def moved(by: float) -> Any:
+        return lambda dtype: (
+            torch.tensor([torch.inf, 1.0 + by]) if dtype == torch.float64 else torch.full((2,), torch.inf)
+        )
+
+    assert compare(moved(0.0), moved(1e-7)).same
+    assert not compare(moved(0.0), moved(0.1)).same
+    assert not compare(moved(0.0), lambda dtype: torch.ones(2)).same
+
+
 def normed(**changes: Any) -> ModelSpec:
     layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12, activation="relu"), norm="pre", **changes)
     return ModelSpec(task=make_task("count01").ref, d_model=8, layers=(layer,), final_norm="layer_norm", readout_at="=")
