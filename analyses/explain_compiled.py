@@ -31,7 +31,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.programs.language import Head, Program
 from interp.programs.task import ProgramTask
 from interp.report import Report
-from interp.tasks.batch import KINDS
+from interp.tasks.pairs import KINDS
 
 DECOYS = 4
 COMPARED = 1000

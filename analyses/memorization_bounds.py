@@ -18,6 +18,7 @@ from shared.lookup_bounds import match_bound, theorem3_bound, theorem3_least_wid
 from shared.script import Arguments, run
 
 from interp.errors import InterpError
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 from interp.families.memorization.theory.kl import kl_rows
 from interp.families.memorization.theory.kl_bounds import (
     LEMMA_1_NORMS,
@@ -31,7 +32,7 @@ from interp.families.memorization.theory.kl_bounds import (
 from interp.families.memorization.theory.lookup import lookup_construction
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
-from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import ConditionalTable, as_table
 from interp.report import Report
 from interp.support import figures as draw
 

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from shared.script import Arguments, run
 
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.kl_bounds import bounds_table
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values
-from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import ConditionalTable
 from interp.report import Report
 
 

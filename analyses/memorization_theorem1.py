@@ -23,11 +23,12 @@ from interp.families.memorization.constructions.theorem1 import (
     weighted_ridge,
 )
 from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
+from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares
 from interp.families.memorization.theory.stationarity import position_priors, proposition1_applies
-from interp.families.memorization.theory.table import as_table, dirichlet_table
+from interp.families.memorization.theory.table import as_table
 from interp.report import Report
 from interp.support import figures as draw
 

@@ -22,7 +22,7 @@ The public names are imported on first use: importing interp imports neither tor
 
 from typing import TYPE_CHECKING, Any
 
-from interp.families import exports
+from interp.support.exports import exports
 
 _ROOMS = {
     "report.analyze": "analyze certify explain",

@@ -27,7 +27,7 @@ from interp.models.architecture.checkpoint import save_checkpoint
 from interp.models.spec import ModelSpec, TaskRef
 from interp.models.training_curves import no_curve
 from interp.tasks import make_task
-from interp.tasks.base import tensors_sha256
+from interp.tasks.task import tensors_sha256
 from interp.training.sweeps.grid import read_grid
 from interp.training.sweeps.jobs import peak_memory
 

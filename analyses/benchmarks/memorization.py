@@ -20,11 +20,12 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from interp.families.memorization.constructions.theorem1 import theorem1_weights
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.joint import balance, descend
 from interp.families.memorization.theory.kl import kl_divergence, log_softmax
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
-from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import ConditionalTable
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from interp.errors import InterpError
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
 from interp.families.memorization.constructions.theorem1 import draw_keys, theorem1_weights
 from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 from interp.families.memorization.theory.kl import kl_divergence, kl_rows
 from interp.families.memorization.theory.kl_bounds import lemma1, theorem2_ls, theorem2_wls
 from interp.families.memorization.theory.lookup import lookup_construction
@@ -21,7 +22,7 @@ from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
 from interp.families.memorization.theory.spectrum import singular_values, zero_divergence_rank
 from interp.families.memorization.theory.stationarity import position_priors
-from interp.families.memorization.theory.table import ConditionalTable, as_table, dirichlet_table, lookup_table
+from interp.families.memorization.theory.table import ConditionalTable, as_table
 
 INSTANCES = 100
 

@@ -35,9 +35,9 @@ from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
 from interp.support.resources import one_thread
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.batch_checks import check_batch
 from interp.tasks.domain import every_input, n_inputs
 from interp.tasks.registry import name_taken
-from interp.tasks.validation import check_batch
 
 EVERY_INPUT = "every input, as run"
 CLOSE = 8.0

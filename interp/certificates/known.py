@@ -17,7 +17,7 @@ from interp.certificates.base import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare_with_fresh, frozen, probes_of
 from interp.models.architecture.task_model import TaskModel
-from interp.tasks.base import tensors_sha256
+from interp.tasks.task import tensors_sha256
 
 FILE = "known.json"
 COMPARED = 16

@@ -39,7 +39,7 @@ from interp.measures.runs import (
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
 from interp.tasks import Batch
-from interp.tasks.batch import Pairs
+from interp.tasks.pairs import Pairs
 
 EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64

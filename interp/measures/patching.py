@@ -37,9 +37,9 @@ from interp.models.architecture.answers import correct
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
 from interp.tasks import Batch, Task
-from interp.tasks.batch import KINDS, Pairs, minimal_pairs
+from interp.tasks.batch_checks import check_batch
+from interp.tasks.pairs import KINDS, Pairs, minimal_pairs
 from interp.tasks.sets import unpack_sets
-from interp.tasks.validation import check_batch
 
 # ---------------------------------------------------------------- minimal pairs
 

@@ -23,9 +23,9 @@ from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.subject import Subject
 from interp.support.views import view
 from interp.tasks import Batch, Task
-from interp.tasks.batch import Pairs
+from interp.tasks.batch_checks import check_tokens
+from interp.tasks.pairs import Pairs
 from interp.tasks.populations import usual
-from interp.tasks.validation import check_tokens
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure

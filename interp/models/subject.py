@@ -30,8 +30,9 @@ from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.lens import HookedTransformer
 from interp.support.words import counted
 from interp.tasks import Batch, Task, make_task
+from interp.tasks.batch_checks import check_batch, check_padding, check_tokens
 from interp.tasks.domain import check_entry
-from interp.tasks.validation import check_batch, check_made, check_padding, check_tokens
+from interp.tasks.task_checks import check_made
 
 Value = TypeVar("Value")
 RECENT = 8

@@ -3,11 +3,10 @@
 This file lists only the names that other packages import.
 """
 
-from interp.tasks.base import Task as Task
 from interp.tasks.batch import IGNORED as IGNORED
 from interp.tasks.batch import Batch as Batch
-from interp.tasks.batch import Pairs as Pairs
-from interp.tasks.questions import Generates as Generates
+from interp.tasks.generates import Generates as Generates
+from interp.tasks.pairs import Pairs as Pairs
 from interp.tasks.questions import NextSymbols as NextSymbols
 from interp.tasks.questions import Questions as Questions
 from interp.tasks.registry import load_installed as _load_installed
@@ -15,6 +14,7 @@ from interp.tasks.registry import load_plug_ins as _load_plug_ins
 from interp.tasks.registry import make_task as make_task
 from interp.tasks.registry import register_task as register_task
 from interp.tasks.registry import registered_tasks as registered_tasks
+from interp.tasks.task import Task as Task
 
 _load_plug_ins("tasks")
 _load_installed()

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import UnsupportedError, quoted, refuse_if
-from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.structure import Structure, lacks
+from interp.tasks.task import Task
 
 SAMPLED = 4096
 """Number of inputs per length whose labels are compared if there are too many."""

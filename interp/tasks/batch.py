@@ -1,20 +1,17 @@
-"""Batches of labeled inputs, and minimal pairs for any task that labels given tokens."""
+"""Batches of labeled inputs, and where a token stands in their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, of_type, short
+from interp.errors import InterpError, of_type, short
 from interp.support.views import view
-
-if TYPE_CHECKING:
-    from interp.tasks.base import Task
 
 IGNORED = -100
 """The class of a position whose output is not read (the ignore_index of torch's cross_entropy)."""
@@ -125,28 +122,6 @@ def joined(batches: Sequence[Batch], pad: int | None) -> Batch:
     )
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer.
-
-    Example:
-
-        >>> task = interp.build("languages/parity").task
-        >>> pairs = task.corrupt(task.sample(4, seed=0))
-        >>> bool((pairs.clean.labels != pairs.corrupted.labels).all())
-        True
-    """
-
-    clean: Batch
-    corrupted: Batch
-
-    def __len__(self) -> int:
-        return len(self.clean)
-
-    def __getitem__(self, rows: slice | Tensor) -> Pairs:
-        return Pairs(self.clean[rows], self.corrupted[rows])
-
-
 def digits_of(index: Int[Tensor, "rows"], base: int, length: int) -> Int[Tensor, "rows length"]:
     """Return the rows of digits below `base` that have these indices in lexicographic order."""
     powers = [min(base**place, 2**62) for place in reversed(range(length))]  # an int64 index divided by more is 0
@@ -176,143 +151,3 @@ def find_positions(task: Any, tokens: Int[Tensor, "rows length"], token: str) ->
         row = int((at < 0).int().argmax())
         raise InterpError(f"row {row} has no {token!r}, at which the answer of task {task.name} is read")
     return at
-
-
-# ---------------------------------------------------------------- minimal pairs
-
-MOST_LISTED = 2**16
-"""If a task lists at most this many inputs, a changed row must be one of them."""
-
-MANY = 100
-"""Number of rows from which one try that finds no pair shows that the task has none of the kind."""
-
-KINDS = ("changed", "swapped", "longer", "shorter")
-"""What differs in a minimal pair: one token, the places of two, or one token more or less."""
-
-
-def minimal_pairs(
-    task: Task,
-    batch: Batch,
-    seed: int = 0,
-    kind: str = "changed",
-    tries: int = 16,
-    places: Int[Tensor, "places"] | None = None,
-) -> Pairs:
-    """Make pairs of one of KINDS, for any task with `batch`: see Task.corrupt. places: positions that may change.
-
-    Rows without such a pair are left out. A changed row must be labeled by the task, keep any read token in place (at
-    the end, if its length changes), and be a listed input if the task lists at most MOST_LISTED. Marks, such as [BOS],
-    stay. Raises InterpError for another kind.
-    """
-    check_size("seed", seed, least=0)
-    check_one_of("kind of pairs", kind, KINDS)
-    generator = torch.Generator().manual_seed(seed)
-    clean, tokens = task.batch(batch.tokens), batch.tokens
-    changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
-    listed, free = _listed(task), _free(batch)
-    for attempt in range(tries):
-        rows = (~found).nonzero()[:, 0]
-        if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
-            break
-        rows, tried = _edited(task, batch, rows, kind, places, free, generator)
-        lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
-        if not len(rows):
-            continue
-        kept = _as_before(task, tokens[rows], tried, kind)
-        rows, tried, lengths = rows[kept], tried[kept], lengths[kept]
-        allowed = _accepted(task, tried)
-        if listed is not None:
-            within = [(*row[:n],) in listed for row, n in zip(tried.tolist(), lengths.tolist())]
-            allowed &= torch.tensor(within, dtype=torch.bool)
-        rows, tried = rows[allowed], tried[allowed]
-        if not len(rows):
-            continue
-        labels, before = task.batch(tried).labels, clean.labels[rows]
-        other = (labels != before).reshape(len(rows), -1).any(1)
-        changed[rows[other]], found[rows[other]] = tried[other], True
-    return Pairs(clean[found], task.batch(changed[found]))
-
-
-def _edited(
-    task: Task, batch: Batch, rows: Tensor, kind: str, places: Tensor | None, free: Tensor, generator: torch.Generator
-) -> tuple[Int[Tensor, "some"], Int[Tensor, "some length"]]:
-    """Draw a change of some rows, those where one was found, and the changed rows."""
-    tokens, mask = batch.tokens, batch.attention_mask
-
-    def places_of(rows: Tensor) -> Tensor:
-        draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
-        return (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
-
-    at = places_of(rows)
-    donor = torch.randint(len(tokens), (len(rows),), generator=generator)
-    order = torch.arange(tokens.shape[1])[None]
-    if kind == "changed":
-        # Take the token of another row at the same position, so that marks shared by all rows never change.
-        new = tokens[donor, at]
-        good = mask[donor, at] & (new != tokens[rows, at])
-        return rows[good], torch.where(order == at[good, None], new[good, None], tokens[rows[good]])
-    good = free[rows, at]
-    if kind == "swapped":
-        to = places_of(rows)
-        good &= free[rows, to] & (tokens[rows, at] != tokens[rows, to])
-        rows, at, to = rows[good], at[good, None], to[good, None]
-        from_ = torch.where(order == at, to, torch.where(order == to, at, order))
-        return rows, tokens[rows].gather(1, from_)
-    if task.pad_id is None:
-        good &= False
-    if kind == "longer":
-        source = (torch.rand(len(rows), generator=generator, dtype=torch.float64) * batch.lengths[donor]).long()
-        good &= (batch.lengths[rows] < tokens.shape[1]) & free[donor, source]
-        rows, at, new = rows[good], at[good, None], tokens[donor, source][good, None]
-        moved = tokens[rows].gather(1, (order - (order > at).long()).expand(len(rows), -1))
-        return rows, torch.where(order == at, new, moved)
-    rows, at = rows[good], at[good, None]
-    moved = tokens[rows].gather(1, (order + (order >= at).long()).clamp(max=tokens.shape[1] - 1))
-    return rows, moved.masked_fill(order >= batch.lengths[rows, None] - 1, task.pad_id or 0)
-
-
-def _free(batch: Batch) -> Bool[Tensor, "rows length"]:
-    """The positions of tokens that are no marks: a mark is at the same place from the start or the end in all rows."""
-    rows, found = torch.arange(len(batch)), batch.attention_mask.clone()
-    for place in (torch.zeros_like(batch.lengths), batch.lengths - 1):
-        there = batch.tokens[rows, place]
-        if len(batch) > 1 and bool((there == there[0]).all()):
-            found[rows, place] = False
-    return found
-
-
-def _listed(task: Task) -> set[tuple[int, ...]] | None:
-    """Return all inputs, without padding, if the task lists at most MOST_LISTED; otherwise None."""
-    try:
-        if task.n_inputs is None or task.n_inputs > MOST_LISTED:
-            return None
-        return {
-            (*row[:length],)
-            for part in task.inputs()
-            for row, length in zip(part.tokens.tolist(), part.lengths.tolist())
-        }
-    except UnsupportedError:
-        return None
-
-
-def _as_before(
-    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"], kind: str
-) -> Bool[Tensor, "rows"]:
-    """Whether the token at which the answer is read, if any, is where it was, or is as often if the length changes."""
-    if task.readout not in task.vocabulary:
-        return torch.ones(len(tried), dtype=torch.bool)
-    before, after = (rows == task.token_id(task.readout) for rows in (clean, tried))
-    return (before == after).all(1) if kind in ("changed", "swapped") else before.sum(1) == after.sum(1)
-
-
-def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
-    """Test whether the task accepts and labels each row."""
-    try:
-        task.check_input(tokens)
-        task.batch(tokens)
-    except InterpError:
-        if len(tokens) == 1:
-            return torch.zeros(1, dtype=torch.bool)
-        half = len(tokens) // 2
-        return torch.cat([_accepted(task, tokens[:half]), _accepted(task, tokens[half:])])
-    return torch.ones(len(tokens), dtype=torch.bool)

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, quoted, refuse_if
-from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first, find_positions
 from interp.tasks.structure import Structure, compare, difference
+from interp.tasks.task import Task
 
 CHECKED = 64
 """Number of combinations of counts at which the declarations are always compared with the task's labels."""

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Integer
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, short
-from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.validation import OWN, check_batch, check_labels
+from interp.tasks.batch_checks import OWN, check_batch, check_labels
+from interp.tasks.task import Task
 
 DRAWN = 16
 """Number of samples per split that must occur among the inputs."""

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of, quoted, refuse_if
 from interp.support.records import TaskRef
-from interp.tasks.base import Task, tensors_sha256
-from interp.tasks.validation import OWN, check_task
+from interp.tasks.batch_checks import OWN
+from interp.tasks.task import Task, tensors_sha256
+from interp.tasks.task_checks import check_task
 
 T = TypeVar("T", bound=type[Task])
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/-]{0,99}")
@@ -33,7 +34,7 @@ _REGISTRY: dict[str, type[Task]] = {}
 def register_task(kind: T) -> T:
     """Register a Task subclass under its name; usable as a decorator.
 
-    Raises InterpError if the name is taken or a check of tasks.validation fails: a missing member, a token that occurs
+    Raises InterpError if the name is taken or a check of tasks.task_checks fails: a missing member, a token that occurs
     twice, a sample that is not a Batch, or classes out of range.
 
     Example:

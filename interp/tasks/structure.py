@@ -22,9 +22,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, refuse_if, short
-from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_positions
 from interp.tasks.domain import Drawn
+from interp.tasks.task import Task
 
 Member = str | tuple[str, object]
 """The name of a member of a task, or the name and the value that it must have."""

@@ -16,7 +16,7 @@ from interp.errors import InterpError
 from interp.measures.patching import Compared, activation_patching, by_index, leaning, make_pairs, position_groups
 from interp.models.constructions import construct
 from interp.models.subject import Subject
-from interp.tasks.batch import Pairs
+from interp.tasks.pairs import Pairs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +116,7 @@ from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.measures.patching import activation_patching
 from interp.models.subject import Subject
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.batch import Pairs
+from interp.tasks.pairs import Pairs
 from interp.training.sweeps.jobs import peak_memory
 
 def peak():

@@ -7,7 +7,7 @@ from interp.errors import InterpError
 from interp.programs.language import Head, Linear, Program
 from interp.programs.task import ENDS, ProgramTask
 from interp.tasks.domain import every_input
-from interp.tasks.validation import check_task
+from interp.tasks.task_checks import check_task
 
 EVENLY = Head("shares", "", "", ((0.0,),), "token")
 MORE = Linear("answer", ("shares",), (((0.0, 1.0), (0.0, -1.0), *((0.0, 0.0),) * 3),), (1e-3, 0.0), ("no", "yes"))

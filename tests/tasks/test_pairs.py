@@ -9,7 +9,7 @@ from interp.errors import InterpError
 from interp.programs.language import Linear, Program, Table
 from interp.programs.task import ProgramTask
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.batch import KINDS, minimal_pairs
+from interp.tasks.pairs import KINDS, minimal_pairs
 
 
 class MostOften(Task):

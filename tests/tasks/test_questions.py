@@ -6,7 +6,7 @@ import pytest
 
 from interp.errors import InterpError
 from interp.tasks import Generates, Questions
-from interp.tasks.validation import check_made
+from interp.tasks.task_checks import check_made
 
 
 class Doubled(Questions):

@@ -12,7 +12,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Generates, NextSymbols
 from interp.tasks.sets import pack_sets, set_word, unpack_sets
-from interp.tasks.validation import check_made
+from interp.tasks.task_checks import check_made
 from interp.training.engines.reference import batch_loss
 
 

@@ -24,7 +24,8 @@ from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
-from interp.tasks.validation import check_made, check_padding, check_task, check_tokens
+from interp.tasks.batch_checks import check_padding, check_tokens
+from interp.tasks.task_checks import check_made, check_task
 
 
 @pytest.fixture(autouse=True)

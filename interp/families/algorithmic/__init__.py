@@ -1,6 +1,6 @@
 """Classic algorithmic tasks: addition, addition mod p, max-of-k, induction."""
 
-from interp.families import exports
+from interp.support.exports import exports
 
 __getattr__, __dir__ = exports(
     __name__,

@@ -14,10 +14,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_size
-from interp.tasks.base import Task
-from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
+from interp.tasks.batch import IGNORED, Batch, find_first
 from interp.tasks.counted import CountBox, mixed
+from interp.tasks.pairs import Pairs
 from interp.tasks.registry import register_task
+from interp.tasks.task import Task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")

@@ -1,6 +1,6 @@
 """The histogram task: how often does each token of a sequence occur in it? (Behrens et al. 2024)"""
 
-from interp.families import exports
+from interp.support.exports import exports
 
 __getattr__, __dir__ = exports(
     __name__,

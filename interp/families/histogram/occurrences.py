@@ -14,9 +14,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, refuse_if
-from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.structure import Structure, difference
+from interp.tasks.task import Task
 
 CHECKED = 2048
 """Approximate number of rows in the sample."""

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.models.spec import Scalar
-from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, digits_of
 from interp.tasks.registry import register_task
+from interp.tasks.task import Task
 
 BOS_TOKEN = "[BOS]"
 ENUMERATION_LIMIT = 2_000_000

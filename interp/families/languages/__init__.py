@@ -1,6 +1,6 @@
 """Formal languages: FIRST, PARITY, ONE, PALINDROME, Dyck (Chiang and Cholak 2022; Nowak et al. 2022)."""
 
-from interp.families import exports
+from interp.support.exports import exports
 
 __getattr__, __dir__ = exports(
     __name__,

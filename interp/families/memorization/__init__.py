@@ -1,6 +1,6 @@
 """Memorization of conditional tables: bounds, optima and exact models (Dana 2024)."""
 
-from interp.families import exports
+from interp.support.exports import exports
 
 __getattr__, __dir__ = exports(
     __name__,

@@ -31,7 +31,7 @@ from interp.models.architecture.parameters import check_parameters, check_shapes
 from interp.models.spec import ModelSpec
 from interp.support.files import write_atomically
 from interp.tasks import Task, make_task
-from interp.tasks.base import tensors_sha256
+from interp.tasks.task import tensors_sha256
 
 _TABLE = "task."
 

@@ -43,7 +43,8 @@ from interp.models.lens import (
 )
 from interp.models.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.validation import check_made, check_padded_right, check_tokens
+from interp.tasks.batch_checks import check_padded_right, check_tokens
+from interp.tasks.task_checks import check_made
 
 
 class TaskModel(HookedTransformer):

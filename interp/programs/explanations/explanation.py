@@ -28,7 +28,7 @@ from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.support import words
 from interp.support.views import view
-from interp.tasks.base import tensors_sha256
+from interp.tasks.task import tensors_sha256
 
 SCHEMA = 3
 SHIPPED = "shipped.json"

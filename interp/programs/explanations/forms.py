@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from torch import Tensor
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.quantities import Quantity, combine
 from interp.support import words
-
-if TYPE_CHECKING:
-    from interp.programs.explanations.rule import Rule
 
 PRICE = 1000.0
 """Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""
@@ -75,6 +72,30 @@ class Grouped:
         return len(self.answers) / PRICE
 
 
+@dataclass(frozen=True)
+class RuleData:
+    """What a rule is, as data: its form, the quantities that it reads, and its constants (`data`)."""
+
+    setting: Setting
+    form: str
+    quantities: tuple[Quantity, ...] = ()
+    data: Data = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the quantities in the source."""
+        return [chr(ord("a") + n) for n in range(len(self.quantities))]
+
+    def literal(self, answer: int) -> str:
+        """Write an answer in the source."""
+        return repr(self.setting.answers[answer])
+
+    def word(self, answer: int) -> str:
+        """Write an answer in a sentence."""
+        word = self.setting.answers[answer]
+        return f'"{word}"' if " " in word else word
+
+
 class RuleForm(ABC):
     """A form of rules. table: the name of the table that its source looks up, or ""."""
 
@@ -89,15 +110,15 @@ class RuleForm(ABC):
         return len(data.get("entries", ())) + ("default" in data) + (data.get("shift", 0) != 0)
 
     @abstractmethod
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         """Output indices from values of the quantities; -1 for tokens and numbers that are not answers."""
 
     @abstractmethod
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         """Lines of Python that return the answer, from quantities a, b, ..."""
 
     @abstractmethod
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         """The rule in one sentence."""
 
 
@@ -108,13 +129,13 @@ class Same(RuleForm):
         if len(seen.quantities) == 1 and seen.quantities[0].tokens:
             yield seen.quantities, {}
 
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         return named(rule.setting, rule.quantities[0], values[0], rule.data.get("shift", 0))
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         return "return a"
 
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         shift = rule.data.get("shift", 0)
         more = f", {'plus' if shift > 0 else 'minus'} {abs(shift)}" if shift else ""
         return f"The answer is {rule.quantities[0].words}{more}."
@@ -136,10 +157,10 @@ class Number(Same):
         shifts, often = np.unique(numeric - seen.values[which], return_counts=True)
         return int(shifts[often.argmax()])
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         return f"return {self.shifted(rule)}"
 
-    def shifted(self, rule: Rule) -> str:
+    def shifted(self, rule: RuleData) -> str:
         shift = rule.data["shift"]
         return f"str(a {'+' if shift > 0 else '-'} {abs(shift)})" if shift else "str(a)"
 
@@ -165,14 +186,14 @@ class Except(Number):
             if entries:
                 yield (number, second), {"shift": shift, "entries": entries}
 
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         said = looked_up(rule.data["entries"], MAIN, values)
         return torch.where(said == MAIN, super().answers(rule, values), said)
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         return f"return EXCEPTIONS.get((a, b), {self.shifted(rule)})"
 
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         (number, second), entries = rule.quantities, rule.data["entries"]
         n = len(entries)
         pairs = [f"{number.said(a)} and {second.said(b)} give {rule.word(answer)}" for a, b, answer in entries[:SHOWN]]
@@ -199,16 +220,16 @@ class Thresholds(RuleForm):
     def constants(self, data: Data) -> int:
         return len(data["starts"]) + len(data["answers"])
 
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         starts = torch.tensor(rule.data["starts"])
         return torch.tensor(rule.data["answers"])[torch.bucketize(values[0], starts, right=True)]
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         starts, said = rule.data["starts"], [rule.literal(answer) for answer in rule.data["answers"]]
         tests = [f"if a < {start}:\n        return {answer}" for start, answer in zip(starts, said)]
         return "\n    ".join([*tests, f"return {said[-1]}"])
 
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         starts, said, one = rule.data["starts"], rule.data["answers"], rule.quantities[0].words
         if len(starts) == 1:
             return either(rule, said[1], f"{one} is at least {starts[0]}", said[0])
@@ -234,24 +255,24 @@ class YesOrNo(RuleForm):
     """One of two answers: `yes` where a test holds, `no` elsewhere."""
 
     @abstractmethod
-    def holds(self, rule: Rule, values: Values) -> Bool[Tensor, "n"]: ...
+    def holds(self, rule: RuleData, values: Values) -> Bool[Tensor, "n"]: ...
 
     @abstractmethod
-    def test(self, rule: Rule) -> str:
+    def test(self, rule: RuleData) -> str:
         """The test in Python."""
 
     @abstractmethod
-    def clause(self, rule: Rule) -> str:
+    def clause(self, rule: RuleData) -> str:
         """The test in words."""
 
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         return torch.where(self.holds(rule, values), rule.data["yes"], rule.data["no"])
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         yes, no = rule.literal(rule.data["yes"]), rule.literal(rule.data["no"])
         return f"return {yes} if {self.test(rule)} else {no}"
 
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         return either(rule, rule.data["yes"], self.clause(rule), rule.data["no"])
 
 
@@ -271,18 +292,18 @@ class All(YesOrNo):
     def constants(self, data: Data) -> int:
         return sum(map(len, data["values"])) + 1
 
-    def holds(self, rule: Rule, values: Values) -> Bool[Tensor, "n"]:
+    def holds(self, rule: RuleData, values: Values) -> Bool[Tensor, "n"]:
         each = [torch.isin(value, torch.tensor(allowed)) for value, allowed in zip(values, rule.data["values"])]
         return torch.stack(each).all(0)
 
-    def test(self, rule: Rule) -> str:
+    def test(self, rule: RuleData) -> str:
         tests = []
         for name, one, allowed in zip(rule.names, rule.quantities, rule.data["values"]):
             spoken = [one.spoken(value) for value in allowed]
             tests.append(f"{name} == {spoken[0]!r}" if len(spoken) == 1 else f"{name} in {spoken!r}")
         return " and ".join(tests)
 
-    def clause(self, rule: Rule) -> str:
+    def clause(self, rule: RuleData) -> str:
         return " and ".join(
             one.has(allowed[0]) if len(allowed) == 1 else f"{one.words} is {_among(one, allowed)}"
             for one, allowed in zip(rule.quantities, rule.data["values"])
@@ -320,16 +341,16 @@ class Sum(YesOrNo):
     def constants(self, data: Data) -> int:
         return len(data["weights"]) + 3
 
-    def holds(self, rule: Rule, values: Values) -> Bool[Tensor, "n"]:
+    def holds(self, rule: RuleData, values: Values) -> Bool[Tensor, "n"]:
         total = sum(weight * value.double() for weight, value in zip(rule.data["weights"], values))
         assert isinstance(total, Tensor)
         return total > rule.data["threshold"]
 
-    def test(self, rule: Rule) -> str:
+    def test(self, rule: RuleData) -> str:
         total = " + ".join(f"{weight} * {name}" for weight, name in zip(rule.data["weights"], rule.names))
         return f"{total} > {rule.data['threshold']}".replace("+ -", "- ")
 
-    def clause(self, rule: Rule) -> str:
+    def clause(self, rule: RuleData) -> str:
         terms = " + ".join(f"{weight:g} × ({one.words})" for weight, one in zip(rule.data["weights"], rule.quantities))
         return terms.replace("+ -", "\N{MINUS SIGN} ") + f" is above {rule.data['threshold']:g}"
 
@@ -347,14 +368,14 @@ class LookUp(RuleForm):
         entries = np.column_stack([seen.cells, seen.best])[kept].tolist()
         yield seen.quantities, {"entries": entries, "default": default}
 
-    def answers(self, rule: Rule, values: Values) -> Int[Tensor, "n"]:
+    def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
         return looked_up(rule.data["entries"], rule.data["default"], values)
 
-    def code(self, rule: Rule) -> str:
+    def code(self, rule: RuleData) -> str:
         key = "a" if len(rule.names) == 1 else f"({', '.join(rule.names)})"
         return f"return TABLE.get({key}, {rule.literal(rule.data['default'])})"
 
-    def words(self, rule: Rule) -> str:
+    def words(self, rule: RuleData) -> str:
         entries, default, of = rule.data["entries"], rule.data["default"], rule.quantities
         n = len(entries)
         if n == 1:
@@ -383,13 +404,13 @@ FORMS: dict[str, RuleForm] = {
 """All forms, in the order in which they are fitted."""
 
 
-def copies(rule: Rule) -> bool:
+def copies(rule: RuleData) -> bool:
     """Whether a table gives the looked up value itself, where it does not give the default."""
     one, entries, said = rule.quantities[0], rule.data["entries"], rule.setting.answers
     return len(rule.quantities) == 1 and all(str(one.spoken(value)) == said[answer] for value, answer in entries)
 
 
-def either(rule: Rule, yes: int, test: str, no: int) -> str:
+def either(rule: RuleData, yes: int, test: str, no: int) -> str:
     return f"The answer is {rule.word(yes)} if {test}, otherwise {rule.word(no)}."
 
 

@@ -7,7 +7,7 @@ rule that is read from a file cannot contain code: unknown kinds of quantities a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, quoted
 from interp.programs.explanations.bench import Setting, View
-from interp.programs.explanations.forms import FORMS, LISTED, copies
+from interp.programs.explanations.forms import FORMS, LISTED, RuleData, copies
 from interp.programs.explanations.kinds import KINDS
 from interp.programs.explanations.quantities import Quantity
 
@@ -27,7 +27,7 @@ CONTENT = '''def content(tokens):
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(RuleData):
     """A rule for a model's answers, found from the answers alone: it says nothing of how the model gives them.
 
     form: "same" (the token), "number" (the number plus `shift`), "steps" (one number compared with thresholds), "all"
@@ -35,11 +35,6 @@ class Rule:
     "table" (an answer per combination of values, otherwise `default`), "except" (the first number plus `shift`, except
     for listed pairs of it and a second quantity).
     """
-
-    setting: Setting
-    form: str
-    quantities: tuple[Quantity, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def constants(self) -> int:
@@ -96,20 +91,6 @@ class Rule:
         spoken = [[one.spoken(value) for one, value in zip(self.quantities, entry)] for entry in self.data["entries"]]
         keys = [tuple(key) if len(key) > 1 else key[0] for key in spoken]
         return "".join(f"    {key!r}: {self.literal(entry[-1])},\n" for key, entry in zip(keys, self.data["entries"]))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the quantities in the source."""
-        return [chr(ord("a") + n) for n in range(len(self.quantities))]
-
-    def literal(self, answer: int) -> str:
-        """Write an answer in the source."""
-        return repr(self.setting.answers[answer])
-
-    def word(self, answer: int) -> str:
-        """Write an answer in a sentence."""
-        word = self.setting.answers[answer]
-        return f'"{word}"' if " " in word else word
 
     @property
     def words(self) -> str:

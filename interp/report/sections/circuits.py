@@ -28,7 +28,7 @@ from interp.report import Report
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
 from interp.support import words
-from interp.tasks.batch import KINDS, Pairs
+from interp.tasks.pairs import KINDS, Pairs
 from interp.tasks.populations import NORMAL_95, SIZES, SPEED, Population
 
 MOST_HEADS, MOST_CELLS = 24, 14_000

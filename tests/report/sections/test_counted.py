@@ -11,7 +11,7 @@ import torch
 import interp
 from interp.families.count01 import Count01
 from interp.tasks import Batch, Task
-from interp.tasks.batch import Pairs
+from interp.tasks.pairs import Pairs
 
 WORDS = {"[BOS]": "<s>", "0": "b", "1": "a", "2": ".", "=": "?", "4": "yes", "5": "no", "[EOS]": "</s>"}
 ORDER = ("a", "yes", "</s>", "b", "?", ".", "no", "<s>")

@@ -25,7 +25,8 @@ from interp.errors import InterpError, check_one_of, check_size, quoted
 from interp.families.algorithmic.tasks.numbers import NumberTask
 from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton, Read
-from interp.tasks.batch import Batch, Pairs
+from interp.tasks.batch import Batch
+from interp.tasks.pairs import Pairs
 from interp.tasks.registry import register_task
 
 ORDERS = ("least", "most")

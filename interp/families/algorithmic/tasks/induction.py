@@ -18,7 +18,8 @@ from torch import Tensor
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.numbers import NumberTask
 from interp.models.spec import Scalar
-from interp.tasks.batch import Batch, Pairs
+from interp.tasks.batch import Batch
+from interp.tasks.pairs import Pairs
 from interp.tasks.registry import register_task
 
 

@@ -14,8 +14,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_size
-from interp.tasks.base import Task
 from interp.tasks.batch import Batch, digits_of
+from interp.tasks.task import Task
 
 
 class NumberTask(Task):

@@ -20,8 +20,9 @@ from torch import Tensor
 from interp.errors import InterpError, check_size
 from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton, Read
-from interp.tasks.base import Task
-from interp.tasks.batch import Batch, Pairs, digits_of, joined, minimal_pairs
+from interp.tasks.batch import Batch, digits_of, joined
+from interp.tasks.pairs import Pairs, minimal_pairs
+from interp.tasks.task import Task
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, as a rule (see interp.tasks.rules)."""

@@ -16,7 +16,7 @@ from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.kl import checked_unembedding
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
 from interp.models.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
-from interp.tasks.base import tensors_sha256
+from interp.tasks.task import tensors_sha256
 
 
 def memorization_spec(

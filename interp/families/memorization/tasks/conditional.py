@@ -21,8 +21,8 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, check_size, need
 from interp.families.memorization.theory.table import ConditionalTable
 from interp.models.spec import Scalar
-from interp.tasks.base import Task
 from interp.tasks.batch import Batch
+from interp.tasks.task import Task
 
 TRAINING_ROWS = 16_384
 """Number of rows of the fixed training sample, as in the published capacity study."""

@@ -14,13 +14,8 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_size, most
 from interp.families.memorization.tasks.conditional import TableTask
-from interp.families.memorization.theory.table import (
-    ConditionalTable,
-    as_table,
-    dirichlet_table,
-    lookup_table,
-    low_rank_table,
-)
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import ConditionalTable, as_table
 from interp.models.spec import Scalar
 from interp.tasks.registry import register_task
 

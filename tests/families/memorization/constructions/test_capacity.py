@@ -13,7 +13,7 @@ import interp
 from interp.errors import InterpError
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.capacity import _invertible, capacity_weights
-from interp.families.memorization.theory.table import dirichlet_table
+from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.models.constructions import construct
 
 

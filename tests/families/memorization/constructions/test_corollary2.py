@@ -10,8 +10,8 @@ from numpy_forward import table_forward
 from interp.errors import InterpError
 from interp.families.memorization.constructions.corollary2 import corollary2_weights
 from interp.families.memorization.theory.attention_heads import attention_matrix
+from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.table import dirichlet_table
 
 
 @pytest.mark.parametrize(("n", "order", "length", "rank"), [(4, 2, 5, 3), (3, 3, 6, 2), (2, 2, 8, 1), (5, 2, 4, 4)])

@@ -14,7 +14,8 @@ import interp
 from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, low_rank, table
 from interp.families.memorization.tasks.tables import table_task
-from interp.families.memorization.theory.table import ConditionalTable, dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import ConditionalTable
 from interp.tasks import make_task
 
 

@@ -7,7 +7,7 @@ from closeness import close
 
 from interp.errors import InterpError
 from interp.families.memorization.theory import kl
-from interp.families.memorization.theory.table import dirichlet_table, lookup_table
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 
 
 def test_divergence_and_entropy_by_hand():

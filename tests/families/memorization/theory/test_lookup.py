@@ -5,6 +5,7 @@ from scipy.optimize import brentq, minimize_scalar
 from shared import lookup_bounds
 
 from interp.errors import InterpError
+from interp.families.memorization.theory.drawn_tables import lookup_table
 from interp.families.memorization.theory.kl import entropy_rows, kl_rows
 from interp.families.memorization.theory.lookup import (
     coherence,
@@ -12,7 +13,7 @@ from interp.families.memorization.theory.lookup import (
     random_sign_unembedding,
     simplex_unembedding,
 )
-from interp.families.memorization.theory.table import as_table, lookup_table
+from interp.families.memorization.theory.table import as_table
 
 
 def noisy(rng, m=None):

@@ -5,11 +5,12 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.joint import balance, polish
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import LEAD, rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
-from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import as_table
 
 
 def test_smallest_case_against_a_grid():

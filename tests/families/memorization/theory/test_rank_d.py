@@ -4,6 +4,7 @@ from closeness import close
 from scipy.optimize import minimize
 
 from interp.errors import InterpError
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.rank_d import (
     least_squares,
@@ -11,7 +12,7 @@ from interp.families.memorization.theory.rank_d import (
     weighted_least_squares,
     wls_embeddings,
 )
-from interp.families.memorization.theory.table import as_table, dirichlet_table, lookup_table, low_rank_table
+from interp.families.memorization.theory.table import as_table
 
 
 def variance(p, values):

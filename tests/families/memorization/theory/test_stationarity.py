@@ -5,6 +5,7 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
+from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.families.memorization.theory.kl import kl_rows
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.stationarity import (
@@ -13,7 +14,7 @@ from interp.families.memorization.theory.stationarity import (
     proposition1_applies,
     stationary_prior,
 )
-from interp.families.memorization.theory.table import as_table, dirichlet_table
+from interp.families.memorization.theory.table import as_table
 
 
 def sequence_divergence(table, logits, length):

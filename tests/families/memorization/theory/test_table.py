@@ -4,14 +4,8 @@ import torch
 from closeness import close
 
 from interp.errors import InterpError
-from interp.families.memorization.theory.table import (
-    ConditionalTable,
-    as_table,
-    dirichlet_table,
-    lookup_table,
-    low_rank_table,
-    named_prior,
-)
+from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table, named_prior
+from interp.families.memorization.theory.table import ConditionalTable, as_table
 
 GOOD = np.array([[0.5, 0.5], [0.25, 0.75]])
 

@@ -21,9 +21,9 @@ from interp.families.algorithmic.tasks import modular_addition
 from interp.families.count01 import Count01
 from interp.models.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
-from interp.tasks.base import tensors_sha256
 from interp.tasks.registry import load_plug_ins
-from interp.tasks.validation import check_made
+from interp.tasks.task import tensors_sha256
+from interp.tasks.task_checks import check_made
 
 
 class Sums(Task):

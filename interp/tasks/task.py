@@ -16,13 +16,13 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, most, one_of, quoted, short
 from interp.support.records import Scalar, TaskRef
-from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions, minimal_pairs
+from interp.tasks.batch import IGNORED, Batch, find_positions
+from interp.tasks.batch_checks import checked_batch, checked_sample
+from interp.tasks.generates import Generates
+from interp.tasks.pairs import Pairs, minimal_pairs
 from interp.tasks.sets import set_word
-from interp.tasks.validation import checked_batch, checked_sample
 
 if TYPE_CHECKING:
-    from interp.tasks.questions import Generates
-
     derived = property
 else:
 
@@ -55,7 +55,7 @@ class Task(ABC):
     count_ranges: with three counted tokens and a contrast, the range of each count per split (see tasks.counted), e.g.
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
     decision: "set" if an answer is a set of outputs: those with a logit above 0; see tasks.sets.
-    generates: how an answer is generated token by token; see tasks.questions.
+    generates: how an answer is generated token by token; see tasks.generates.
     rule: the right answer as a formula, with which the live panel can check any input; see interp.tasks.rules.
     cyclic: ordered groups of tokens for addition modulo the group's length, e.g. {"a": tuple("0123456")}.
 
@@ -93,7 +93,7 @@ class Task(ABC):
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check what `sample` and `batch` of classes outside this package return: see tasks.validation."""
+        """Check what `sample` and `batch` of classes outside this package return: see tasks.batch_checks."""
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if isinstance(sample := own.get("sample"), FunctionType):
