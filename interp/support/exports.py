@@ -6,7 +6,9 @@ from pkgutil import iter_modules
 from typing import Any
 
 
-def exports(package: str, files: Mapping[str, str] | None = None) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def exports(
+    package: str, files: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return __getattr__ and __dir__ of a package, from its files and the names that each has for the package's users.
 
     A file is imported when one of its names is first used, and so are the package's other files, by their own names.

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, quoted
 from interp.support import words
-from interp.tasks import Batch, Task
-from interp.tasks.batch import joined
+from interp.tasks.batch import Batch, joined
 from interp.tasks.domain import every_input, n_inputs
+from interp.tasks.task import Task
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)

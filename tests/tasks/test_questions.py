@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interp.errors import InterpError
-from interp.tasks import Generates, Questions
+from interp.tasks import Questions
+from interp.tasks.generates import Generates
 from interp.tasks.task_checks import check_made
 
 

@@ -1,6 +1,6 @@
 """Modules that replace parts of a HookedTransformer: attention, blocks, MLPs, positions and readouts.
 
-Attention is TransformerLens's with another forward pass (_lens/forward.py), and with what a spec adds: mixing by
+Attention is TransformerLens's with another forward pass (lens/forward.py), and with what a spec adds: mixing by
 positions, constants, positions inside attention, and scores times the logarithm of the length.
 
 Blocks are TransformerLens's pre-norm block with interp's attention, or the original transformer's post-norm block.
