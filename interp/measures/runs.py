@@ -252,6 +252,26 @@ class Neuron:
         return f"neuron readout.{self.index}" if self.layer is None else f"neuron {self.layer}.{self.index}"
 
 
+@dataclass(frozen=True, order=True)
+class Site:
+    """What a head makes on its way to its output: its queries, keys, values or attention pattern."""
+
+    layer: int
+    head: int
+    what: Literal["q", "k", "v", "pattern"]
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.attn.hook_{self.what}"
+
+    def get(self, activation: Tensor) -> Tensor:
+        """Return the site's value in an activation of its hook: (rows, length, d); d are the keys of a pattern."""
+        return activation[:, self.head] if self.what == "pattern" else activation[:, :, self.head]
+
+    def __str__(self) -> str:
+        return f"{self.what} of head {self.layer}.{self.head}"
+
+
 def heads_of(subject: Subject) -> list[Part]:
     """Return all heads; head h of layer l has index l * n_heads + h."""
     return [
@@ -369,13 +389,13 @@ def has_mlp(block: Any) -> bool:
 class Edit:
     """A replacement of one activation in a forward pass.
 
-    place: a part, a neuron, or the name of a hook point. value: a number or tensor that broadcasts to the place's value
-    (rows, length, d). at: a mask (rows, length) of the positions to edit, or one position per row, with values (rows,
-    d); default: all positions. add: whether to add the value instead. basis: a matrix (d, k) with orthonormal columns,
-    if only the part of the value in their span is replaced.
+    place: a part, a neuron, a site, or the name of a hook point. value: a number or tensor that broadcasts to the
+    place's value (rows, length, d). at: a mask (rows, length) of the positions to edit, or one position per row, with
+    values (rows, d); default: all positions. add: whether to add the value instead. basis: a matrix (d, k) with
+    orthonormal columns, if only the part of the value in their span is replaced.
     """
 
-    place: Part | Neuron | str
+    place: Part | Neuron | Site | str
     value: Tensor | float
     at: Bool[Tensor, "rows length"] | Int[Tensor, "rows"] | None = None
     add: bool = False
@@ -395,7 +415,7 @@ class Edit:
             mine[rows, at] = self._new(mine[rows, at], value)
             return
         value = self._new(mine, value)
-        mine[:] = torch.where(at[..., None], value, mine) if isinstance(at, Tensor) else value
+        mine[:] = torch.where(at[(...,) + (None,) * (mine.ndim - 2)], value, mine) if isinstance(at, Tensor) else value
 
     def _new(self, own: Tensor, value: Any) -> Any:
         if self.basis is not None:

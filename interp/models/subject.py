@@ -300,6 +300,17 @@ class Subject:
         for start in range(0, len(batch), size):
             yield slice(start, min(start + size, len(batch)))
 
+    def added_to_scores(self, batch: Batch) -> Float[Tensor, "rows 1 1 length"] | None:
+        """Return what `masked` adds to the score of each key: -inf for padding, and the logarithm of a key's count."""
+        mask, cfg = batch.attention_mask, self.model.cfg
+        ours = isinstance(self.model, TaskModel)
+        open_ = ours or cfg.attention_dir != "bidirectional" or self.padding == "attend" or bool(mask.all())
+        if batch.counts is None and open_:
+            return None
+        more = torch.zeros(mask.shape) if open_ else torch.zeros(mask.shape).masked_fill(~mask.cpu(), -torch.inf)
+        more = more if batch.log_counts is None else more + batch.log_counts
+        return more[:, None, None, :].to(cfg.device, cfg.dtype)
+
     @contextmanager
     def masked(self, batch: Batch) -> Iterator[None]:
         """Within this context, count equal tokens that these rows hold once, and hide padding.
@@ -307,20 +318,15 @@ class Subject:
         Only from external bidirectional models: TransformerLens's bidirectional attention has no mask, and task models
         derive one from the tokens.
         """
-        mask, cfg = batch.attention_mask, self.model.cfg
-        ours = isinstance(self.model, TaskModel)
-        open_ = ours or cfg.attention_dir != "bidirectional" or self.padding == "attend" or bool(mask.all())
-        if batch.counts is None and open_:
+        if (more := self.added_to_scores(batch)) is None:
             yield
             return
-        more = torch.zeros(mask.shape) if open_ else torch.zeros(mask.shape).masked_fill(~mask.cpu(), -torch.inf)
-        more = more if batch.log_counts is None else more + batch.log_counts
-        more = more[:, None, None, :].to(cfg.device, cfg.dtype)
 
         def add(scores: Tensor, hook: Any) -> Tensor:
             return scores + more
 
-        with self.model.hooks(fwd_hooks=[(f"blocks.{i}.attn.hook_attn_scores", add) for i in range(cfg.n_layers)]):
+        layers = range(self.model.cfg.n_layers)
+        with self.model.hooks(fwd_hooks=[(f"blocks.{i}.attn.hook_attn_scores", add) for i in layers]):
             yield
 
     def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:

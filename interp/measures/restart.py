@@ -1,0 +1,230 @@
+"""Restart a run of a model from here, for many changes at once.
+
+A change of one activation changes nothing before it: no earlier layer, and in a causal model no earlier position. So
+`Run` keeps what a model computes on a batch, and for each change computes only the later layers, at the later
+positions, with the unchanged keys and values of the others, and the last layer only where answers are read. Changes
+that start at the same place run as one batch, and what a head or an MLP writes enters the stream as a difference.
+
+Models whose structure `restart_blocks.unknown` does not know, and places that are not listed in STAGES, run the general
+way: as a whole, with hooks. Both ways give the same numbers up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.measures.restart_blocks import Block, added_to_scores, unknown
+from interp.measures.restart_changes import NEURONS, PRE, STAGES, Change, Restarted, Start
+from interp.measures.runs import (
+    Edit,
+    Reads,
+    activations,
+    forward,
+    hooks_of,
+    read_out,
+    reads_of,
+    stream_hook,
+)
+from interp.models.subject import Subject
+from interp.tasks import Batch
+
+Found = TypeVar("Found")
+TOGETHER = 2**19
+"""Numbers of the residual stream that changes of the same place may fill in one batch."""
+SMALL = 2**15
+"""The same for changes that start at different positions, of which some are then run for nothing."""
+
+KEPT = ("hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_resid_mid")
+"""Activations of each block that a run keeps; the others follow if a change needs them."""
+
+
+def restartable(subject: Subject) -> bool:
+    """Test whether runs of this model can be restarted; otherwise `Run` runs the whole model for each change."""
+    return unknown(subject) is None
+
+
+def kept(subject: Subject) -> int:
+    """Return how many numbers per position a run keeps, for `runs.pieces`."""
+    cfg = subject.model.cfg
+    return (cfg.n_layers + 1) * (2 * cfg.d_model + 4 * cfg.n_heads * cfg.d_head)
+
+
+class Run:
+    """A run of a model on one batch, which fits into memory as `runs.pieces` makes it, and its restarts.
+
+    where: the reads, at which outputs are given (default: those of the batch). names: further activations to keep.
+    general: whether every change runs as a whole, with hooks. logits: the outputs at the reads, (reads, n_out). seen:
+    activations of the unchanged run by name of the hook point.
+
+    Example:
+
+        >>> from interp.measures.restart import Run
+        >>> from interp.measures.runs import Edit, heads_of
+        >>> from interp.models.subject import Subject
+        >>> subject = Subject.of(interp.load("count01/minimal"))
+        >>> run = Run(subject, subject.task.sample(5, seed=0))
+        >>> [tuple(found.shape) for found in run.outputs([[Edit(head, 0.0)] for head in heads_of(subject)])]
+        [(5, 5)]
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        subject: Subject,
+        batch: Batch,
+        where: Reads | None = None,
+        names: Iterable[str] = (),
+        general: bool = False,
+    ) -> None:
+        self.subject, self.batch = subject, batch
+        self.where = reads_of(subject, batch) if where is None else where
+        cfg = subject.model.cfg
+        self.n_layers, self.rows, self.length, self.width = cfg.n_layers, *batch.tokens.shape, cfg.d_model
+        self.causal, self.last = cfg.attention_dir == "causal", stream_hook(subject, cfg.n_layers)
+        self.restarts = not general and restartable(subject)
+        known = subject.model.hook_dict
+        own = [f"blocks.{i}.{name}" for i in range(self.n_layers) for name in KEPT] if self.restarts else []
+        out, self.seen = activations(subject, batch, [*names, *(name for name in own if name in known), self.last])
+        self.logits = self.where.pick(out)
+        if self.restarts:
+            added, self.device = added_to_scores(subject, batch), out.device
+            self.blocks = [Block(subject, index, batch, added) for index in range(self.n_layers)]
+            self.every = torch.arange(self.length, device=self.device)
+            self.read = self.where.positions.to(self.device).unique()
+            self._keys = dict[int, Tensor]()
+
+    # ------------------------------------------------------------ what users ask
+
+    def outputs(self, changes: Iterable[Change]) -> list[Float[Tensor, "reads n_out"]]:
+        """Return the outputs at the reads after each change."""
+        return self.each(changes, lambda logits: logits)
+
+    @torch.no_grad()
+    def each(self, changes: Iterable[Change], measure: Callable[[Float[Tensor, "reads n_out"]], Found]) -> list[Found]:
+        """Return what `measure` makes of the outputs at the reads after each change, in the order of the changes.
+
+        So the outputs of all changes need not fit into memory.
+        """
+        listed = [[self._spread(edit) for edit in change] for change in changes]
+        found: dict[int, Found] = {}
+        for start, some in self._batches(listed):
+            if start is None:
+                out = forward(self.subject, self.batch, hooks_of(listed[some[0]]))
+                found[some[0]] = measure(self.where.pick(out))
+                continue
+            x, columns = Restarted(self, [listed[i] for i in some]).stream(start)
+            found |= {number: measure(logits) for number, logits in zip(some, self._read_out(x, columns))}
+        return [found[number] for number in range(len(listed))]
+
+    @torch.no_grad()
+    def values(self, changes: Iterable[Change], names: Sequence[str]) -> list[dict[str, Tensor]]:
+        """Return the named activations, (rows, length, ...), after each change; later layers do not run."""
+        listed = [[self._spread(edit) for edit in change] for change in changes]
+        found: dict[int, dict[str, Tensor]] = {}
+        known = all(self.place(name) is not None and not name.endswith("hook_pattern") for name in names)
+        for start, some in self._batches(listed, known):
+            if start is None:
+                found[some[0]] = activations(self.subject, self.batch, names, hooks_of(listed[some[0]]))[1]
+                continue
+            self.need(names)
+            restarted = Restarted(self, [listed[i] for i in some], names)
+            restarted.stream(start)
+            for index, number in enumerate(some):
+                noted = {name: value[index] for name, value in restarted.noted.items()}
+                found[number] = {name: noted.get(name, self.seen[name]) for name in names}
+        return [found[number] for number in range(len(listed))]
+
+    # ------------------------------------------------------------ which changes run together
+
+    def place(self, hook: str) -> tuple[int, int] | None:
+        """Return the layer and stage of a hook point, or None if only whole runs know it."""
+        if not self.restarts or hook not in self.subject.model.hook_dict:
+            return None
+        if hook == self.last:
+            return self.n_layers, PRE
+        _, layer, name = [*hook.split(".", 2), "", ""][:3]
+        if name not in STAGES or (STAGES[name] == NEURONS and self.blocks[int(layer)].mlp is None):
+            return None
+        return int(layer), STAGES[name]
+
+    def _spread(self, edit: Edit) -> Edit:
+        """Return the same edit with a mask instead of one position per row."""
+        if not isinstance(edit.at, Tensor) or edit.at.ndim == 2:
+            return edit
+        at = edit.at.cpu().long()
+        mask = torch.zeros(self.rows, self.length, dtype=torch.bool)
+        mask.scatter_(1, torch.where(at < 0, at + self.length, at)[:, None], True)
+        value = edit.value[:, None] if isinstance(edit.value, Tensor) and edit.value.ndim == 2 else edit.value
+        return replace(edit, value=value, at=mask)
+
+    def _batches(self, changes: Sequence[Change], known: bool = True) -> Iterator[tuple[Start | None, list[int]]]:
+        """Yield the numbers of changes that run together, and where they start; None if one runs as a whole."""
+        starts = list[tuple[Start, int]]()
+        for number, change in enumerate(changes):
+            places = [self.place(edit.hook) for edit in change]
+            found = [place for place in places if place is not None]
+            if not known or not self.restarts or len(found) < len(places):
+                yield None, [number]
+                continue
+            columns = set[int]().union(*(self._columns(edit) for edit in change))
+            layer, stage = min(found, default=(self.n_layers, PRE))
+            starts.append((Start(layer, stage, tuple(sorted(columns))), number))
+        batch: list[int] = []
+        now = Start(0, 0, ())
+        for start, number in sorted(starts):
+            union = tuple(sorted({*now.columns, *start.columns})) if batch else start.columns
+            size = (len(batch) + 1) * self.rows * len(self.reached(union)) * self.width
+            limit = TOGETHER if start.columns == now.columns else SMALL
+            if batch and ((start.layer, start.stage) != (now.layer, now.stage) or size > limit):
+                yield now, batch
+                batch, union = [], start.columns
+            batch.append(number)
+            now = replace(start, columns=union)
+        if batch:
+            yield now, batch
+
+    def _columns(self, edit: Edit) -> Sequence[int]:
+        return range(self.length) if edit.at is None else edit.at.any(0).nonzero()[:, 0].tolist()
+
+    def reached(self, columns: Sequence[int]) -> range:
+        """Return the positions that a change at these positions reaches in later layers."""
+        return range(columns[0] if self.causal else 0, self.length) if len(columns) else range(0)
+
+    # ------------------------------------------------------------ the restart
+
+    def need(self, names: Iterable[str]) -> None:
+        """Run the model for activations that were not kept."""
+        if missing := [name for name in dict.fromkeys(names) if name not in self.seen]:
+            self.seen |= activations(self.subject, self.batch, missing)[1]
+
+    def keys(self, layer: int) -> Float[Tensor, "rows length heads d_head"]:
+        """Return the unchanged keys of a layer as scores see them."""
+        if layer not in self._keys:
+            self._keys[layer] = self.blocks[layer].placed(self.seen[f"blocks.{layer}.attn.hook_k"], "k", self.every)
+        return self._keys[layer]
+
+    def after_attention(self, layer: int) -> Float[Tensor, "rows length d_model"]:
+        """Return the unchanged stream between attention and MLP; without an MLP, it is the one after the block."""
+        after = self.last if layer == self.n_layers - 1 else f"blocks.{layer + 1}.hook_resid_pre"
+        return self.seen.get(f"blocks.{layer}.hook_resid_mid", self.seen[after])
+
+    def _read_out(
+        self, x: Float[Tensor, "changes rows columns d_model"], columns: Int[Tensor, "columns"]
+    ) -> Iterable[Float[Tensor, "reads n_out"]]:
+        """Return the outputs at the reads for the last stream, given at the read positions that change."""
+        if not len(columns):
+            return [self.logits] * len(x)
+        rows, at = self.where.rows.to(self.device), self.where.positions.to(self.device)
+        index = torch.searchsorted(columns, at).clamp(max=len(columns) - 1)
+        inside = columns[index] == at
+        logits = self.logits.expand(len(x), -1, -1).clone()
+        logits[:, inside] = read_out(self.subject, x[:, rows[inside], index[inside]].flatten(0, 1)).unflatten(
+            0, (len(x), -1)
+        )
+        return logits
