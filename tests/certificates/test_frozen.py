@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tasks.test_validation import Three
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -23,7 +24,6 @@ from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.spec import Layer, ModelSpec
 from interp.tasks import Task
 from interp.tasks.structure import ProductOfSets
-from tests.tasks.test_validation import Three
 
 
 def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
