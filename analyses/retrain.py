@@ -26,7 +26,7 @@ from interp.training.train import choose_engine
 
 SHORT = ("memorization/lookup", "count01/paper", "histogram/dot-softmax-p32-d32")
 LONG = (*SHORT, "languages/parity-learned", "algorithmic/induction")
-"""A model of each engine: exact-kl, count-space-fused, fused, encoder-fused, vmap."""
+"""A model of each engine: exact-kl, count-space, fused, encoder-fused, vmap."""
 
 
 def study(arguments: Arguments) -> Report:

@@ -85,8 +85,8 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 """The two sizes of each construction but those of histograms; table: that of a model."""
 ENGINES = {
-    "count-space-fused": "count01/paper", "count-space": "count01/paper", "fused": "histogram/dot",
-    "stacked": "histogram/dot-softmax", "encoder-fused": "languages/one-learned", "encoder": "languages/one-learned",
+    "count-space": "count01/paper", "fused": "histogram/dot", "stacked": "histogram/dot-softmax",
+    "encoder-fused": "languages/one-learned", "encoder": "languages/one-learned",
     "exact-kl": "memorization/bigram", "vmap": "algorithmic/max-of-k-positions",
     "reference": "algorithmic/max-of-k-positions",
 }  # fmt: skip

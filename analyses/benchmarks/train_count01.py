@@ -3,17 +3,15 @@
     python analyses/benchmarks/train_count01.py [--quick] [--rounds 5]
 
 A: a stock HookedTransformer (use_attn_result off) of the paper's main model on padded sequences, batches of 128, Adam.
-B: the count-space engine with one model. C: the same with 64 models. D: the compiled count-space engine (numba) with
-one model. E: the same with 4 models. F: the count-space engine with those 4. All on one core, taking turns; an epoch of
-A is extrapolated from a whole training step (55 per epoch), the others' are run, with their accuracy on the validation
-set. Prints model-epochs per second, microseconds a model-step and ratios, each as min, median and max over the rounds.
+B: the count-space engine with one model. C: the same with 64 models. All on one core, taking turns; an epoch of A is
+extrapolated from a whole training step (55 per epoch), the others' are run, with their accuracy on the validation set.
+Prints model-epochs per second, microseconds a model-step and ratios, each as min, median and max over the rounds.
 Loss and gradients are equal (tests/training).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -25,7 +23,6 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp.families.count01 import Count01
-from interp.families.count01.compiled.engine import FusedCountSpaceEngine
 from interp.families.count01.training import CountSpaceEngine
 from interp.models.spec import Bias, Layer, Training
 from interp.tasks import IGNORED
@@ -87,24 +84,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):  # the compiled engine trains one model on every core it may use
-        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     step = stock_step()
     counted = [
         ("B counts, 1 model", 1, 8, counted_epochs(CountSpaceEngine, 1)),
         ("C counts, 64 models", 64, 2, counted_epochs(CountSpaceEngine, 64)),
-        ("D compiled, 1 model", 1, 40, counted_epochs(FusedCountSpaceEngine, 1)),
-        ("E compiled, 4 models", 4, 10, counted_epochs(FusedCountSpaceEngine, 4)),
-        ("F counts, 4 models", 4, 4, counted_epochs(CountSpaceEngine, 4)),
     ]
     for work in (step, *(run for *_, run in counted)):
-        work()  # warm up, compile
+        work()  # warm up
     rounds = []
     for _ in range(2 if given.quick else given.rounds):
         rates = {"A stock, 1 model": 1 / (STEPS * seconds(step, 1))}
         rates |= {name: models / seconds(run, times) for name, models, times, run in counted}
-        a, b, c, d, e, f = rates.values()
-        ratios = {"B/A": b / a, "C/A": c / a, "D/A": d / a, "D/B": d / b, "D/C": d / c, "E/F": e / f}
+        a, b, c = rates.values()
+        ratios = {"B/A": b / a, "C/A": c / a}
         rounds.append((*rates.values(), *(1e6 / STEPS / rate for rate in rates.values()), *ratios.values()))
         print("   ".join(f"{name} {ratio:,.1f}" for name, ratio in ratios.items()), flush=True)
     rows = [f"{name}, {unit}" for unit in ("model-epochs/s", "us a model-step") for name in rates]

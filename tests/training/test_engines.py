@@ -16,7 +16,6 @@ from torch import Tensor
 import interp
 from interp.errors import InterpError
 from interp.families.count01 import Count01
-from interp.families.count01.compiled.engine import FusedCountSpaceEngine
 from interp.models.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, Training
@@ -109,9 +108,7 @@ def test_both_engines_train_the_same_models() -> None:
         assert a.history["accuracy"].to_list() == b.history["accuracy"].to_list()
 
 
-@pytest.mark.parametrize(
-    "engine", ["count-space", pytest.param("count-space-fused", marks=pytest.mark.slow), "reference"]
-)
+@pytest.mark.parametrize("engine", ["count-space", "reference"])
 def test_a_model_does_not_depend_on_neighbors_and_seeds_differ(engine: str) -> None:
     spec = small_spec()
     alone, together, again = (train(spec, seeds, engine=engine) for seeds in ([2], [0, 1, 2], [2]))
@@ -122,9 +119,7 @@ def test_a_model_does_not_depend_on_neighbors_and_seeds_differ(engine: str) -> N
     assert not torch.equal(alone[0].embed.W_E, together[0].embed.W_E)
 
 
-@pytest.mark.parametrize(
-    "engine", ["count-space", pytest.param("count-space-fused", marks=pytest.mark.slow), "reference"]
-)
+@pytest.mark.parametrize("engine", ["count-space", "reference"])
 def test_snapshots_hold_the_models_of_their_epochs(engine: str) -> None:
     spec = small_spec()
     (model,) = train(spec, [1], snapshots=[0, 2, 4], engine=engine)
@@ -212,7 +207,7 @@ def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
 
 
 def test_engines_are_chosen_by_what_the_spec_allows() -> None:
-    assert choose_engine(small_spec(), Small(), CPU) is FusedCountSpaceEngine
+    assert choose_engine(small_spec(), Small(), CPU).name == "count-space"
     learned = small_spec(positions="learned", max_length=30)
     assert choose_engine(learned, Small(), CPU).name == "vmap"
     with pytest.raises(InterpError, match=r"count-space cannot train .*needs one layer without positions"):

@@ -71,7 +71,7 @@ def compiled(code: str) -> tuple[Any, ...]:
 
 
 apply_exp, apply_log, apply_reductions, apply_store_totals, apply_transpose, apply_multiply, apply_multiply_column = (
-    compiled(sources("interp.families.count01.compiled.kernel"))  # which imports all of them
+    compiled(sources("interp.families.histogram.compiled.kernel"))  # which imports all of them
 )
 
 

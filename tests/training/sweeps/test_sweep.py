@@ -284,7 +284,7 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **paths}
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["count-space-fused 1", "fused 1", ""]
+    assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
 
 
 def test_a_probe_times_whole_epochs_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
