@@ -34,6 +34,7 @@ from interp.report import Report
 
 INPUTS = 400
 """Most inputs on which claims are tried."""
+LISTED = 1 << 14
 VERDICTS = ("explained and true", "misleading", "smaller network", "in part", "answers only", "none", "crash")
 
 
@@ -43,7 +44,9 @@ def compiled(name: str) -> TaskModel:
 
 
 def inputs(model: TaskModel) -> torch.Tensor:
-    """All inputs, or INPUTS of them drawn at random."""
+    """INPUTS rows of all inputs where these can be listed, else of the task's own distribution."""
+    if model.task.n_inputs is None or model.task.n_inputs > LISTED:
+        return model.task.sample(INPUTS, seed=5).tokens
     tokens = torch.cat([batch.tokens for batch in model.task.inputs()])
     return tokens[torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))[:INPUTS]]
 
@@ -82,15 +85,16 @@ def study(arguments: Arguments) -> Report:
         if name not in PROGRAMS and name not in RECIPES:
             raise InterpError(one_of("model", name, (*PROGRAMS, *RECIPES)))
         kind = "compiled" if name in PROGRAMS else "trained"
-        row, tried = judged(name, compiled(name) if name in PROGRAMS else trained(name, arguments.out / "models"))
+        row, found = judged(name, compiled(name) if name in PROGRAMS else trained(name, arguments.out / "models"))
         rows.append({"model": name, "kind": kind, **row})
-        claims += tried
+        claims += found
         print(" | ".join(str(value) for value in rows[-1].values()), file=sys.stderr, flush=True)
     report = Report("Explanations of others' models, tried by hooks")
     report.add_table("models", pd.DataFrame(rows), "One row for each model.", max_rows=len(rows))
     report.add_table("claims", pd.DataFrame(claims), "One row for each claim that was tried.", max_rows=2000)
     report.verdict = " ".join(tallied(kind, rows) for kind in dict.fromkeys(row["kind"] for row in rows))
-    report.verdict += f" Of {len(claims)} claims that were tried, {sum(one['holds'] is True for one in claims)} hold."
+    tried = [one["holds"] for one in claims if one["holds"] is not None]
+    report.verdict += f" Of {len(tried)} claims that were tried, {sum(map(bool, tried))} hold."
     return report
 
 

@@ -97,7 +97,7 @@ class Examined:
     def donors(self) -> list[Donor]:
         """Where values come from, as a row and a position for each place.
 
-        From other rows of the same length; from other positions of the same row; and from rows of any length, where
+        From other positions of the same row; from other rows of the same length; and from rows of any length, where
         these have the position, too, if there are several.
         """
         n, length = self.tokens.shape
@@ -113,7 +113,7 @@ class Examined:
             some = self.there[row].nonzero()[:, 0]
             moved[row, some] = some[torch.randperm(len(some), generator=self.generator)].roll(1)
         both = self.there & self.there[any_row[:, 0]]
-        found = [(alike[:, None].expand(n, length), at), (own, moved)]
+        found = [(own, moved), (alike[:, None].expand(n, length), at)]
         return found if len(self.lengths.unique()) == 1 else [*found, (torch.where(both, any_row, own), at)]
 
     def scrambled(self, content: bool = False) -> Donor:
@@ -220,8 +220,9 @@ class Examined:
         kept = 1.0
         for _ in range(self.draws):
             stream = own.clone()
-            for source in others:
-                stream += self.written(source)[self.donors()[-1 if source != "position" else 0]] - self.written(source)
+            for source in others:  # positions change places with other content: elsewhere each has its own meaning
+                donor = self.scrambled(content=True) if source == "position" else self.donors()[-1]
+                stream += self.written(source)[donor] - self.written(source)
             kept = min(kept, 1 - self.changed(self.patched(part, "all", stream)) / len(self.right))
         return kept
 
@@ -236,36 +237,29 @@ class Examined:
         """Share of the answers that stay with parts at their means over positions of the same kind."""
         hooks: Hooks = []
         for part in parts:
-            place, head = place_of(part)
-            value = self.cache[place].clone()
-            own = value if head is None else value[:, :, head]
+            value = self.cache[place_of(part)[0]].clone()
             for kind in self.kinds.unique():
-                own[self.kinds == kind] = own[self.kinds == kind].mean(0)
-            hooks.append((place, _one_head(value, head) if head is not None else lambda v, hook, new=value: new))  # type: ignore[misc]
+                value[self.kinds == kind] = value[self.kinds == kind].mean(0)
+            hooks.append(put_at(part, value))
         return 1 - self.changed(hooks) / len(self.right)
 
     def output_moved(self, part: str) -> int:
         """Most answers that change if a part has its value from elsewhere."""
-        place, head = place_of(part)
-        most = 0
+        value, most = self.cache[place_of(part)[0]], 0
         for donor in [self.scrambled(), *(donor for _ in range(self.draws) for donor in self.donors())]:
-            new = self.cache[place][donor]
-            hook = _one_head(new, head) if head is not None else lambda v, hook, new=new: new  # type: ignore[misc]
-            most = max(most, self.changed([(place, hook)]))
+            most = max(most, self.changed([put_at(part, value[donor])]))
         return most
 
     def matters(self, part: str) -> Bool[Tensor, "rows length"]:
         """At which positions a head's value from another row would change an answer of the row."""
-        place, head = place_of(part)
-        value, found = self.cache[place], torch.zeros_like(self.there)
+        value, found = self.cache[place_of(part)[0]], torch.zeros_like(self.there)
         read = self.reads.nonzero()[:, 0]
         for at in range(self.tokens.shape[1]):
             for _ in range(self.draws):
                 new = value.clone()
                 rows = torch.randperm(len(value), generator=self.generator)
                 new[:, at] = value[rows, (self.lengths[rows] * torch.rand(len(value), generator=self.generator)).long()]
-                hook = _one_head(new, head) if head is not None else lambda v, hook, new=new: new  # type: ignore[misc]
-                found[read[self.answers([(place, hook)]) != self.right], at] = True
+                found[read[self.answers([put_at(part, new)]) != self.right], at] = True
         return found & self.there
 
 
@@ -273,6 +267,12 @@ def place_of(part: str) -> tuple[str, int | None]:
     """The hook at which a part's value is, and the index of a head there."""
     layer, _, head = part.split()[1].partition(".")
     return (f"blocks.{layer}.attn.hook_z", int(head)) if head else (f"blocks.{layer}.hook_mlp_out", None)
+
+
+def put_at(part: str, value: Tensor) -> tuple[str, Callable[[Tensor, Any], Tensor]]:
+    """A hook that gives a part a value: of all heads of its layer, or of its MLP."""
+    place, head = place_of(part)
+    return (place, _one_head(value, head)) if head is not None else (place, lambda old, hook: value)
 
 
 def _one_head(found: Tensor, head: int) -> Callable[[Tensor, Any], Tensor]:
@@ -387,7 +387,10 @@ def agreement(found: Explanation, model: Examined) -> list[Claim]:
 
 
 def interchanges(found: Explanation, model: Examined) -> list[Claim]:
-    """How often the model answers as the program does with a part's value from elsewhere, where either changes."""
+    """How often the model answers as the program does with a part's value from another row, where either changes.
+
+    Values from other positions of the same row are reported, too, but no claim is judged by them.
+    """
     program, claims = found.program, list[Claim]()
     assert program is not None
     made = program.run(model.tokens)
@@ -397,22 +400,21 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
     for part in dict.fromkeys(step.part for step in program.steps if getattr(step, "part", "")):
         names = [step.name for step in program.steps if getattr(step, "part", "") == part]
         parts = [part, *(copy for copy, like in copies.items() if like == part and copy not in own)]
-        same = cases = 0
-        for order in [donor for _ in range(model.draws) for donor in model.donors()]:
-            hooks: Hooks = []
-            for one in parts:
-                place, head = place_of(one)
-                new = model.cache[place][order]
-                hooks.append((place, _one_head(new, head) if head is not None else lambda v, hook, new=new: new))  # type: ignore[misc]
-            now = model.answers(hooks)
-            said = program.answer.sums(program.run(model.tokens, given={name: made[name][order] for name in names}))
-            said = said.argmax(-1)[model.reads]
-            moved = (now != model.right) | (said != right)
-            same, cases = same + int((now == said)[moved].sum()), cases + int(moved.sum())
-        if cases:
-            share = same / cases
-            ok = None if cases < FEW else share >= SHOWN and low_end(share, cases) >= LOW
-            claims.append(Claim(part, "interchange", found.level, share, cases, ok))
+        for kind in ("interchange", "interchange of positions"):
+            same = cases = 0
+            rows = slice(1, None) if kind == "interchange" else slice(1)
+            for donor in [one for _ in range(model.draws) for one in model.donors()[rows]]:
+                hooks = [put_at(one, model.cache[place_of(one)[0]][donor]) for one in parts]
+                now = model.answers(hooks)
+                said = program.answer.sums(program.run(model.tokens, given={name: made[name][donor] for name in names}))
+                said = said.argmax(-1)[model.reads]
+                moved = (now != model.right) | (said != right)
+                same, cases = same + int((now == said)[moved].sum()), cases + int(moved.sum())
+            if cases:
+                share = same / cases
+                good = share >= SHOWN and low_end(share, cases) >= LOW
+                judged = kind == "interchange" and cases >= FEW
+                claims.append(Claim(part, kind, found.level, share, cases, good if judged else None))
     return claims
 
 

@@ -1,4 +1,4 @@
-"""Twelve small models in the shapes that others train: stock HookedTransformers, plain torch, a few minutes in all."""
+"""Twelve small models in the shapes that others train: stock HookedTransformers, plain torch, minutes in all."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Recipe:
     task: type[interp.Task]
     steps: int
     shape: dict[str, Any] = field(default_factory=dict)
-    rate: float = 2e-3
+    rate: float = 4e-3
 
     def blank(self) -> HookedTransformer:
         task = self.task()
@@ -214,7 +214,7 @@ class Recipe:
         pool = task.sample(16_384, "train", seed=1)
         draw = torch.Generator().manual_seed(0)
         for _ in range(self.steps):
-            some = torch.randint(len(pool.tokens), (256,), generator=draw)
+            some = torch.randint(len(pool.tokens), (128,), generator=draw)
             tokens, labels = pool.tokens[some], pool.labels[some]
             loss = self.loss(task, model(tokens), tokens, labels)
             optimizer.zero_grad()
@@ -234,20 +234,20 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "unique copy": Recipe(UniqueCopy, 3000, {"n_layers": 2}),
-    "unique reverse": Recipe(UniqueReverse, 3000, {"n_layers": 2}),
+    "unique copy": Recipe(UniqueCopy, 1500, {"n_layers": 2}),
+    "unique reverse": Recipe(UniqueReverse, 1500, {"n_layers": 2}),
     "sort digits": Recipe(
-        SortDigits, 2500, {"d_mlp": 128, "attention_dir": "bidirectional", "normalization_type": "LN"}
+        SortDigits, 1000, {"d_mlp": 128, "attention_dir": "bidirectional", "normalization_type": "LN"}
     ),
-    "how many": Recipe(Count, 2000, {"d_mlp": 256}),
-    "more ones": Recipe(More, 1500, {"d_mlp": 128}),
-    "recall": Recipe(Recall, 3000, {"n_layers": 2}),
-    "rank among digits": Recipe(Rank, 2500, {"d_mlp": 128, "attention_dir": "bidirectional"}),
-    "two before": Recipe(TwoBefore, 1500, {"normalization_type": "LN"}),
-    "seen": Recipe(Seen, 2500, {"d_mlp": 64}),
-    "after a": Recipe(AfterA, 1000, {"d_mlp": 32}),
-    "as then bs": Recipe(AsThenBs, 1500, {"d_mlp": 64, "normalization_type": "LN"}),
-    "depth": Recipe(Depth, 2500, {"n_layers": 2, "d_mlp": 64}),
+    "how many": Recipe(Count, 800, {"d_mlp": 256}),
+    "more ones": Recipe(More, 500, {"d_mlp": 128}),
+    "recall": Recipe(Recall, 2000, {"n_layers": 2}),
+    "rank among digits": Recipe(Rank, 1000, {"d_mlp": 128, "attention_dir": "bidirectional"}),
+    "two before": Recipe(TwoBefore, 500, {"normalization_type": "LN"}),
+    "seen": Recipe(Seen, 1200, {"d_mlp": 64}),
+    "after a": Recipe(AfterA, 400, {"d_mlp": 32}),
+    "as then bs": Recipe(AsThenBs, 600, {"d_mlp": 64, "normalization_type": "LN"}),
+    "depth": Recipe(Depth, 1200, {"n_layers": 2, "d_mlp": 64}),
 }
 """The models, by name."""
 
