@@ -189,7 +189,7 @@ def sweep(
         bool, typer.Option("--resume", help="Continue an interrupted sweep in the output folder.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the number of runs and their cost, and exit.")
+        bool, typer.Option("--dry-run", help="Print the number of runs and what they write, and exit.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help="Run only cells with AXIS=VALUE; repeatable.")] = None,
     seeds: Annotated[str, typer.Option(help="Run only these seeds, e.g. 0,1.")] = "",
@@ -205,7 +205,7 @@ def sweep(
     if dry_run:
         from interp.training.sweeps.sweep import estimate
 
-        _print(pd.DataFrame([estimate(part, out, workers, device=device).readable()]), format)
+        _print(pd.DataFrame([estimate(part, out, device=device).readable()]), format)
         return
     folder = out or Path("out") / grid.stem
     try:

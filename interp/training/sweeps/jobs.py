@@ -6,7 +6,6 @@ transformer_lens; an engine that needs the latter imports it.
 
 import math
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -48,14 +47,6 @@ class Outcome:
     row: Row
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Measured cost of a job: seconds per epoch, and the peak memory of its process, in bytes."""
-
-    seconds: float
-    memory: int
 
 
 def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
@@ -167,42 +158,3 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):  # numba is optional
             found[library] = version(library)
     return found
-
-
-# ---------------------------------------------------------------- measuring before the start
-
-
-def probe_job(job: Job, patience: float = 0.3) -> Cost:
-    """Time the job's epochs, after a first one that loads everything."""
-    train_parameters, spec = _trainer(job), ModelSpec.from_dict(job.spec)
-    # Time three epochs, or as many as fit into `patience` seconds. This needs a recipe of at least two epochs.
-    ends: list[float] = []
-
-    class Enough(Exception):
-        pass
-
-    def note(done: int, total: int, loss: float) -> None:
-        ends.append(time.perf_counter())
-        if len(ends) > 3 or (len(ends) > 1 and ends[-1] - ends[0] > patience):
-            raise Enough
-
-    longer = spec.replace(origin=spec.training.model_copy(update={"epochs": max(2, spec.training.epochs)}))
-    with suppress(Enough):
-        train_parameters(longer, job.seeds, engine=_engine_of(job, spec), device=job.device, progress=note)
-    return Cost((ends[-1] - ends[0]) / (len(ends) - 1), peak_memory())
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process, in bytes."""
-    try:  # Linux, where `resource` would include the parent process
-        with open("/proc/self/status", encoding="ascii") as status:
-            return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
-    except (OSError, StopIteration):
-        pass
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

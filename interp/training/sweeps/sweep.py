@@ -1,7 +1,7 @@
 """Run a sweep: train every run of a grid once, with several workers, into one durable table of this process.
 
-`estimate` predicts a sweep's time, memory and disk space by training a few of its jobs for a few epochs. Progress is a
-bar on a terminal or in a notebook, elsewhere a line every half minute, on standard error.
+`estimate` counts a sweep's runs without training. Progress is a bar on a terminal or in a notebook, elsewhere a line
+every half minute, on standard error.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from interp.errors import InterpError, as_path, check_size
 from interp.training.sweeps.grid import Grid, read_grid
-from interp.training.sweeps.jobs import Cost, Job, Outcome, failed, jobs_of, probe_job, run_job
-from interp.training.sweeps.pool import DaskPool, Died, LocalPool
+from interp.training.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
+from interp.training.sweeps.pool import connected, run_here, run_on_dask
 from interp.training.sweeps.table import FILE, Key, Row, RunTable, key_of, read_rows, to_frame
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def sweep(
     check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)
     folder = folder_of(grid, out)
-    pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
-    pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
-    if isinstance(pool, DaskPool):
-        pool.look()  # before a folder is made
+    if dask is not None:
+        connected(dask).close()  # before a folder is made
     with RunTable(folder) as table:
         if table.rows and not resume:
             raise InterpError(
@@ -82,8 +80,10 @@ def sweep(
         table.need_room(written_by(jobs))
         done = grid.n_runs - sum(len(job.seeds) for job in jobs)
         with SweepProgress(jobs, done, progress) as shown:
-            for job, result in pool.run(jobs):
-                outcomes = failed(job, result.why) if isinstance(result, Died) else result
+            results = run_here(run_job, jobs, workers) if dask is None else run_on_dask(run_job, jobs, dask)
+            for job, result in results:
+                lost = isinstance(result, BaseException)
+                outcomes = failed(job, f"{type(result).__name__}: {result}") if lost else result
                 _record(table, outcomes)
                 shown.update(job, sum(bool(outcome.row["error"]) for outcome in outcomes))
         return to_frame(_of_grid(grid, table.rows))
@@ -115,41 +115,29 @@ def folder_of(grid: Grid, out: str | Path | None) -> Path:
 
 # ---------------------------------------------------------------- estimates
 
-N_PROBES = 12
-
 
 @dataclass(frozen=True)
 class Estimate:
-    """Numbers of cells, runs and remaining runs of a grid, and the resources for the remaining runs.
-
-    seconds: wall time with `workers` free cores. memory: of all workers, in bytes. disk: bytes that will be written.
-    """
+    """Numbers of cells, runs and remaining runs of a grid, and the bytes that the remaining runs will write."""
 
     cells: int
     runs: int
     left: int
-    workers: int
-    seconds: float
-    memory: int
     disk: int
 
     def readable(self) -> dict[str, object]:
-        """Return the numbers in readable units, such as hours, minutes and megabytes."""
+        """Return the numbers in readable units."""
         return {
-            "cells": self.cells, "runs": self.runs, "runs left": self.left, "workers": self.workers,
-            "time left": duration(self.seconds), "memory (MB)": round(self.memory / 1e6),
+            "cells": self.cells, "runs": self.runs, "runs left": self.left,
             "disk (MB)": round(self.disk / 1e6, 1),
         }  # fmt: skip
 
 
-def estimate(
-    path: str | Path | Grid, out: str | Path | None = None, workers: int = 2, *, device: str = "cpu"
-) -> Estimate:
-    """Estimate the resources of `sweep` with the same arguments, by timing short and long jobs in one worker.
+def estimate(path: str | Path | Grid, out: str | Path | None = None, *, device: str = "cpu") -> Estimate:
+    """Count what `sweep` would do with the same arguments.
 
-    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and if a job cannot be trained.
+    Reads the folder's table and writes nothing. Raises InterpError for a bad grid.
     """
-    check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)
     if folder_of(grid, out).is_file():
         raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
@@ -157,38 +145,7 @@ def estimate(
     rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
     jobs = jobs_of(grid, rows, device)
     left = sum(len(job.seeds) for job in jobs)
-    works, times, memory = [], [], 0
-    for job, probe in LocalPool(_probe, 1).run(_spread(jobs)):
-        if isinstance(probe, Died | str):
-            raise InterpError(f"{job.spec_id} cannot be trained: {probe.why if isinstance(probe, Died) else probe}")
-        works.append(job.work)
-        times.append(probe.seconds * job.epochs)
-        memory = max(memory, probe.memory)
-    seconds = _time_of([job.work for job in jobs], works, times) / workers if jobs else 0.0
-    return Estimate(len(grid.cells), grid.n_runs, left, workers, seconds, memory * workers, written_by(jobs))
-
-
-def _spread(jobs: Sequence[Job]) -> list[Job]:
-    """Select jobs from the longest to the shortest, evenly spaced in their order."""
-    n = min(N_PROBES, len(jobs))
-    return [jobs[round(i * (len(jobs) - 1) / max(1, n - 1))] for i in range(n)]
-
-
-def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[float]) -> float:
-    """Predict the time of all jobs as sums of a + b * work, where a, b >= 0 minimize the relative errors on probes."""
-    import numpy as np
-    from scipy.optimize import nnls
-
-    work, seconds = np.array(works), np.array(times)
-    (a, b), _ = nnls(np.stack([1 / seconds, work / seconds], 1), np.ones(len(seconds)))
-    return float((a + b * np.array(jobs)).sum())
-
-
-def _probe(job: Job) -> Cost | str:
-    try:
-        return probe_job(job)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+    return Estimate(len(grid.cells), grid.n_runs, left, written_by(jobs))
 
 
 # ---------------------------------------------------------------- progress

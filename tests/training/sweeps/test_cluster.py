@@ -15,8 +15,9 @@ from sweep_work import a_job, fail_at_a, name_and_process, small_grid
 
 import interp
 from interp.errors import InterpError
+from interp.training.sweeps import sweep as sweep_file
 from interp.training.sweeps.grid import make_grid
-from interp.training.sweeps.pool import DaskPool, Died
+from interp.training.sweeps.pool import run_on_dask
 from interp.training.sweeps.table import FILE
 
 distributed = pytest.importorskip("distributed")
@@ -37,15 +38,14 @@ def test_a_worker_killed_on_the_way_changes_nothing(cluster: Any, tmp_path: Path
     victim, *_ = _processes(cluster)
     killed = []
 
-    def kill_one(pool: DaskPool, jobs: list) -> Iterator[Any]:
-        for job, result in run(pool, jobs):
+    def kill_one(*arguments: Any) -> Iterator[Any]:
+        for job, result in run_on_dask(*arguments):
             if not killed:
                 killed.append(victim)
                 os.kill(victim, signal.SIGKILL)
             yield job, result
 
-    run = DaskPool.run
-    monkeypatch.setattr(DaskPool, "run", kill_one)
+    monkeypatch.setattr(sweep_file, "run_on_dask", kill_one)
     table = interp.sweep(grid, tmp_path / "dask", dask=cluster.scheduler_address, progress=False)
     assert killed
     assert victim not in _processes(cluster)
@@ -63,8 +63,8 @@ def _processes(cluster: Any) -> list[int]:
 @pytest.mark.slow
 def test_a_job_that_raises_costs_no_other_job_anything(cluster: Any) -> None:
     jobs = [a_job("a"), a_job("b")]
-    results = {job.spec_id: result for job, result in DaskPool(fail_at_a, cluster.scheduler_address).run(jobs)}
-    assert results == {"a": Died("MemoryError: no more memory"), "b": "b"}
+    results = {job.spec_id: repr(result) for job, result in run_on_dask(fail_at_a, jobs, cluster.scheduler_address)}
+    assert results == {"a": "MemoryError('no more memory')", "b": "'b'"}
 
 
 def test_an_address_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
@@ -72,14 +72,14 @@ def test_an_address_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(InterpError, match=rf"no Dask scheduler answers at {address} within 1 s"):
-            list(DaskPool(name_and_process, address, timeout=1.0).run([a_job("a")]))
+            list(run_on_dask(name_and_process, [a_job("a")], address, timeout=1.0))
     for nonsense in ("nonsense", "tcp://", "abc://x:1"):
         with pytest.raises(InterpError, match="no Dask scheduler answers at"):
-            list(DaskPool(name_and_process, nonsense, timeout=1.0).run([a_job("a")]))
+            list(run_on_dask(name_and_process, [a_job("a")], nonsense, timeout=1.0))
 
 
 @pytest.mark.slow
 def test_a_cluster_without_workers_is_one_sentence() -> None:
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
         with pytest.raises(InterpError, match=r"has no workers; start some with: dask worker tcp://"):
-            list(DaskPool(name_and_process, empty.scheduler_address, timeout=1.0).run([a_job("a")]))
+            list(run_on_dask(name_and_process, [a_job("a")], empty.scheduler_address, timeout=1.0))

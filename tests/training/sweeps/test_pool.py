@@ -1,4 +1,4 @@
-"""Local workers: each job once, deaths that cost one job, no workers left behind."""
+"""Local workers: each job once, errors as results, no workers left behind."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import types
 from pathlib import Path
 
 import pytest
-from sweep_work import a_job, die_if_told, name_and_process
+from sweep_work import a_job, die, fail_at_a, name_and_process
 
 from interp.errors import InterpError
-from interp.training.sweeps.pool import Died, LocalPool
+from interp.training.sweeps.pool import run_here
 
 TESTS = Path(__file__).resolve().parent.parent.parent
 
 
 def test_every_job_is_done_once_by_as_many_processes_as_asked() -> None:
     jobs = [a_job(f"job-{i}") for i in range(40)]
-    results = list(LocalPool(name_and_process, 2).run(jobs))
+    results = list(run_here(name_and_process, jobs, 2))
     assert sorted(job.spec_id for job, _ in results) == sorted(job.spec_id for job in jobs)
     assert all(result[0] == job.spec_id for job, result in results)
     assert {process for _, (_, process) in results} - {os.getpid()}
-    assert list(LocalPool(name_and_process, 2).run([])) == []
+    assert list(run_here(name_and_process, [], 2)) == []
 
 
-def test_a_killed_worker_costs_only_its_own_job_a_retry(tmp_path: Path) -> None:
-    names = ["a", "once", "b", "always", "c"]
-    jobs = [a_job(name, tmp_path / name) for name in names]
-    results = {job.spec_id: result for job, result in LocalPool(die_if_told, 1).run(jobs)}
-    assert {name: results[name] for name in ("a", "once", "b", "c")} == {n: n for n in ("a", "once", "b", "c")}
-    assert results["always"] == Died("its worker was killed by SIGKILL (out of memory?)")
+def test_what_a_job_raises_is_its_result() -> None:
+    results = {job.spec_id: repr(result) for job, result in run_here(fail_at_a, [a_job("a"), a_job("b")], 1)}
+    assert results == {"a": "MemoryError('no more memory')", "b": "'b'"}
+
+
+def test_a_killed_worker_ends_the_sweep_which_can_go_on() -> None:
+    with pytest.raises(InterpError, match=r"ended before its job.* fewer workers and resume \(--resume\) goes on"):
+        list(run_here(die, [a_job("a"), a_job("b")], 1))
 
 
 def test_workers_that_cannot_start_end_the_sweep(capfd: pytest.CaptureFixture) -> None:
@@ -41,41 +43,19 @@ def test_workers_that_cannot_start_end_the_sweep(capfd: pytest.CaptureFixture) -
     sys.modules[module.__name__] = module
     exec("def work(job): return 1", vars(module))
     try:
-        with pytest.raises(InterpError, match=r"its worker ended with code 1 while it started.*__name__"):
-            list(LocalPool(module.work, 1).run([a_job("a")]))
+        with pytest.raises(InterpError, match=r"a worker of the sweep ended before its job.*__name__"):
+            list(run_here(module.work, [a_job("a")], 1))
     finally:
         del sys.modules[module.__name__]
     assert "a_module_that_workers_do_not_find" in capfd.readouterr().err
 
 
-def test_a_worker_killed_while_starting_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three are; a machine that kills every one of them will not have the sweep."""
-    start, killed = LocalPool._start, []
-
-    def killing(pool: LocalPool) -> object:
-        worker = start(pool)
-        if len(killed) < most:
-            killed.append(worker.process.pid)
-            worker.process.kill()
-        return worker
-
-    monkeypatch.setattr(LocalPool, "_start", killing)
-    most = 2
-    assert [result[0] for _, result in LocalPool(name_and_process, 1).run([a_job("a")])] == ["a"]
-    assert len(killed) == 2
-    killed.clear()
-    most = 100
-    with pytest.raises(InterpError, match="a job could not begin: its worker was killed by SIGKILL"):
-        list(LocalPool(name_and_process, 1).run([a_job("a")]))
-    assert len(killed) == 4
-
-
 def test_workers_end_with_a_killed_parent_in_the_middle_of_a_job(tmp_path: Path) -> None:
     marker = tmp_path / "process"
     code = (
-        "from pathlib import Path; from sweep_work import *; from interp.training.sweeps.pool import LocalPool\n"
+        "from pathlib import Path; from sweep_work import *; from interp.training.sweeps.pool import run_here\n"
         "if __name__ == '__main__':\n"
-        f"    list(LocalPool(write_process_and_sleep, 1).run([a_job('a', Path({str(marker)!r}))]))\n"
+        f"    list(run_here(write_process_and_sleep, [a_job('a', Path({str(marker)!r}))], 1))\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)

@@ -8,9 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -20,12 +18,11 @@ from sweep_work import small_grid
 import interp
 from interp import cli
 from interp.errors import InterpError
-from interp.models.spec import ModelSpec
 from interp.tasks import registry
 from interp.tasks.registry import import_file
 from interp.training.sweeps import jobs, table
 from interp.training.sweeps.grid import make_grid
-from interp.training.sweeps.jobs import Job, failed, jobs_of
+from interp.training.sweeps.jobs import failed, jobs_of
 from interp.training.sweeps.sweep import _of_grid, estimate
 from interp.training.sweeps.table import FILE, RunTable, read_runs
 
@@ -220,14 +217,10 @@ def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch
     assert (tmp_path / FILE).read_bytes().count(b"\n") == 6
 
 
-@pytest.mark.slow
-def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
-    fields = small_grid()
-    fields["base"]["origin"]["weight_decay"] = 0.1  # by an engine that need not be compiled
-    found = estimate(make_grid(fields), tmp_path / "out", workers=3)
-    assert (found.cells, found.runs, found.left, found.workers) == (6, 12, 12, 3)
-    assert found.seconds > 0
-    assert 3 * 2**30 > found.memory > 3 * 50 * 2**20
+def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
+    found = estimate(make_grid(small_grid()), tmp_path / "out")
+    assert (found.cells, found.runs, found.left) == (6, 12, 12)
+    assert 20_000 < found.disk < 50_000
     assert not (tmp_path / "out").exists()
 
 
@@ -266,7 +259,7 @@ def test_fast_workers_never_load_transformer_lens_or_pandas() -> None:
     code = """
 import sys, dataclasses
 from interp.models.spec import ModelSpec
-from interp.training.sweeps.pool import _serve
+from interp.training.sweeps.pool import run_here
 from interp.training.sweeps.jobs import Job, run_job
 from sweep_work import small_grid
 count01 = ModelSpec.from_toml("models/count01/paper/model.toml")
@@ -285,17 +278,3 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
-
-
-def test_a_probe_times_whole_epochs_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = ModelSpec.from_dict(small_grid()["base"])
-    clock = iter(range(0, 100, 2))
-
-    def train(*args: object, progress: Callable[[int, int, float], None], **options: object) -> None:
-        for epoch in range(9):
-            progress(epoch + 1, 9, 0.0)
-
-    monkeypatch.setattr(jobs, "_trainer", lambda job: train)
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    assert jobs.probe_job(Job(spec.to_dict(), spec.id, (0,), 1), patience=100).seconds == 2.0
-    assert next(clock) == 8  # three epochs were enough
