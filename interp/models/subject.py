@@ -53,8 +53,8 @@ class Subject:
     token_ids: [t] is the model's id of the task's token t (None: the same ids). output_ids: [c] is the model's output
     for the task's output index c (None: the same). Outputs that are no answers of the task come after its own: they
     compete with the answers, and are never right. padding: how an external bidirectional model treats padding: "mask"
-    (no position attends to it) or "attend" (like other tokens); task models mask it. recent: a cache of results within
-    a study; see `once`.
+    (no position attends to it) or "attend" (like other tokens); task models mask it. notes: what was assumed when the
+    model was loaded, one sentence each. recent: a cache of results within a study; see `once`.
     """
 
     model: HookedTransformer
@@ -62,6 +62,7 @@ class Subject:
     token_ids: Int[Tensor, "d_vocab"] | None = None
     output_ids: Int[Tensor, "n_out"] | None = None
     padding: Literal["mask", "attend"] = "mask"
+    notes: tuple[str, ...] = ()
     recent: deque[tuple[HookedTransformer, Batch, object, Any]] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -90,7 +91,7 @@ class Subject:
             raise InterpError(ON_META)
         if isinstance(model, TaskModel):
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
-            return cls(model, model.task)
+            return cls(model, model.task, notes=model.notes)
         if task is None:
             raise InterpError(
                 "a HookedTransformer of your own needs its task: pass "
@@ -115,7 +116,8 @@ class Subject:
     def __repr__(self) -> str:
         cfg = self.model.cfg
         name = self.model.spec.id if isinstance(self.model, TaskModel) else "a HookedTransformer of your own"
-        return f"{name} on task {self.task.name}: {counted(cfg.n_layers, 'layer')} of {counted(cfg.n_heads, 'head')}"
+        parts = f"{counted(cfg.n_layers, 'layer')} of {counted(cfg.n_heads, 'head')}"
+        return " ".join([f"{name} on task {self.task.name}: {parts}", *(f"({note})" for note in self.notes)])
 
     def remembering(self) -> Subject:
         """Return a copy that caches the last few results of `once`."""

@@ -7,6 +7,7 @@ with interp, in this order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from interp.models.architecture.checkpoint import Checkpoint, read_checkpoint, s
 from interp.models.architecture.foreign import read_state_dict
 from interp.models.architecture.header import lacks_header
 from interp.models.architecture.limits import LengthLimit
-from interp.models.architecture.state_dicts import named_tensors, read_tensors
 from interp.models.constructions import Construct, construct, registered_constructions
 from interp.models.model_files import (
     PLAIN,
@@ -177,7 +177,7 @@ def _load_own(
     model = TaskModel(
         checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype
     )
-    model.summary = checkpoint.summary
+    model.summary, model.notes = checkpoint.summary, _notes(checkpoint.summary)
     if isinstance(checkpoint.summary.get("curve"), dict):
         model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
@@ -197,60 +197,51 @@ def _load_foreign(
 ) -> TaskModel | Subject:
     """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
     from interp.models.architecture.comparison import cast
-    from interp.models.architecture.stock import expressed, from_bridge, read_config, stock_model
+    from interp.models.architecture.stock import expressed
     from interp.models.architecture.task_model import TaskModel, as_device, as_dtype
-    from interp.models.lens import HookedTransformer, is_bridge
+    from interp.models.lens import HookedTransformer
     from interp.models.readers.models import convert
     from interp.models.subject import Subject
 
     config = settings_of(config) if isinstance(config, str | Path) else config
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
-    if is_bridge(source):
-        source = from_bridge(source)
+    notes: tuple[str, ...] = ()
     if isinstance(source, HookedTransformer):
         if config is not None:
             raise InterpError(f"{of_type(source)} already has a config: leave out config=")
         model = source
-    elif _is_lens_config(config):
-        found = named_tensors(source) if isinstance(source, Mapping) else read_tensors(_path(source))
-        model = stock_model(read_config(config), found)
     else:
-        loaded = convert(source if not isinstance(source, str) else expanded(source), config, task, tokens, outputs)
-        if isinstance(loaded.model, TaskModel):
-            made = loaded.model if kind is None else loaded.model.to(kind, print_details=False)
-            return made.to(place, print_details=False)
-        model, tokens = loaded.model, loaded.tokens
-    subject = Subject.of(model, task, tokens, outputs, padding)
-    try:
-        made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
-    except UnsupportedError:
-        if kind is not None or place != model.W_E.device:  # do not change the caller's model
-            model = cast(model, kind or model.cfg.dtype).to(place, print_details=False)
-        return replace(subject, model=model)
+        loaded = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
+        model, tokens, notes = loaded.model, loaded.tokens, loaded.notes
+        if notes and loaded.compared is None:
+            warnings.warn(f"{' '.join(notes)} {CHECK}", stacklevel=3)
+    made: TaskModel | None = model if isinstance(model, TaskModel) else None
+    if made is None:
+        subject = Subject.of(model, task, tokens, outputs, padding)
+        try:
+            made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
+        except UnsupportedError:
+            if kind is not None or place != model.W_E.device:  # do not change the caller's model
+                model = cast(model, kind or model.cfg.dtype).to(place, print_details=False)
+            return replace(subject, model=model, notes=notes)
+    made.notes = notes
     if kind is not None:
         made.to(kind, print_details=False)
     return made.to(place, print_details=False)
 
 
+CHECK = "interp.check_conversion compares the model with your own forward pass."
+
+
 def settings_of(config: str | Path | None) -> dict[str, Any] | None:
-    """Read the fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader."""
+    """Read the fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader.
+
+    TOML cannot write None; the word "none" stands for it.
+    """
     if config is None:
         return None
     found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
-    return dict(found)
-
-
-def _is_lens_config(config: Any) -> bool:
-    """Test whether this is a whole TransformerLens config rather than settings for a reader."""
-    if isinstance(config, Mapping):
-        return {"n_layers", "d_model", "d_vocab"} <= set(config)
-    return config is not None
-
-
-def _path(source: object) -> Path:
-    if not isinstance(source, (str, Path)):
-        raise InterpError(f"cannot load {of_type(source)}: give a file, a state dict or a HookedTransformer")
-    return expanded(source)
+    return {name: None if value == "none" else value for name, value in found.items()}
 
 
 def _check_name(name: object) -> None:
@@ -286,11 +277,19 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     facts = dict(model.summary if summary is None else summary)
+    if model.notes:
+        facts.setdefault("notes", list(model.notes))
     if model.history is not None:
         from interp.models.training_curves import compact
 
         facts.setdefault("curve", compact(model.history))
     return save_checkpoint(as_path(path, "a checkpoint"), model.spec, tensors, model.seed, facts, model.task)
+
+
+def _notes(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what was assumed when a model was converted, as its checkpoint says."""
+    found = summary.get("notes")
+    return tuple(note for note in found if isinstance(note, str)) if isinstance(found, list) else ()
 
 
 def _history(model: TaskModel) -> Any:

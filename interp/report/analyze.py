@@ -282,6 +282,8 @@ def _metadata(subject: Subject) -> dict[str, str]:
     outputs, named = subject.model.cfg.d_vocab_out, subject.task.n_classes
     if subject.decision.kind == "argmax" and outputs > named:
         found["answer"] = f"the largest of its {outputs} outputs, of which {named} are answers of the task"
+    if subject.notes:
+        found["loaded with"] = " ".join(subject.notes)
     if isinstance(subject.model, TaskModel):
         spec = subject.model.spec
         found = {"spec": spec.id, "seed": str(subject.model.seed), **found}

@@ -6,7 +6,8 @@ So both models run in float64 where the original can, and the difference is comp
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.errors import CheckpointError
-from interp.models.lens import HookedTransformer
+from interp.models.lens import HookedTransformer, is_bridge
 
 Model = TypeVar("Model", bound=HookedTransformer)
 Runs = Callable[[torch.dtype], Tensor]
@@ -59,12 +60,16 @@ class Comparison:
         )
 
 
+class NotCompared(CheckpointError):
+    """Two models could not be compared: the original does not run, or its outputs have another shape."""
+
+
 @torch.no_grad()
 def compare(ours: Runs, theirs: Runs) -> Comparison:
-    """Compare two models on the same inputs. Raises CheckpointError if their logits have different shapes."""
+    """Compare two models on the same inputs. Raises NotCompared if their logits have different shapes."""
     mine, exact = ours(torch.float64).double().cpu(), theirs(torch.float64).detach().cpu()
     if mine.shape != exact.shape:
-        raise CheckpointError(
+        raise NotCompared(
             f"the original's logits have shape {tuple(exact.shape)}, the converted model's {tuple(mine.shape)}"
         )
     precision, other = str(exact.dtype).removeprefix("torch."), exact.double()
@@ -89,26 +94,42 @@ def _apart(one: Tensor, other: Tensor) -> Tensor:
 def runs(original: Any, tokens: Tensor) -> Runs:
     """Return the logits of an original on rows of its token ids, as a function of the number format.
 
-    original: a HookedTransformer or another module, of which a copy in evaluation mode runs, or a function, which runs
-    in its own format. Logits may be an attribute of the result, as in transformers.
+    original: a HookedTransformer or another module, which runs in evaluation mode and is not changed, or a function,
+    which runs in its own format. A module that cannot run in a format runs in float32, or as it is. Logits may be an
+    attribute of the result, as in transformers, or the first of several results.
     """
 
     def run(dtype: torch.dtype) -> Tensor:
-        model = original
         if isinstance(original, HookedTransformer):
-            model = cast(original, dtype).eval()
-        elif isinstance(original, nn.Module):
+            return _logits(cast(original, dtype).eval()(tokens))
+        if not isinstance(original, nn.Module):
+            return _logits(original(tokens))
+        for kind in () if is_bridge(original) else (dtype, torch.float32):
             try:
-                return _logits(copy.deepcopy(original).eval().to(dtype)(tokens))
+                return _logits(copy.deepcopy(original).eval().to(kind)(tokens))
             except Exception:  # a module of somebody else may fix a number format, or forbid copies
-                pass
-        return _logits(model(tokens))
+                continue
+        with evaluating(original):
+            return _logits(original(tokens))
 
     return run
 
 
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Within this context, a module and its parts are in evaluation mode."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
 def _logits(found: Any) -> Tensor:
-    return torch.as_tensor(getattr(found, "logits", found)).detach()
+    found = getattr(found, "logits", found)
+    return torch.as_tensor(found[0] if isinstance(found, tuple) and found else found).detach()
 
 
 def cast(model: Model, dtype: torch.dtype) -> Model:

@@ -28,28 +28,12 @@ from interp.models.architecture.answers import with_others
 from interp.models.architecture.comparison import compare, runs
 from interp.models.architecture.foreign import BUFFERS
 from interp.models.architecture.parameters import check_tensors
+from interp.models.architecture.settings import BY_NAME, PASSIVE, SIZES, check_angles, plain_angles, set_to
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, read_json, read_toml
 from interp.tasks import Task
 
-SIZES = ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_vocab_out", "d_mlp")
-READ = {*SIZES, "attn_only", "eps", "act_fn", "normalization_type", "attention_dir", "dtype", "use_attn_scale",
-        "attn_scale", "positional_embedding_type", "gated_mlp", "n_key_value_heads", "use_qk_norm", "rotary_dim",
-        "rotary_base", "rotary_adjacent_pairs"}  # fmt: skip
-"""Fields of a config that a spec can express."""
-PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initializer_range", "n_params", "model_name",
-           "architecture", "use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_in",
-           "use_hook_tokens", "default_prepend_bos", "default_padding_side", "tokenizer_name", "tokenizer_prepends_bos",
-           "tokenizer_appends_eos", "trust_remote_code", "from_checkpoint", "checkpoint_index", "checkpoint_label_type",
-           "checkpoint_value", "window_size", "attn_types", "layer_norm_folding", "tie_word_embeddings",
-           "decoder_start_token_id", "split_attention_weights", "attn_implementation", "train_seq_length",
-           "ungroup_grouped_query_attention"}  # fmt: skip
-"""Fields without effect on a model whose weights are given."""
-PASSIVE_PREFIXES = ("NTK_", "yarn_", "relative_attention_")
-"""Prefixes of settings for variants that other fields enable."""
-ROTARY_ONLY = ("rotary_base_local", "rotary_scaling_factor")
-"""Fields that only matter for rotary positions, and that a spec cannot express."""
 KINDS: dict[str | None, Literal["layer", "rms"]] = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms"}
 FINAL: dict[str | None, Literal["none", "layer_norm", "rms_norm"]] = {
     None: "none", "LN": "layer_norm", "LNPre": "layer_norm", "RMS": "rms_norm", "RMSPre": "rms_norm",
@@ -68,9 +52,10 @@ DTYPES: dict[torch.dtype, Literal["float64", "float32", "float16", "bfloat16"]] 
 
 
 def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
-    """Read a TransformerLens config from a dict, a JSON or TOML file, or a config object.
+    """Read the fields of a TransformerLens config from a dict, a JSON or TOML file, or a config object.
 
-    Raises SpecError for a file that cannot be read, an unknown field, or a size that is not a positive integer.
+    Fields may be left out (see settings.complete). Raises SpecError for a file that cannot be read, an unknown field,
+    or a size that is not a positive integer.
     """
     if isinstance(source, (str, Path)):
         fields = read_json(source) if Path(source).suffix == ".json" else read_toml(source)
@@ -83,37 +68,35 @@ def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
             f"config must be a TransformerLens config, a dict of its fields, or the path of a JSON or TOML file, "
             f"not {type(source).__name__}"
         )
-    return _checked(fields)
-
-
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    known = config_fields()
-    found = []
+    known, found = config_fields(), []
     for name, value in fields.items():
-        if not isinstance(name, str) or (name not in known and name not in PASSIVE and value):
+        if not isinstance(name, str) or (value and not (name in known or name in PASSIVE or name in BY_NAME)):
             found.append(one_of("field of a TransformerLens config", name, known))
         left_out = name in ("d_mlp", "d_vocab_out", "n_heads") and value in (None, -1)
         if name in SIZES and not left_out and (type(value) is not int or value < 1):
             found.append(f"config: {name} = {short(value)} must be a positive integer")
-    found += [f"config lacks {name}" for name in ("n_layers", "d_model", "d_head", "n_ctx", "d_vocab")
-              if name not in fields]  # fmt: skip
     if fields.get("attention_dir", "causal") not in ("causal", "bidirectional"):
         found.append(f"config: attention_dir = {short(fields['attention_dir'])} must be causal or bidirectional")
-    dtype = fields.get("dtype", torch.float32)
-    fields["dtype"] = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype).split(".")[-1], None)
-    if fields["dtype"] not in DTYPES:
-        found.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
+    if "dtype" in fields:
+        dtype = fields["dtype"]
+        fields["dtype"] = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype).split(".")[-1], None)
+        if fields["dtype"] not in DTYPES:
+            found.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
     if found:
         raise SpecError(found)
     return fields
 
 
 def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HookedTransformer:
-    """Build the HookedTransformer of a config (see read_config) with these weights, on the CPU.
+    """Build the HookedTransformer of a whole config with these weights, on the CPU.
 
-    Names and shapes must match exactly, and values must be finite. TransformerLens's constant buffers are optional.
-    Raises CheckpointError for weights that do not fit, and InterpError for a config that TransformerLens rejects.
+    Names and shapes must match exactly, and values must be finite. TransformerLens's constant buffers are optional, but
+    tables of rotary angles must be those of the config. Raises CheckpointError for weights that do not fit, and
+    InterpError for a config that TransformerLens rejects.
     """
+    lacks = [name for name in ("n_layers", "d_model", "d_head", "n_ctx", "d_vocab") if name not in fields]
+    if lacks:
+        raise SpecError([f"config lacks {name}" for name in lacks])
     for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
         if isinstance(size := fields.get(name), int) and size > MOST:
             raise InterpError(f"the config's {name} = {quoted(size)} must be at most {MOST:,}")
@@ -123,6 +106,9 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     need("a model of this config", 8.0 * fields["d_model"] * rows + 20_000.0 * fields["n_layers"])
     dropped = ("seed", "init_weights", "device", "n_devices", "n_params", "tokenizer_name", "trust_remote_code")
     known = config_fields()
+    for name in fields:
+        if name in BY_NAME and name not in known and set_to(name, fields):
+            raise UnsupportedError(f"{name} = {fields[name]!r}: this version of TransformerLens has no such field")
     kept = {name: value for name, value in fields.items() if name in known and name not in dropped}
     kept.setdefault("act_fn", "relu")
     try:
@@ -134,7 +120,7 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError) as error:
         raise InterpError(f"TransformerLens rejects this config: {str(error)[:200]}") from None
     load_exactly(model, tensors)
-    return model
+    return model.eval()  # TransformerLens scales queries by ln(n), and rotary bases by the length, in this mode only
 
 
 def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> None:
@@ -142,6 +128,8 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
     wanted = dict(model.named_parameters())
     constant = {name for name, _ in model.named_buffers()}
     ends = (*BUFFERS, ".rotary_sin", ".rotary_cos")
+    if not getattr(model.cfg, "use_dynamic_ntk_rope", False):  # there, the table depends on the last input
+        check_angles(tensors, lambda block: _angles(model, block), "the state dict")
     given = {n: t for n, t in tensors.items() if n in wanted or not (n in constant or n.endswith(ends))}
     try:
         check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, given, "the config")
@@ -150,6 +138,17 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
     with torch.no_grad():
         for name, parameter in wanted.items():
             parameter.copy_(given[name])
+
+
+def _angles(model: HookedTransformer, block: int) -> tuple[Tensor, Tensor] | None:
+    """Return the table (sines, cosines) of rotary angles of a block, or None if it has none."""
+    cfg: Any = model.cfg
+    if cfg.positional_embedding_type != "rotary" or block >= cfg.n_layers:
+        return None
+    attention: Any = model.blocks[block].attn
+    if hasattr(attention, "rotary_sin"):
+        return attention.rotary_sin, attention.rotary_cos
+    return plain_angles(cfg.to_dict(), cfg.n_ctx)
 
 
 # ---------------------------------------------------------------- as a task model
@@ -185,13 +184,12 @@ def unread_field(cfg: Any, also: tuple[str, ...] = ()) -> str | None:
 
     also: further fields that the caller reads.
     """
-    known = config_fields()
-    ignored = also if cfg.positional_embedding_type == "rotary" else (*also, *ROTARY_ONLY)
-    if cfg.normalization_type in ("RMS", "RMSPre"):
-        ignored = (*ignored, "final_rms")  # all norms are RMS norms, including the last one
-    for name, value in cfg.to_dict().items():
-        passive = name in READ or name in PASSIVE or name in ignored or name.startswith(PASSIVE_PREFIXES)
-        if not passive and name in known and value != known[name] and value:
+    known, fields = config_fields(), cfg.to_dict()
+    for name, value in fields.items():
+        if name in BY_NAME:
+            if not BY_NAME[name].spec and name not in also and set_to(name, fields):
+                return str(name)
+        elif name in known and name not in (*PASSIVE, *SIZES, "dtype") and value and value != known[name]:
             return str(name)
     return None
 
@@ -349,42 +347,3 @@ def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | Non
     found = compare(runs(made, tokens), lambda dtype: theirs(dtype)[..., chosen])
     if not found.same:
         raise UnsupportedError(f"a spec cannot express this model: {found}")
-
-
-# ---------------------------------------------------------------- TransformerBridge
-
-
-def from_bridge(bridge: Any) -> HookedTransformer:
-    """Convert a TransformerBridge of the native architecture to a HookedTransformer with the same config and weights.
-
-    Bridges are not measured directly: they have no hook_result, and edits of their hook_attn_scores have no effect.
-    Raises UnsupportedError for other architectures, and if the outputs differ.
-    """
-    kind = getattr(bridge.cfg, "architecture", None)
-    if kind != "TransformerLensNative":
-        raise UnsupportedError(
-            f"a TransformerBridge of {kind} is not supported (it has no hook_result, and edits of its hook_attn_scores "
-            "have no effect); only bridges made by boot_native can be converted"
-        )
-    fields = _checked({k: v for k, v in bridge.cfg.to_dict().items() if k in config_fields() or k in PASSIVE})
-    fields["positional_embedding_type"] = fields.get("positional_embedding_type") or "standard"
-    tensors = {"embed.W_E": bridge.W_E, "unembed.W_U": bridge.W_U, "unembed.b_U": bridge.b_U}
-    norms = {"weight": "w", "bias": "b"}
-    for name, value in bridge.state_dict().items():
-        parts = name.split(".")
-        if parts[-2] in ("ln1", "ln2", "ln_final"):
-            tensors[".".join([*parts[:-1], norms[parts[-1]]])] = value
-        if name == "pos_embed.weight":
-            tensors["pos_embed.W_pos"] = value
-    names = [f"attn.{kind}_{at}" for kind in "Wb" for at in "QKVO"]
-    names += [] if fields.get("attn_only") else ["mlp.W_in", "mlp.b_in", "mlp.W_out", "mlp.b_out"]
-    for index in range(fields["n_layers"]):
-        for name in names:
-            tensors[f"blocks.{index}.{name}"] = getattr(bridge, name.split(".")[1])[index]
-    model = stock_model(fields, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.cfg.d_vocab, (4, min(12, model.cfg.n_ctx)), generator=generator)
-    found = compare(runs(model, tokens), lambda _: bridge(tokens.to(bridge.W_E.device)))
-    if not found.same:
-        raise UnsupportedError(f"this TransformerBridge cannot be converted: {found}")
-    return model

@@ -89,6 +89,8 @@ class TaskModel(HookedTransformer):
         self.history: Any = None
         self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
         """For a converted external model: its original ids of the task's tokens and outputs."""
+        self.notes: tuple[str, ...] = ()
+        """For a converted external model: what was assumed, one sentence each."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
         self._loaded: tuple[str, object] = ("", None)
@@ -253,7 +255,8 @@ class TaskModel(HookedTransformer):
         spec, heads = self.spec, self.spec.layers[0].n_heads
         parts = f"{len(spec.layers)} layer{'s' * (len(spec.layers) > 1)} of {heads} head{'s' * (heads > 1)}"
         numbers = sum(parameter.numel() for parameter in self.parameters())
-        return f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
+        said = f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
+        return " ".join([said, *(f"({note})" for note in self.notes)])
 
     # ------------------------------------------------------------ methods of TransformerLens that need care
 

@@ -6,7 +6,6 @@ it to TransformerLens's config and tensors. Nothing is downloaded, and nothing i
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -18,6 +17,7 @@ from interp.errors import InterpError, first_few, one_of, quoted, short
 from interp.models.readers.base import Conversion as Conversion
 from interp.models.readers.base import Reader as Reader
 from interp.models.readers.base import Source
+from interp.models.readers.plain_tensors import is_whole, read_lens
 from interp.models.readers.sources import open_source as open_source
 
 
@@ -45,33 +45,40 @@ def find_reader(source: Source) -> Reader:
     )
 
 
-def read(source: Any, given: Mapping[str, Any] | None = None) -> Conversion:
-    """Read and convert the model in a file, folder, state dict or module.
+def read(source: Any, given: Any = None) -> Conversion:
+    """Read and convert the model in a file, folder, state dict, module or bridge.
 
     Args:
-        source: a path, a mapping of tensors, or a torch module.
-        given: settings that the file lacks; each reader lists those that it supports.
+        source: a path, a mapping of tensors, a torch module, or a TransformerBridge.
+        given: settings that the file lacks, by name (each reader lists those that it supports), or a whole
+            TransformerLens config: a mapping with its sizes, or a config object.
 
     Raises:
         CheckpointError: the file is broken, or its config and weights disagree.
         InterpError: no reader knows the format, or a setting is missing.
     """
     opened = source if isinstance(source, Source) else open_source(source)
-    reader = find_reader(opened)
-    for name in given or ():
-        if name not in reader.settings:
-            raise InterpError(f"this is read as {reader.name}: {one_of('setting', name, reader.settings)}")
-    return _one_dtype(reader.read(opened, given or {}))
+    if is_whole(given):
+        reading = read_lens(opened, given)
+    else:
+        reader = find_reader(opened)
+        for name in given or ():
+            if name not in reader.settings:
+                raise InterpError(f"this is read as {reader.name}: {one_of('setting', name, reader.settings)}")
+        reading = reader.read(opened, given or {})
+    return replace(_one_dtype(reading), module=reading.module or opened.original)
 
 
 def _one_dtype(reading: Conversion) -> Conversion:
     """Convert all weights to float64 if any is float64 (missing biases are zeros in float32), otherwise to float32."""
     kinds = {tensor.dtype for tensor in reading.tensors.values()}
-    kind = torch.float64 if torch.float64 in kinds else torch.float32
-    tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
-    half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
+    kind = reading.fields.get("dtype") or (torch.float64 if torch.float64 in kinds else torch.float32)
+    tensors: dict[str, Tensor] = {
+        name: (t.to(kind) if t.is_floating_point() else t).contiguous() for name, t in reading.tensors.items()
+    }
+    half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16} - {kind})
     notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
     fields = dict(reading.fields)
     if reading.blocks is None:
-        fields |= {"d_vocab_out": tensors["unembed.W_U"].shape[1], "dtype": kind}
+        fields = {"d_vocab_out": tensors["unembed.W_U"].shape[1], **fields, "dtype": kind}
     return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))

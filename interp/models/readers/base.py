@@ -17,7 +17,7 @@ class Source:
 
     where: its name in messages. tensors: its weights by name, as saved. config: its settings (config.json, model_args,
     a module's config), possibly empty. vocabulary: token strings to ids, from tokenizer.json or vocab.json. module: the
-    original model, if one was given.
+    original model, if one was given, or the only part that it holds. original: the module that was given.
     """
 
     where: str
@@ -25,6 +25,7 @@ class Source:
     config: Mapping[str, Any] = field(default_factory=dict)
     vocabulary: Mapping[str, int] | None = None
     module: nn.Module | None = None
+    original: nn.Module | None = None
 
     def any_name(self, *endings: str) -> bool:
         """Test whether any tensor's name ends with one of these."""
@@ -49,7 +50,7 @@ class Conversion:
     format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
     the reader's assumptions, one sentence each. original: builds the other library's model, from token ids
-    (rows, length) to logits (rows, length, n_out), if that library is installed.
+    (rows, length) to logits (rows, length, n_out), if that library is installed. module: the model that was given.
     """
 
     format: str
@@ -59,10 +60,11 @@ class Conversion:
     vocabulary: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
     original: Callable[[], nn.Module] | None = None
+    module: nn.Module | None = None
 
     @property
     def n_parameters(self) -> int:
-        return sum(tensor.numel() for tensor in self.tensors.values())
+        return sum(t.numel() for name, t in self.tensors.items() if not name.endswith(("rotary_sin", "rotary_cos")))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ A model is a HookedTransformer if a config can express it, otherwise a task mode
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ from torch import Tensor
 from interp.errors import CheckpointError, InterpError, short
 from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
-from interp.models.architecture.comparison import Comparison, compare, runs
+from interp.models.architecture.comparison import Comparison, NotCompared, compare, runs
 from interp.models.architecture.header import lacks_header
 from interp.models.architecture.stock import in_task_order, read_config, stock_model
 from interp.models.architecture.task_model import TaskModel
-from interp.models.lens import HookedTransformer
+from interp.models.lens import HookedTransformer, is_bridge
 from interp.models.readers import Conversion, find_reader, open_source, read
 from interp.models.readers.base import Source
 from interp.models.subject import Subject, output_ids_of, token_ids_of
@@ -37,40 +36,44 @@ class Converted:
     """A converted model.
 
     tokens: the model's id of each token of the task, or None if the ids are equal. compared: its logits and the
-    original's on random inputs; None if the original could not be run.
+    original's on random inputs; None if the original could not be run. notes: what was assumed, if nothing bore it out,
+    or what the original does that its config does not say.
     """
 
     model: HookedTransformer
     reading: Conversion
     tokens: Mapping[str, int] | None
     compared: Comparison | None
+    notes: tuple[str, ...]
 
 
 def convert(
     source: Any,
-    given: Mapping[str, Any] | None,
+    given: Any,
     task: Task | str,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
 ) -> Converted:
-    """Convert the model in a file, folder, state dict or module, and compare it with the original library if installed.
+    """Convert the model in a file, folder, state dict, module or bridge, and compare it with its original.
 
-    Raises CheckpointError if the two differ, and all errors of `read`.
+    The original is the module or bridge that was given, or else the model of the library that wrote the file. Raises
+    CheckpointError if the two differ, and all errors of `read`.
     """
     known = make_task(task) if isinstance(task, str) else task
     if not isinstance(known, Task):
         raise InterpError(f"expected a task or its name, got {task!r}")
     reading = read(source, given)
-    if reading.notes and reading.original is None:
-        warnings.warn(
-            f"{' '.join(reading.notes)} interp.check_conversion compares the model with your own forward pass",
-            stacklevel=4,
-        )
     tokens = tokens if tokens is not None else tokens_of(reading, known)
+    model: HookedTransformer
     if reading.blocks is not None:
-        return Converted(task_model(reading, known, tokens, outputs), reading, tokens, None)
-    model = stock_model(read_config(reading.fields), reading.tensors)
-    return Converted(model, reading, tokens, check_original(model, reading))
+        model = task_model(reading, known, tokens, outputs)
+    else:
+        model = stock_model(read_config(reading.fields), reading.tensors)
+    found, why = check_original(model, reading)
+    notes = reading.notes if found is None or is_bridge(reading.module) else ()
+    if why:
+        notes += (f"It was not compared with its original: {why}.",)
+    return Converted(model, reading, tokens, found, notes)
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
@@ -81,33 +84,72 @@ def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
     return {token: words[token] for token in task.vocabulary}
 
 
-def check_original(model: HookedTransformer, reading: Conversion) -> Comparison | None:
-    """Compare a model with its original; None if that cannot be run. Raises CheckpointError if their logits differ."""
-    if reading.original is None:
-        return None
-    try:
-        return compared(model, reading.original())
-    except CheckpointError:
-        raise
-    except InterpError as error:
-        warnings.warn(f"the converted model was not compared with the original: {error}", stacklevel=4)
-        return None
+def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Comparison | None, str]:
+    """Compare a model with its original: the module that was given, or the one that its library makes.
 
-
-def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
-    """Compare a model's logits with its original's, a module or a function of token ids, on random inputs.
-
-    Raises CheckpointError, with the input, the position and both values, if their logits differ.
+    Returns the comparison, or None and the reason why there was none: an original that cannot be run makes no model
+    wrong. Raises CheckpointError if their logits differ.
     """
-    length = min(12, model.cfg.n_ctx)
-    tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))
-    found = compare(runs(model, tokens), runs(original, tokens))
+    module, reasons = reading.module, []
+    for original in (None if module is None else (lambda: module), reading.original):
+        if original is None:
+            continue
+        try:
+            found = difference(model, original())
+        except Exception as error:  # code of somebody else may raise anything
+            reasons.append(f"{type(error).__name__}: {short(str(error).strip() or 'no message', 120)}")
+            continue
+        return check_same(found), ""
+    return None, reasons[0] if reasons else ""
+
+
+def difference(model: HookedTransformer, original: Any, rows: int = 4) -> tuple[Comparison, Tensor]:
+    """Compare a model's logits with its original's, a module or a function of its token ids, on random inputs.
+
+    Returns the comparison and the original's inputs. If the original has logits at one position only, it is the last.
+    """
+    ids: Tensor | None = None
+    columns: Tensor | None = None
+    allowed = torch.arange(model.cfg.d_vocab)
+    longest = model.cfg.n_ctx
+    if isinstance(model, TaskModel):
+        ids, columns = model.ids_before
+        allowed = torch.tensor([token for token in range(model.task.d_vocab) if token != model.task.pad_id])
+        longest = model.spec.max_length or longest
+    drawn = torch.randint(len(allowed), (rows, min(12, longest)), generator=torch.Generator().manual_seed(0))
+    tokens = allowed[drawn]
+    theirs = tokens if ids is None else ids[tokens]
+    run, own = runs(original, theirs), runs(model, tokens)
+    last = run(torch.float64)
+    only = last.shape[:-1] in (theirs.shape[:1], (rows, 1))
+
+    def picked(dtype: torch.dtype) -> Tensor:
+        found = run(dtype).cpu()
+        found = found.reshape(rows, 1, -1) if only else found
+        if columns is None:
+            return found
+        return found[..., with_others(columns, found.shape[-1], model.task)]  # type: ignore[arg-type]
+
+    found = compare((lambda dtype: own(dtype)[:, -1:]) if only else own, picked)
+    if only and not found.same:
+        raise NotCompared(f"its outputs have shape {tuple(last.shape)}, for inputs of shape {tuple(theirs.shape)}")
+    return found, theirs
+
+
+def check_same(compared: tuple[Comparison, Tensor]) -> Comparison:
+    """Return a comparison. Raises CheckpointError, with the input, the position and both values, if logits differ."""
+    found, tokens = compared
     if not found.same:
         raise CheckpointError(
             f"the converted model differs from the original: on tokens {tokens[found.at[0]].tolist()} at position "
             f"{found.at[1]}, output {found.at[2]} is {found.ours:.6g}; the original's is {found.theirs:.6g} ({found})"
         )
     return found
+
+
+def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
+    """Compare a model with its original on random inputs. Raises CheckpointError if their logits differ."""
+    return check_same(difference(model, original, rows))
 
 
 def task_model(
@@ -217,13 +259,13 @@ def _vocabulary(reading: Conversion) -> str:
 
 def _compared(reading: Conversion) -> str:
     """Compare the converted model's logits with the original library's, in one sentence."""
-    if reading.blocks is not None or reading.original is None:
+    if reading.blocks is not None or (reading.original is None and reading.module is None):
         return "no: its library is not available; interp.check_conversion compares with your own forward pass"
     try:
-        model = stock_model(read_config(reading.fields), reading.tensors)
-        return f"{compared(model, reading.original())}, on 4 random inputs"
+        found, why = check_original(stock_model(read_config(reading.fields), reading.tensors), reading)
     except InterpError as error:
         return f"no: {error}"
+    return f"{found}, on 4 random inputs" if found is not None else f"no: {why}"
 
 
 # ---------------------------------------------------------------- comparison with a forward pass

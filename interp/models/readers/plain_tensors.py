@@ -6,14 +6,16 @@ et al. 2023) computes W @ x, except for the unembedding, with all heads in one W
 W @ x throughout. The shapes in a file usually fit only one layout.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from interp.errors import CheckpointError, InterpError, first_few
-from interp.models.readers.base import Conversion, NamedTensors, Reader, Source
+from interp.errors import CheckpointError, first_few
+from interp.models.architecture.settings import ASKED, BY_NAME, PASSIVE, SIZES, complete
+from interp.models.architecture.stock import read_config
+from interp.models.readers.base import Conversion, Reader, Source
 
 Turn = Callable[[Tensor, int], Tensor]
 
@@ -27,8 +29,9 @@ def _by_head(matrix: Tensor, heads: int) -> Tensor:
 
 
 _FROM_LEFT = dict.fromkeys(("W_E", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"), _turn)
+LENS = "TransformerLens state dict"
 LAYOUTS: dict[str, Mapping[str, Turn]] = {
-    "TransformerLens state dict": {},
+    LENS: {},
     "plain tensors, multiplied from the left": {**_FROM_LEFT, "W_O": _by_head},
     "EasyTransformer state dict": {**_FROM_LEFT, "W_pos": _turn, "W_U": _turn},
 }
@@ -38,7 +41,8 @@ SHAPES = {
     "W_U": ("d", "out"),
 }  # fmt: skip
 """Axes of each matrix in TransformerLens's layout."""
-CONSTANTS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
+CONSTANTS = (".mask", ".IGNORE")
+ROTARY = (".rotary_sin", ".rotary_cos")
 
 
 def _recognizes(source: Source) -> bool:
@@ -46,14 +50,10 @@ def _recognizes(source: Source) -> bool:
     return "embed.W_E" in names and "unembed.W_U" in names and any(name.endswith("attn.W_O") for name in names)
 
 
-def fits(tensors: Mapping[str, Tensor]) -> list[tuple[str, dict[str, Tensor], dict[str, int]]]:
-    """Find the layouts that fit all shapes of a file: name, tensors in TransformerLens's layout, and axis lengths."""
-    found = []
-    for name, turns in LAYOUTS.items():
-        made = _turned(tensors, turns)
-        if made is not None and (sizes := _sizes(made)) is not None:
-            found.append((name, made, sizes))
-    return found
+def fits(tensors: Mapping[str, Tensor]) -> list[tuple[str, dict[str, Tensor]]]:
+    """Find the layouts that fit all shapes of a file: name, and tensors in TransformerLens's layout."""
+    made = {name: _turned(tensors, turns) for name, turns in LAYOUTS.items()}
+    return [(name, turned) for name, turned in made.items() if turned is not None and _consistent(turned)]
 
 
 def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[str, Tensor] | None:
@@ -63,7 +63,7 @@ def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[st
     made = {}
     for name, tensor in tensors.items():
         kind = name.rsplit(".", 1)[-1]
-        if kind in turns:
+        if kind in turns and not name.endswith(ROTARY):
             flat = turns[kind] is _by_head
             if tensor.ndim != (2 if flat else len(SHAPES[kind])) or (flat and tensor.shape[1] % len(heads)):
                 return None
@@ -72,15 +72,28 @@ def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[st
     return made
 
 
-def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, int] | None:
+def _consistent(tensors: Mapping[str, Tensor]) -> bool:
+    """Test whether every axis has one length in all matrices."""
     sizes: dict[str, int] = {}
     for name, tensor in tensors.items():
         axes = SHAPES.get(name.rsplit(".", 1)[-1])
         if axes is None:
             continue
         if len(axes) != tensor.ndim or any(sizes.setdefault(a, n) != n for a, n in zip(axes, tensor.shape)):
-            return None
-    return sizes if {"d", "heads", "head", "vocab", "out"} <= set(sizes) else None
+            return False
+    return {"d", "heads", "head", "vocab", "out"} <= set(sizes)
+
+
+def is_whole(config: Any) -> bool:
+    """Test whether this is a whole TransformerLens config rather than settings for a reader."""
+    if isinstance(config, Mapping):
+        return {"n_layers", "d_model", "d_vocab"} <= set(config)
+    return config is not None
+
+
+def read_lens(source: Source, config: Any) -> Conversion:
+    """Read TransformerLens's tensors with a config that has at least the sizes."""
+    return _conversion(LENS, source, source.tensors, read_config(config), ask=("normalization_type",))
 
 
 def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
@@ -95,94 +108,51 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
             f"{source.where}: its shapes fit {len(matches)} layouts ({first_few(name for name, *_ in matches)}): pass "
             "TransformerLens's config if it is the first, otherwise transpose the matrices to TransformerLens's layout"
         )
-    name, tensors, sizes = matches[0]
-    weights = NamedTensors(Source(source.where, tensors))
-    n_layers = 1 + max(int(m.group(1)) for t in tensors if (m := re.match(r"blocks\.(\d{1,4})\.", t)))
-    normed = any(re.search(r"ln(1|_final)\.(w|w_ln)$", t) for t in tensors)
-    fields = {
-        "n_layers": n_layers,
-        "d_model": sizes["d"],
-        "n_heads": sizes["heads"],
-        "d_head": sizes["head"],
-        "d_vocab": sizes["vocab"],
-        "n_ctx": sizes.get("ctx") or int(given.get("n_ctx", 0)),
-        "attn_only": "mlp" not in sizes,
-        "normalization_type": "LN" if normed else None,
-        **({"d_mlp": sizes["mlp"]} if "mlp" in sizes else {}),
-        **given,
-    }
-    if name == "TransformerLens state dict":
-        _ask(source.where, given, normed, "mlp" in sizes)
-    if not fields["n_ctx"]:
-        raise InterpError(
-            f'{source.where} has no table of positions: pass config={{"n_ctx": ...}}, the length of its longest input'
-        )
-    if "mlp" in sizes and "act_fn" not in given:
-        saved = str(source.config.get("act_type", source.config.get("act_fn", ""))).lower()
-        if saved not in ("relu", "gelu", "gelu_new", "silu"):
-            raise InterpError(
-                f'{source.where} does not contain the activation of its MLPs; pass config={{"act_fn": "relu"}}'
-            )
-        fields["act_fn"] = saved
-    assumed = {
-        "attn_scale": "scores are divided by the square root of d_head",
-        "attention_dir": "attention is causal",
-        "normalization_type": "norms are layer norms" if normed else "there are no norms",
-    }
-    left = ", ".join(text for setting, text in assumed.items() if setting not in given)
-    notes = (f"It is assumed that {left}; config= changes this.",) if left else ()
-    return Conversion(name, fields, _complete(weights, fields), notes=notes)
+    name, tensors = matches[0]
+    saved = str(source.config.get("act_type", source.config.get("act_fn", ""))).lower()
+    known = {"act_fn": saved} if saved in ("relu", "gelu", "gelu_new", "silu") else {}
+    tables = {name: tensor for name, tensor in source.tensors.items() if name.endswith(ROTARY)}
+    ask = ASKED if name == LENS else ("act_fn",)
+    return _conversion(name, source, tensors | tables, known | read_config(given), ask)
 
 
-def _ask(where: str, given: Mapping[str, Any], normed: bool, mlp: bool) -> None:
-    """Raise InterpError for missing settings that TransformerLens's tensors do not determine."""
-    wanted: dict[str, str | None] = {"attention_dir": "causal"}
-    wanted |= {} if normed else {"normalization_type": None}
-    wanted |= {"act_fn": "relu"} if mlp else {}
-    if missing := {key: value for key, value in wanted.items() if key not in given}:
-        raise InterpError(
-            f"{where} needs the config of its model: the whole TransformerLens config, or the settings that the "
-            f"tensors do not determine, such as config={missing}"
-        )
+def _conversion(
+    name: str, source: Source, saved: Mapping[str, Tensor], given: Mapping[str, Any], ask: Collection[str]
+) -> Conversion:
+    """Complete the config and the biases of a model in TransformerLens's layout."""
+    tensors = {name.replace(".w_ln", ".w").replace(".b_ln", ".b"): tensor for name, tensor in saved.items()
+               if not name.endswith(CONSTANTS)}  # fmt: skip
+    found = complete(tensors, given, source.where, ask)
+    whole = _with_zeros(tensors, found.fields)
+    fields = found.fields | {"positional_embedding_type": found.fields["positional_embedding_type"] or "standard"}
+    return Conversion(name, fields, whole, notes=(found.sentence,) if found.sentence else ())
 
 
-def _complete(weights: NamedTensors, fields: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return all tensors of the config. Tensors that are missing in the file are zero."""
+def _with_zeros(tensors: dict[str, Tensor], fields: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Add the biases, and the table of positions, that a file lacks because they are zero."""
     d, heads, head = fields["d_model"], fields["n_heads"], fields["d_head"]
-    found = {
-        "embed.W_E": weights.take("embed.W_E"),
-        "pos_embed.W_pos": weights.maybe("pos_embed.W_pos", fields["n_ctx"], d),
-    }
-    norm = [f"blocks.{i}.ln{k}" for i in range(fields["n_layers"]) for k in ((1,) if fields["attn_only"] else (1, 2))]
-    for name in [*norm, "ln_final"] if fields["normalization_type"] == "LN" else []:
-        for ours in "wb":
-            theirs = f"{name}.{ours}_ln" if weights.has(f"{name}.{ours}_ln") else f"{name}.{ours}"
-            found[f"{name}.{ours}"] = weights.take(theirs, d)
-    for index in range(fields["n_layers"]):
-        at = f"blocks.{index}."
-        for name in "QKVO":
-            found[f"{at}attn.W_{name}"] = weights.take(f"{at}attn.W_{name}")
-            found[f"{at}attn.b_{name}"] = weights.maybe(f"{at}attn.b_{name}", *((d,) if name == "O" else (heads, head)))
-        if not fields["attn_only"]:
-            found[f"{at}mlp.W_in"], found[f"{at}mlp.W_out"] = (
-                weights.take(f"{at}mlp.W_in"),
-                weights.take(f"{at}mlp.W_out"),
-            )
-            found[f"{at}mlp.b_in"] = weights.maybe(f"{at}mlp.b_in", fields["d_mlp"])
-            found[f"{at}mlp.b_out"] = weights.maybe(f"{at}mlp.b_out", d)
-    found["unembed.W_U"] = weights.take("unembed.W_U")
-    found["unembed.b_U"] = weights.maybe("unembed.b_U", found["unembed.W_U"].shape[1])
-    weights.finish(*CONSTANTS)
-    return found
+    shapes = {"attn.b_Q": (heads, head), "attn.b_O": (d,)}
+    stem, count = ("", heads) if fields["n_key_value_heads"] is None else ("_", fields["n_key_value_heads"])
+    shapes |= {f"attn.{stem}b_K": (count, head), f"attn.{stem}b_V": (count, head)}
+    if not fields["attn_only"] and not fields["num_experts"]:
+        shapes |= {"mlp.b_in": (fields["d_mlp"],), "mlp.b_out": (d,)}
+    made = {f"blocks.{i}.{name}": shape for i in range(fields["n_layers"]) for name, shape in shapes.items()}
+    made["unembed.b_U"] = (fields["d_vocab_out"],)
+    if fields["positional_embedding_type"] is None:
+        made["pos_embed.W_pos"] = (fields["n_ctx"], d)
+    return tensors | {name: torch.zeros(shape) for name, shape in made.items() if name not in tensors}
 
 
-SETTINGS = {
+MEANINGS = {
     "act_fn": "the activation of the MLPs",
     "n_ctx": "the longest input, if there is no table of positions",
-    "eps": "epsilon of the layer norms",
+    "eps": "epsilon of the norms",
     "attention_dir": "causal or bidirectional",
     "attn_scale": "the number that scores are divided by",
-    "normalization_type": "None, LN or LNPre",
+    "normalization_type": "None, LN, LNPre, RMS or RMSPre",
     "use_attn_scale": "whether scores are divided by the square root of d_head",
+    "positional_embedding_type": "standard, rotary, shortformer, alibi, or None for no positions",
 }
+SETTINGS = MEANINGS | {name: "as in TransformerLens's config" for name in (*BY_NAME, *SIZES, *sorted(PASSIVE), "dtype")
+                       if name not in MEANINGS}  # fmt: skip
 READERS = (Reader("plain tensors with TransformerLens's names", _recognizes, _read, SETTINGS, order=40),)

@@ -10,15 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from interp.errors import CheckpointError, InterpError, need, of_type
 from interp.models.architecture.state_dicts import named_tensors, nested, only_part, read_mapping
+from interp.models.lens import is_bridge
 from interp.models.readers.base import CLASSIFIERS, Source
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 SETTINGS = ("model_args", "config", "args", "hyper_parameters")
 """Common keys of model settings in checkpoints."""
+NATIVE = "TransformerLensNative"
+"""The architecture of bridges made by TransformerBridge.boot_native."""
 MOST_JSON = 32 * 2**20
 
 
@@ -27,6 +31,8 @@ def open_source(source: Any) -> Source:
 
     Raises CheckpointError for a broken file, and InterpError for other types.
     """
+    if is_bridge(source):
+        return _of_bridge(source)
     if isinstance(source, nn.Module):
         return _of_module(source)
     if isinstance(source, Mapping):
@@ -109,14 +115,32 @@ def _json(path: Path) -> Any:
 
 def _of_module(module: nn.Module) -> Source:
     """Open a module, or the only part that it holds: its state dict, and its config if it has an attribute `config`."""
-    where = f"this {type(module).__name__}"
+    where, given = f"this {type(module).__name__}", module
     while (holder := only_part(module.state_dict())) is not None:
         module = module.get_submodule(holder)
     settings: Any = getattr(module, "config", None)
     config = settings.to_dict() if hasattr(settings, "to_dict") else {}
     if not config and hasattr(settings, "__dict__"):
         config = dict(vars(settings))  # a dataclass or a namespace, as in nanoGPT
-    return Source(where, named_tensors(module.state_dict(), where), config, module=module)
+    return Source(where, named_tensors(module.state_dict(), where), config, module=module, original=given)
+
+
+def _of_bridge(bridge: Any) -> Source:
+    """Open a TransformerBridge: the native model's tensors, or those of the other library's model that it wraps."""
+    where = f"this TransformerBridge of {bridge.cfg.architecture}"
+    if bridge.cfg.architecture == NATIVE:
+        tensors = {name: tensor.detach().cpu() for name, tensor in bridge.state_dict().items()}
+        return Source(where, tensors, module=bridge, original=bridge)
+    wrapped = bridge.original_model
+    config: Any = getattr(wrapped, "config", None)
+    if not hasattr(config, "to_dict"):
+        raise InterpError(f"{where} wraps {of_type(wrapped)}, of which nothing is known; give that model itself")
+    # The bridge inserts its own modules into the model, beside those that the library made.
+    with torch.device("meta"):
+        names = type(wrapped)(config).state_dict()
+    inside = {name.replace("._original_component", ""): tensor for name, tensor in wrapped.state_dict().items()}
+    tensors = {name: inside[name] for name in names if name in inside}
+    return Source(where, named_tensors(tensors, where), config.to_dict(), original=bridge)
 
 
 # ---------------------------------------------------------------- the original library's model

@@ -94,15 +94,42 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]
         "act_fn": word, "norm_first": first, "causal": causal,
     }  # fmt: skip
-    return Conversion("torch.nn.TransformerEncoder", fields, tensors | ends, blocks=blocks, notes=tuple(notes))
+    module = _Masked(source.original, _encoder(source, prefix)) if causal and source.original is not None else None
+    return Conversion(
+        "torch.nn.TransformerEncoder", fields, tensors | ends, blocks=blocks, notes=tuple(notes), module=module
+    )
+
+
+class _Masked(nn.Module):
+    """A module whose encoder gets a causal mask, if nothing else gives it one: the mask is no part of an encoder."""
+
+    def __init__(self, whole: nn.Module, encoder: nn.Module) -> None:
+        super().__init__()
+        self.whole, self.encoder = whole, encoder
+
+    def forward(self, tokens: Tensor) -> Any:
+        def mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            if len(args) < 2 and kwargs.get("mask") is None:
+                kwargs = {**kwargs, "mask": torch.ones(2 * tokens.shape[1:2], dtype=torch.bool).triu(1)}
+            return args, kwargs
+
+        hook = self.encoder.register_forward_pre_hook(mask, with_kwargs=True)
+        try:
+            return self.whole(tokens)
+        finally:
+            hook.remove()
+
+
+def _encoder(source: Source, prefix: str) -> nn.Module:
+    assert source.module is not None
+    return source.module.get_submodule(prefix.rstrip(".")) if prefix else source.module
 
 
 def _settings(source: Source, prefix: str) -> dict[str, Any]:
     """Read the settings of the layers from the module, if one was given."""
     if source.module is None:
         return {}
-    encoder = source.module.get_submodule(prefix.rstrip(".")) if prefix else source.module
-    layer: Any = encoder.layers[0]  # type: ignore[index]
+    layer: Any = _encoder(source, prefix).layers[0]  # type: ignore[index]
     if not isinstance(layer, nn.TransformerEncoderLayer):
         return {}
     words = {functional.relu: "relu", functional.gelu: "gelu"}

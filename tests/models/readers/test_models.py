@@ -264,7 +264,7 @@ def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> 
     reading = read(tmp_path / "old.pt")
     assert compared(stock_model(read_config(reading.fields), reading.tensors), own).difference < 1e-5
     torch.save(turned(state, layout), tmp_path / "bare.pt")
-    with pytest.raises(InterpError, match="activation of its MLPs"):
+    with pytest.raises(InterpError, match="'act_fn': 'relu'"):
         read(tmp_path / "bare.pt")
     assert read(tmp_path / "bare.pt", {"act_fn": "relu"}).fields["n_heads"] == 2
 

@@ -55,7 +55,7 @@ def test_inspect_names_the_format_and_what_is_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("encoder", r"config=\{\"n_heads\": 4\}"), ("modular", r"config=\{\"act_fn\": \"relu\"\}")]
+    ("name", "words"), [("encoder", r"config=\{\"n_heads\": 4\}"), ("modular", r"config=\{'act_fn': 'relu'\}")]
 )
 def test_inspect_asks_for_what_a_file_leaves_open(name: str, words: str) -> None:
     found = inspect(SHAPES[name].path(name))

@@ -52,6 +52,12 @@ BUILT: dict[str, tuple[Any, ...]] = {
     "use_logn_attn": (False,),
     "clip_qkv": (None,),
     "use_attention_sinks": (False,),
+    "rmsnorm_uses_offset": (False,),
+    "scale_embedding": (None, False),
+    "qk_norm_after_rope": (False,),
+    "rotary_interleaved_cos_sin": (False,),
+    "per_layer_head_dim": (None,),
+    "per_layer_num_key_value_heads": (None,),
 }
 """Config fields with their supported values."""
 
@@ -88,6 +94,8 @@ def config(**fields: Any) -> HookedTransformerConfig:
     for name, disabled in (("attn_scores_soft_cap", -1.0), ("output_logits_soft_cap", -1.0)):
         if fields.get(name, disabled) > 0:
             raise UnsupportedError(f"{name} = {fields[name]!r}: soft caps are not supported; use transformer-lens < 4")
+    if str(fields.get("original_architecture")).startswith(("Olmo", "GptOss")):
+        raise UnsupportedError(f"original_architecture = {fields['original_architecture']!r}: use transformer-lens < 4")
     fields.setdefault("device", "cpu")
     cfg: Any = HookedTransformerConfig(**fields, init_weights=False, seed=None)
     if not cfg.attn_only:
