@@ -220,11 +220,11 @@ class Subject:
         """Return the right output index at every read position, row by row."""
         return right_classes(self.task, batch, self.read_at)
 
-    @torch.no_grad()
     def in_format(self, dtype: torch.dtype) -> Subject:
         """Return a copy that computes in another number format."""
         return replace(self, model=cast(self.model, dtype))
 
+    @torch.no_grad()
     def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
         """Return the outputs at every read position, row by row, in the task's order, optionally with hooks.
 
