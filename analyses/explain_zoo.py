@@ -58,6 +58,10 @@ def row(name: str, found: Explanation) -> dict[str, object]:
     line: dict[str, object] = {"model": name, "level": found.level, "said": found.sentence}
     line["parameters"] = found.parameters
     line |= {status: found.count(status) for status in STATUSES}
+    if found.variables:
+        least = min(found.variables, key=lambda one: one.interchange.accuracy)
+        line |= {"least interchange": least.interchange.accuracy, "of": least.name,
+                 "changes": least.interchange.changes.n, "stays": least.interchange.stays.n}  # fmt: skip
     if found.found and found.agreement is not None:
         line |= {
             "constants": found.constants, "share": found.agreement.share, "least": found.agreement.least,
@@ -87,8 +91,10 @@ def study(arguments: Arguments) -> Report:
     report = Report("The algorithms of the zoo")
     report.heading(
         "Programs",
-        "explained: the program of the parts gives 99% of the model's answers, and of each frequent answer. in part: "
-        "some parts have a description. answers only: a rule gives the answers, but nothing is said of the parts.",
+        "explained: the program of the parts gives 99% of the model's answers, and of each frequent answer, and the "
+        "model computes with its variables (interchange intervention accuracy). imitated: it gives the answers, but "
+        "some variables are not the model's. in part: some parts have a description. answers only: a rule gives the "
+        "answers, but nothing is said of the parts.",
     )
     report.add_table("explanations", table, "One row for each model.", max_rows=120)
     report.verdict = verdict(table)

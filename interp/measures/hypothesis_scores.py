@@ -15,9 +15,10 @@ from torch import Tensor
 
 from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Place, Units, Values
+from interp.measures.interchange import Interchange
 from interp.measures.results import Figure, Result, draw
 from interp.measures.runs import NOTHING, Score, operations
-from interp.measures.scrubbing import NO_PAIRS, HypothesisAnswers, Scrubber, interchange
+from interp.measures.scrubbing import HypothesisAnswers, Scrubber, interchange
 from interp.models.architecture.answers import correct, losses
 from interp.models.subject import Model, Subject
 from interp.support.words import share
@@ -32,7 +33,8 @@ WORK = 3e10
 ALL_DRAWS = 1 << 17
 """Largest number of runs for which all combinations of donors, and all pairs of inputs, are run."""
 PAIRS = 1 << 13
-"""Number of interchanged pairs per variable if there are too many to run all."""
+"""Number of interchanged pairs per variable that change the answer, and that do not, if there are too many to run
+all."""
 SIZE = 1 << 28
 """Largest memory for the values of all places, in bytes."""
 
@@ -52,9 +54,10 @@ class HypothesisTest(Result):
         alone: share of the inputs with a value of their own at every place, of which only the rest of the model is
             resampled.
         interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
-            (share of the inputs with a unique value, which resampling leaves unchanged), pairs, agree, low, high;
-            changing (number of pairs whose answer must change), changed, changed_low, changed_high (share of them that
-            change as expected); exact; reason (why no answer is tested that must change).
+            (share of the inputs with a unique value, which resampling leaves unchanged); changes, changes_n,
+            changes_low, changes_high: interchange intervention accuracy on the pairs whose answer changes by the
+            hypothesis, with their number and 95% interval; stays, ...: the same where it stays; reason (why no answer
+            is tested that changes).
         by_answer: accuracy by right answer; columns answer, reads, model, scrubbed.
     """
 
@@ -106,15 +109,15 @@ class HypothesisTest(Result):
                 "resampled, and nothing is tested of what these values stand for."
             )
         for row in self.interchange.itertuples():
-            if not row.pairs:
+            if not row.changes_n + row.stays_n:
                 lines.append(f"{row.variable}: {row.reason}.")
                 continue
             free = f"; {share(row.alone)} of the inputs have a value that no other input has" if row.alone else ""
-            must = f"{share(row.changed)} on the {row.changing:,} whose answer must change"
-            lines.append(
-                f"{row.variable} ({row.places}): interchange accuracy {share(row.agree)} on {row.pairs:,} pairs, "
-                f"{must if row.changing else 'of which by the hypothesis none must have another answer'}{free}."
-            )
+            changes = f"{share(row.changes)} on {row.changes_n:,} pairs whose answer changes" if row.changes_n else (
+                "by the hypothesis, no answer changes"
+            )  # fmt: skip
+            stays = f", {share(row.stays)} on {row.stays_n:,} whose answer stays" if row.stays_n else ""
+            lines.append(f"{row.variable} ({row.places}): interchange intervention accuracy {changes}{stays}{free}.")
         return "\n".join(lines)
 
 
@@ -127,7 +130,8 @@ def evaluate_hypothesis(
         model: any model with a task: one of interp's, or your own from `interp.load`.
         hypothesis: the variables, their places, and the variables that each is computed from.
         inputs: the inputs to measure on (default: every input of the task if that takes seconds, otherwise a sample).
-        pairs: number of interchanged pairs per variable if there are too many to run all.
+        pairs: number of interchanged pairs per variable whose answer changes, and whose answer stays, if there are too
+            many to run all.
         seed: for the random draws.
 
     Returns:
@@ -295,10 +299,10 @@ def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, se
             "values": len(scrubber.values.known[one.name].unique()),
             "alone": scrubber.groups[one.name].alone,
         }
-        reason, shown = (found, NO_PAIRS) if isinstance(found, str) else ("", found)
-        if not isinstance(found, str) and not found.changing:
+        reason, shown = (found, Interchange.none()) if isinstance(found, str) else ("", found)
+        if not reason and not shown.changes.n:
             reason = f"by the hypothesis, no pair of inputs with another {one.name} must have another answer"
-        rows.append({**row, **vars(shown), "reason": reason})
+        rows.append({**row, **shown.row(), "reason": reason})
     return pd.DataFrame(rows)
 
 

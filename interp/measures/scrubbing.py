@@ -8,16 +8,13 @@ recursively: on yet another input, with scrubbed values at the places of the var
 between two places run normally. If a place covers all positions, every position draws its own donor, which agrees at
 that position. The input that the model runs on then has the same length and read position.
 
-Interchange (Geiger et al. 2021): a base input runs with one variable's places set to their values on a source input.
-The expected answer is the one that the hypothesis computes with this variable from the source and all others from the
-base. The score is the share of pairs with the expected answer. A second score covers only pairs whose answer must
-*change*: there, an intervention without effect scores 0.
+Interchange: see measures.interchange. The expected answer is the one that the hypothesis computes with one variable
+from the source and all others from the base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -26,11 +23,11 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
+from interp.measures.interchange import Interchange, split
 from interp.measures.runs import activations, forward, hooks_of, pieces
 from interp.models.architecture.answers import answers_of, decide
 from interp.models.subject import Subject, budget
 from interp.support.words import share
-from interp.tasks.populations import wilson
 
 Patch = tuple[Place, Tensor]
 
@@ -259,25 +256,6 @@ CANDIDATES = 1 << 16
 """Number of random pairs to choose from, if not all pairs are run."""
 
 
-@dataclass(frozen=True)
-class Interchange:
-    """Number of pairs, share of expected answers and its interval, for all pairs and for pairs that must change."""
-
-    pairs: int
-    agree: float
-    low: float
-    high: float
-    changing: int
-    changed: float
-    changed_low: float
-    changed_high: float
-    exact: bool
-
-
-_NAN = float("nan")
-NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
-
-
 class HypothesisAnswers:
     """The answers of a hypothesis and of the model, in the units of Batch.labels."""
 
@@ -344,10 +322,9 @@ def interchange(
 ) -> Interchange | str:
     """Interchange one variable on all pairs of units if there are at most `most`, otherwise on random ones.
 
-    A pair must change if its expected answer differs from both the hypothesis's and the model's answer to the base.
-    From random pairs, this takes the first `pairs`, and the first `pairs` of those that must change (or as many as
-    there are). Returns a sentence instead if no two inputs can be paired, or if no pair must change of those whose
-    expected answer is known, and others are not.
+    From random pairs, this takes the first `pairs` whose answer changes and the first `pairs` whose answer stays.
+    Returns a sentence instead if no two inputs can be paired, or if no pair must change of those whose expected answer
+    is known, and others are not.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most
@@ -357,29 +334,21 @@ def interchange(
     wanted = program.of(program.values.interchanged(one.name, base, source), base)
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
-    must = (wanted != program.model[base]) & (wanted != program.answers[base])
-    if not bool(must.any() | known.all()):
+    changes, stays = split(wanted, program.answers[base], program.model[base])
+    if not bool(changes.any() | known.all()):
         return (
             f"not tested: for {share(1 - float(known.double().mean()))} of the pairs the hypothesis has no answer, "
             "because its values then meet in no input (give it an answer to compute), and none of the others must have "
             "another answer"
         )
-    keep = torch.ones_like(must)
+    keep = changes | stays
     if not exact:
-        keep = (must & (must.cumsum(0) <= pairs)) | (torch.arange(len(must)) < pairs)
-    uniform = torch.arange(len(must))[keep] < (len(must) if exact else pairs)
-    base, source, wanted, must = base[keep], source[keep], wanted[keep], must[keep]
+        keep = (changes & (changes.cumsum(0) <= pairs)) | (stays & (stays.cumsum(0) <= pairs))
+    base, source, wanted = base[keep], source[keep], wanted[keep]
     patches = [(place, scrubber.donated(place, source)) for place in scrubber.places[one.name]]
     answers = decide(scrubber.run(base, patches)[0], scrubber.subject.decision)
-    good = labels_of(scrubber.subject, units, base, answers) == wanted
-    inputs = len(scrubber.units.rows.unique())
-    return Interchange(
-        int(uniform.sum()),
-        *_share(good[uniform], exact, inputs),
-        int(must.sum()),
-        *_share(good[must], exact, inputs),
-        exact,
-    )
+    given = labels_of(scrubber.subject, units, base, answers)
+    return Interchange.of(given, wanted, program.answers[base], program.model[base], units.rows[base], exact)
 
 
 def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:
@@ -392,11 +361,3 @@ def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, 
     generator = torch.Generator().manual_seed(seed)
     base = torch.randint(n, (CANDIDATES,), generator=generator)
     return base, scrubber.rest(()).draw(base, generator)
-
-
-def _share(good: Tensor, exact: bool, inputs: int) -> tuple[float, float, float]:
-    """Return a share with its interval, assuming at most as many independent answers as inputs; NaN of none."""
-    if not len(good):
-        return _NAN, _NAN, _NAN
-    value = float(good.double().mean())
-    return (value, value, value) if exact else (value, *wilson(value, min(len(good), inputs)))

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import PostNormBlock
 from interp.models.subject import no_sum
 from interp.programs import maps
@@ -29,7 +28,7 @@ from interp.programs.read_waves import as_cosines, describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, Role, matrix
 from interp.programs.relevance import cancelling, stand_ins, used
 from interp.programs.running import Kept, Running
-from interp.programs.steps import Features, Head, Linear, Step, Table, codes
+from interp.programs.steps import Head, Linear, Step, Table, codes
 from interp.programs.words import same_word
 
 
@@ -100,44 +99,6 @@ def alone(reading: Reading, program: Program) -> Kept:
     reads = reading.running.reads
     given = program.classes(reading.running.batch.tokens, reading.counts)[reads.rows, reads.positions]
     return Kept.of(given, reading.running.answers)
-
-
-def interchanged(reading: Reading, program: Program) -> dict[Part, float]:
-    """How often the model answers as the program does if a part has its value from another row, by part.
-
-    These are interchange interventions (Geiger et al. 2021, arXiv:2106.02997): in the model the part's activation, in
-    the program its variables are those of another row of the same length, drawn at random: listed inputs are like those
-    beside them. The shares are of the cases in which the answer of either changes; a part for which there is none is
-    left out. Heads that the program reads as another are interchanged with it.
-    """
-    running, tokens = reading.running.original, reading.running.batch.tokens
-    reads, lengths = running.reads, running.batch.lengths
-    other, drawn = torch.arange(len(tokens)), torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))
-    for length in lengths.unique():
-        rows = drawn[lengths[drawn] == length]
-        other[rows] = rows.roll(1)
-    made, found = program.run(tokens, reading.counts), dict[Part, float]()
-
-    def answers(given: Features) -> Tensor:
-        now = made if not given else program.run(tokens, reading.counts, given)
-        return program.answer.sums(now).argmax(-1)[reads.rows, reads.positions]
-
-    own = {step.part for step in program.steps}
-    for part in reading.matter:
-        reading.check()
-        variables = {step.name: made[step.name][other] for step in program.steps if step.part == str(part)}
-        if not variables:
-            continue
-        parts = [
-            part,
-            *(one for one in reading.matter if reading.alike.get(str(one)) == str(part) and str(one) not in own),
-        ]
-        out = running.logits_with({one: running.value(one)[other] for one in parts})
-        model, said = decide(out, running.subject.decision), answers(variables)
-        changed = (model != running.answers) | (said != answers({}))
-        if bool(changed.any()):
-            found[part] = float((model == said)[changed].double().mean())
-    return found
 
 
 ANSWER = 0.998

@@ -35,9 +35,9 @@ def test_the_planted_hypothesis_is_true_on_every_draw(pairing) -> None:
     assert (found.low, found.high) == (1.0, 1.0)
     assert found.loss_recovered == pytest.approx(1.0, abs=1e-9)
     assert found.shuffled.accuracy == pytest.approx(1 / 9)
-    assert found.interchange[["pairs", "agree", "changing", "changed", "values"]].values.tolist() == [
-        [81, 1.0, 54, 1.0, 3],
-        [81, 1.0, 54, 1.0, 3],
+    assert found.interchange[["stays_n", "stays", "changes_n", "changes", "values"]].values.tolist() == [
+        [27, 1.0, 54, 1.0, 3],
+        [27, 1.0, 54, 1.0, 3],
     ]
     assert "every draw" in str(found)
     assert "on all 9 inputs" in str(found)
@@ -67,12 +67,12 @@ def test_wrong_hypotheses_score_low(pairing, name, most) -> None:
     assert found.scrubbed.accuracy <= most
     assert found.loss_recovered < 0.6
     if name == "swapped heads":
-        assert (found.interchange["changed"] < 0.2).all()
+        assert (found.interchange["changes"] < 0.2).all()
     if name == "constant":
         assert found.loss_recovered == pytest.approx(0.0, abs=1e-9)
         assert found.interchange["reason"].str.startswith("by the hypothesis, no pair of inputs").all()
-        assert found.interchange["agree"].tolist() == pytest.approx([1 / 9, 1 / 9])  # its answer is one of 9
-        assert "on 81 pairs, of which by the hypothesis none must have another answer" in str(found)
+        assert found.interchange["stays"].tolist() == pytest.approx([1 / 9, 1 / 9])  # its answer is one of 9
+        assert "by the hypothesis, no answer changes, 0.1111 on 81 whose answer stays" in str(found)
 
 
 def test_every_draw_is_what_loops_give() -> None:
@@ -126,7 +126,8 @@ def test_interchange_is_what_a_loop_gives() -> None:
     _, cache = subject.run_with_cache(batch, names_filter=[name])
     ends = batch.tokens[torch.arange(14), batch.lengths - 1]
     own = subject.answers(batch)
-    agree = changed = changing = 0
+    program = [int(batch.tokens[row, 1] == ends[row]) for row in range(14)]
+    right, n = {True: 0, False: 0}, {True: 0, False: 0}
     for base, source in product(range(14), repeat=2):
 
         def put(activation, hook, source=source):
@@ -135,12 +136,14 @@ def test_interchange_is_what_a_loop_gives() -> None:
 
         answer = subject.answers(batch[base : base + 1], [(name, put)])[0]
         wanted = int(batch.tokens[source, 1] == ends[base])
-        agree += int(answer == wanted)
-        changing += int(wanted != own[base])
-        changed += int(answer == wanted != own[base])
-    assert (found.pairs, found.changing) == (196, changing)
-    assert found.agree == pytest.approx(agree / 196)
-    assert found.changed == pytest.approx(changed / changing)
+        if (change := wanted != program[base]) and wanted == own[base]:
+            continue
+        n[change] += 1
+        right[change] += int(answer == wanted)
+    assert (found.changes_n, found.stays_n) == (n[True], n[False])
+    assert found.changes == pytest.approx(right[True] / n[True])
+    assert found.stays == pytest.approx(right[False] / n[False])
+    assert min(n.values()) > 0
 
 
 @pytest.mark.parametrize("name", ["ends", "balance"])
@@ -213,9 +216,9 @@ def test_only_the_subspace_of_a_vector_is_interchanged(pairing) -> None:
     right = [Variable("a", at=places[0]), Variable("b", at=places[1])]
     found = score(pairing, Hypothesis(right, answer=RIGHT.answer))
     assert found.scrubbed.accuracy == 1.0
-    assert found.interchange["changed"].tolist() == [1.0, 1.0]
+    assert found.interchange["changes"].tolist() == [1.0, 1.0]
     wrong = [Variable("b", at=places[0]), Variable("a", at=places[1])]
-    assert score(pairing, Hypothesis(wrong)).interchange["changed"].max() < 0.5
+    assert score(pairing, Hypothesis(wrong)).interchange["changes"].max() < 0.5
 
 
 def test_a_variable_without_a_place_is_what_the_rest_agrees_on(pairing) -> None:
@@ -235,7 +238,7 @@ def test_a_sample_has_an_interval() -> None:
     assert not found.exact
     assert found.low < found.scrubbed.accuracy <= found.high
     assert found.recovered_low < found.loss_recovered < found.recovered_high
-    assert 100 <= found.interchange["pairs"][0] <= 200
+    assert 100 <= found.interchange["changes_n"][0] <= 200
     assert "95% interval" in str(found)
 
 
@@ -248,9 +251,9 @@ def test_a_model_that_always_gives_one_answer_changes_nothing() -> None:
     odd = Hypothesis([Variable("odd", at="MLP 1", function=lambda tokens: (tokens == 1).sum(1) % 2)])
     found = score(model, odd, batch)
     none = "by the hypothesis, no pair of inputs with another odd must have another answer"
-    assert found.interchange[["reason", "agree"]].values.tolist() == [[none, 1.0]]
+    assert found.interchange[["reason", "stays"]].values.tolist() == [[none, 1.0]]
     told = Hypothesis(odd.variables, answer=lambda odd: odd)
-    assert score(model, told, batch).interchange["changed"][0] == 0.0
+    assert score(model, told, batch).interchange["changes"][0] == 0.0
 
 
 def test_values_of_their_own_are_said_to_test_nothing(pairing) -> None:

@@ -31,7 +31,7 @@ def test_a_head_is_computed_from_the_heads_that_it_reads() -> None:
     result = interp.evaluate_hypothesis(interp.compile(program), hypothesis)
     assert result.scrubbed.accuracy == pytest.approx(1.0)
     assert result.interchange["reason"].tolist() == ["", ""]
-    assert result.interchange["changed"].tolist() == pytest.approx([1.0, 1.0])
+    assert result.interchange["changes"].tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_a_map_of_the_token_holds_at_every_read_position() -> None:
@@ -51,7 +51,7 @@ def test_an_answer_that_reads_its_own_token_agrees_on_it() -> None:
     assert hypothesis.of == ("token", "head 0.0")
     result = interp.evaluate_hypothesis(model, hypothesis, model.task.sample(60, seed=1), pairs=100)
     assert result.scrubbed.accuracy == 1.0
-    assert result.interchange["changed"].tolist() == [1.0]
+    assert result.interchange["changes"].tolist() == [1.0]
     without = interp.Hypothesis(hypothesis.variables, of=["head 0.0"])
     assert interp.evaluate_hypothesis(model, without, model.task.sample(60, seed=1)).scrubbed.accuracy < 0.6
 
@@ -71,8 +71,8 @@ def test_values_that_never_meet_have_the_programs_answer() -> None:
     )
     result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
     assert result.interchange["alone"].tolist() == [1.0, 0.0]
-    assert result.interchange["changing"].tolist() == [8 * 3, 2 * 4]
-    assert result.interchange["changed"].tolist() == [1.0, 1.0]
+    assert result.interchange["changes_n"].tolist() == [8 * 3, 2 * 4]
+    assert result.interchange["changes"].tolist() == [1.0, 1.0]
 
 
 def test_an_answer_reads_the_position_where_it_is_given() -> None:
@@ -83,7 +83,7 @@ def test_an_answer_reads_the_position_where_it_is_given() -> None:
     program = Program(("a", "b"), 3, True, (first,), answer, read="all")
     result = interp.evaluate_hypothesis(interp.compile(program), as_hypothesis(program))
     assert result.agreement == 1.0
-    assert result.interchange["changed"].tolist() == [1.0]
+    assert result.interchange["changes"].tolist() == [1.0]
 
 
 def test_tables_of_values_that_never_meet() -> None:
@@ -91,7 +91,7 @@ def test_tables_of_values_that_never_meet() -> None:
     model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)
     result = interp.evaluate_hypothesis(model, interp.explain(model).hypothesis)
     assert result.scrubbed.accuracy == 1.0
-    assert result.interchange["agree"].tolist() == [1.0, 1.0]
+    assert result.interchange["stays"].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.slow

@@ -6,26 +6,36 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs.decompile import decompile, interchanged, program_of, sketch
+from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.explanations import lstar
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, View, to_search, widened
-from interp.programs.explanations.explanation import Explanation, Level
-from interp.programs.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns
+from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
+from interp.programs.explanations.findings import (
+    OUT,
+    USED,
+    Agreement,
+    Cancelling,
+    PairRole,
+    PartRole,
+    StandIns,
+    VariableRole,
+)
 from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
+from interp.programs.interchange import Interchanger, Placed, in_pairs, interchanged, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
-from interp.programs.words import step_words
+from interp.programs.words import parts_words, said, step_words
 from interp.support import words
 from interp.tasks.populations import Population, everything, sample
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
@@ -70,7 +80,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
     found = empty
     try:
         found = by_parts(empty, subject, population, fresh, steps, share)
-        if found.level == "explained":
+        if found.level in GIVEN:
             return found
         return by_rule(found, population, Bench(subject, fresh, steps), share)
     except OutOfSteps:
@@ -126,11 +136,16 @@ def by_parts(
         found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share))
         if found[-1].level == "explained":
             return found[-1]
-    best, reading = max(zip(found, readings, strict=True), key=lambda pair: pair[0].count("explained"))
-    if (program := by_limits(reading, population)) is not None:
+    best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
+    if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share)
-        best = again if again.level == "explained" else best
+        best = again if again.level in GIVEN else best
     return best
+
+
+def rank(found: Explanation) -> int:
+    """Higher levels have larger numbers."""
+    return -LEVELS.index(found.level)
 
 
 def explained(
@@ -138,36 +153,67 @@ def explained(
     share: float,
 ) -> Explanation:  # fmt: skip
     """The explanation that descriptions of the parts, and the program of them, give."""
-    subject = reading.running.subject
     agreement: Agreement | None = None
-    level: Level = "in part"
-    listing = ""
+    listing = "no program"
     if program is not None:
         program = replace(program, words=named(reading, program))
-        whole = Running.of(subject, fresh.batch)
-        counts = whole.mask.double() if whole.counts is None else whole.counts
-        given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
-        agreement = Agreement.of(given, whole.answers, fresh)
-        level = "explained" if min(agreement.share, agreement.least) >= share else "in part"
-        listing = misses(agreement) if level == "in part" else lists(program, population, empty.parameters)
-        level = "in part" if listing else level
-    some = any(role.status == "explained" for role in reading.roles.values())
-    alone = level == "explained"
-    shares = interchanged(reading, program) if program is not None and alone else {}
-    parts = {
-        part: replace(part_role(reading, program, part, alone), interchanged=shares.get(part))
-        for part in reading.running.parts
-    }
+        agreement = agrees(reading.running.subject, program, fresh)
+        good = min(agreement.share, agreement.least) >= share
+        listing = lists(program, population, empty.parameters) if good else misses(agreement)
+    alone = program is not None and not listing
+    parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
+    some = any(role.status == "explained" for role in parts.values())
+    level: Level = "in part" if some or program is not None else "none"
+    variables: tuple[VariableRole, ...] = ()
+    pairs: tuple[PairRole, ...] = ()
+    if program is not None and alone:
+        variables, pairs = causal(reading, program, fresh)
+        unread = any(role.status == "not read" for role in parts.values())
+        shown = all(one.interchange.shown for one in variables)
+        level = "explained" if shown and not unread else "imitated"
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
-        empty, level=level if some or program is not None else "none", parts=tuple(parts.values()),
-        program=program if alone else None, agreement=agreement if alone else None,
+        empty, level=level, parts=tuple(parts.values()), program=program if alone else None,
+        agreement=agreement if alone else None, variables=variables, pairs=pairs,
         without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
-        joint=reading.running.kept({}).share, listing=listing, tested_on=tested(population, len(reading.running.batch)),
+        joint=reading.running.kept({}).share, listing=listing if program is not None else "",
+        tested_on=tested(population, len(reading.running.batch)),
     )  # fmt: skip
+
+
+def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
+    """How often a program gives a model's answers."""
+    whole = Running.of(subject, fresh.batch)
+    counts = whole.mask.double() if whole.counts is None else whole.counts
+    given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
+    return Agreement.of(given, whole.answers, fresh)
+
+
+def causal(
+    reading: Reading, program: Program, fresh: Population
+) -> tuple[tuple[VariableRole, ...], tuple[PairRole, ...]]:
+    """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once."""
+    own = {step.part for step in program.steps}
+    copies = {part: other for part, other in reading.alike.items() if part not in own and other in own}
+    of = Interchanger.of(reading.running.subject, fresh, program, copies, reading.check)
+    found = [(one, variable(program, one, score)) for one, score in interchanged(of)]
+    names = {one: role.name for one, role in found}
+    pairs = in_pairs(of, [one for one, _ in found])
+    return (
+        tuple(role for _, role in found),
+        tuple(PairRole((names[one], names[other]), score) for one, other, score in pairs),
+    )
+
+
+def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
+    """A variable in words."""
+    step = program.step(one.steps[0])
+    known = program.words.get(step.name)
+    name = said(program, step.name) if known and len(one.steps) == 1 else f"the value of {parts_words(one.parts)}"
+    return VariableRole(name, one.parts, step_words(program, step, brief=True), score)
 
 
 def misses(agreement: Agreement) -> str:
@@ -196,13 +242,13 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     """What was found about a part, in words. alone: whether the program explains the model by itself."""
     role = reading.roles[part]
     status = role.status
-    if status in OUT and any(part in group for group in reading.groups):
-        status = "stands in"
     like, read = "", {step.part for step in program.steps} if alone and program is not None else {role.part}
     if status in USED and role.part not in read:
         like = reading.alike.get(role.part, "")
         like = like if like in read else ""
-        status = status if like else "not read"
+        status = status if like else "not used" if reading.without[part] >= 1 - CHANGED else "not read"
+    if status in OUT and any(part in group for group in reading.groups):
+        status = "stands in"
     step = reading.step(role.part)
     does = brief = ""
     if step is not None and role.status == "explained":
@@ -234,14 +280,6 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
             if name not in found and same_partition(code[needed[name]], values[needed[name]]):
                 found[name] = quantity.words
     return found
-
-
-def same_partition(one: Tensor, other: Tensor) -> bool:
-    """Whether two variables divide points alike, into two classes or more."""
-    _, a = one.unique(return_inverse=True)
-    _, b = other.unique(return_inverse=True)
-    n, m = int(a.max()) + 1, int(b.max()) + 1
-    return n == m > 1 and len((a * m + b).unique()) == n
 
 
 # ---------------------------------------------------------------- a rule for the answers

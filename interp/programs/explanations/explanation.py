@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -16,12 +16,23 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.errors import InterpError
+from interp.errors import InterpError, check_one_of
 from interp.measures.hypothesis import Hypothesis
+from interp.measures.interchange import Cases
 from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.subject import Subject
 from interp.programs.as_hypothesis import as_hypothesis
-from interp.programs.explanations.findings import OUT, USED, Agreement, Cancelling, PartRole, StandIns, svg
+from interp.programs.explanations.findings import (
+    OUT,
+    USED,
+    Agreement,
+    Cancelling,
+    PairRole,
+    PartRole,
+    StandIns,
+    VariableRole,
+    svg,
+)
 from interp.programs.explanations.rule import Rule
 from interp.programs.language import Normed, Program, Sums, entries, misread
 from interp.programs.source import source
@@ -30,23 +41,29 @@ from interp.support import words
 from interp.support.views import view
 from interp.tasks.task import tensors_sha256
 
-SCHEMA = 3
+SCHEMA = 4
 SHIPPED = "shipped.json"
 """The file of the explanations that come with interp, by the hash of the weights."""
 
-Level: TypeAlias = Literal["explained", "in part", "answers only", "none"]
-LEVELS: tuple[Level, ...] = ("explained", "in part", "answers only", "none")
+Level: TypeAlias = Literal["explained", "imitated", "in part", "answers only", "none"]
+LEVELS: tuple[Level, ...] = ("explained", "imitated", "in part", "answers only", "none")
+GIVEN: tuple[Level, ...] = ("explained", "imitated")
+"""The levels at which a program of the parts gives the model's answers."""
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What `interp.explain` found in a model.
 
-    level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer. "in
-    part": some parts have a description that takes their place. "answers only": a rule gives the answers, but nothing
-    is said about how the model does it. "none": neither.
-    program: the program of the parts, if it is complete. rule: a rule for the answers, searched for where there is no
-    such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
+    level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
+    model computes with its variables: with the value of each one from another input, it answers as the program does, in
+    95% of the cases in which the program's answer changes, and of those in which it stays. "imitated": the program
+    gives the answers, but some of its variables are not the model's. "in part": some parts have a description that
+    takes their place. "answers only": a rule gives the answers, but nothing is said about how the model does it.
+    "none": neither.
+    program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
+    intervention accuracy. pairs: the same of each two at once. rule: a rule for the answers, searched for where there
+    is no such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
     and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
     their means. moved: the same with the values of those that are minor or not used at other positions of the same
     kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not
@@ -69,6 +86,8 @@ class Explanation:
     rule: Rule | None = None
     agreement: Agreement | None = None
     parts: tuple[PartRole, ...] = ()
+    variables: tuple[VariableRole, ...] = ()
+    pairs: tuple[PairRole, ...] = ()
     without: float | None = None
     moved: float | None = None
     stand_ins: tuple[StandIns, ...] = ()
@@ -148,21 +167,28 @@ class Explanation:
             return f"a rule for the answers with {counted}, which is not read from the model's parts"
         return f"{counted} in place of {words.counted(self.parameters, 'parameter')}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per part."""
-        columns = [
-            "part",
-            "status",
-            "does",
-            "variable",
-            "without",
-            "moved",
-            "kept",
-            "elsewhere",
-            "interchanged",
-            "note",
-        ]
-        return pd.DataFrame([asdict(one) for one in self.parts], columns=columns)
+    @property
+    def scores(self) -> str:
+        """One line of scores: answers, interchange intervention accuracy, parts used."""
+        return " · ".join(scores(self))
+
+    def to_frame(self, what: str = "parts") -> pd.DataFrame:
+        """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables.
+
+        Of variables: places, what each is, and the interchange intervention accuracy on the cases in which the
+        program's answer changes and on those in which it stays, with n and 95% interval; shown: whether the model
+        computes with it. Raises InterpError for anything else.
+        """
+        check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
+        if what == "parts":
+            return pd.DataFrame([asdict(one) for one in self.parts], columns=[one.name for one in fields(PartRole)])
+        rows: list[dict[str, object]] = []
+        if what == "variables":
+            rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
+                     "shown": v.interchange.shown, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
+        else:
+            rows = [{"variable": p.variables[0], "other": p.variables[1], **p.interchange.row()} for p in self.pairs]
+        return pd.DataFrame(rows)
 
     def count(self, status: str) -> int:
         """Count the parts with a status; see PartRole."""
@@ -189,7 +215,7 @@ class Explanation:
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
-        for name in ("stand_ins", "cancelling"):
+        for name in ("stand_ins", "cancelling", "variables", "pairs"):
             data[name] = [asdict(one) for one in data[name]]
         return json.dumps(data, indent=1)
 
@@ -205,9 +231,17 @@ class Explanation:
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
             parts = tuple(PartRole(**one) for one in data["parts"])
             groups = tuple(StandIns(tuple(one["parts"]), one["left"]) for one in data["stand_ins"])
-            pairs = tuple(Cancelling(tuple(one["parts"]), one["left"]) for one in data.get("cancelling", ()))
-            made = {"program": program, "rule": rule, "agreement": agreement, "parts": parts, "stand_ins": groups}
-            return cls(**{**data, **made, "cancelling": pairs})
+            cancelling = tuple(Cancelling(tuple(one["parts"]), one["left"]) for one in data.get("cancelling", ()))
+            made: dict[str, Any] = {
+                "program": program,
+                "rule": rule,
+                "agreement": agreement,
+                "parts": parts,
+                "stand_ins": groups,
+            }
+            made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
+            made["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))
+            return cls(**{**data, **made, "cancelling": cancelling})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
 
@@ -239,8 +273,6 @@ NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
 """Up to which share of a head's attention may go elsewhere than it is described."""
-CARRIED = 0.5
-"""Share of interchanges below which the model mostly answers otherwise than the program."""
 LISTED = 9
 """Most parts at their means that are named."""
 
@@ -250,6 +282,8 @@ def summary(found: Explanation, apart: bool = False) -> str:
     gap = "\n\n" if apart else " "
     if found.level == "explained":
         return f"Explained{_as_network(found)}.{gap}{how(found, apart)}"
+    if found.level == "imitated":
+        return f"Imitated{_as_network(found)}: {_not_its_own(found)}.{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
@@ -285,6 +319,8 @@ def how(found: Explanation, apart: bool = False) -> str:
         steps = [*steps[:NAMED], f"The {others} in the table of parts{loose * (most > ELSEWHERE)}."]
     if found.program is not None:
         steps.append(answer_words(found.program))
+    if found.level == "imitated":
+        steps[0] = f"The program: {steps[0][0].lower() if steps[0][:3] != 'MLP' else 'M'}{steps[0][1:]}"
     done = "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1)) if apart and len(steps) > 1 else " ".join(steps)
     text = [_used(found, used), done, " ".join(_borne_out(found, used))]
     return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
@@ -301,7 +337,7 @@ def _elsewhere(shares: Sequence[float]) -> str:
 def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
     if found.program is not None:
-        return [f"By itself, this program gives {found.agreement}.", *_interchanged(used, found.tested_on)]
+        return [f"By itself, this program gives {found.agreement}.", *_interchanged(found)]
     text = []
     kept = [one.part for one in used if one.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
@@ -316,24 +352,54 @@ def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
     return text
 
 
-def _interchanged(used: Sequence[PartRole], on: str) -> list[str]:
-    """What the model and the program answer if a part has its value from another input, as sentences."""
-    shares = {one.part: one.interchanged for one in used if one.interchanged is not None}
-    if not shares:
+def _interchanged(found: Explanation) -> list[str]:
+    """What the model and the program answer if a variable has its value from another input, as a sentence."""
+    scores = [one.interchange for one in found.variables]
+    if not any(one.changes.n for one in scores):
         return []
-    low, high = min(shares.values()), max(shares.values())
-    which = f"one of {parts_words(list(shares))}" if len(shares) > 1 else parts_words(list(shares))
-    which += ", and of those that the program reads as it," * any(one.like for one in used)
-    often = f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
-    text = [
-        f"With the value of {which} from another input in place of its own, the model answers as the program then does "
-        f"in {often} of the cases in which the answer of either changes, {on}."
-    ]
-    if odd := [part for part, share in shares.items() if share < CARRIED]:
-        it = "them" if len(odd) > 1 else "it"
-        text.append(
-            f"For {parts_words(odd)} it mostly does not: the model does not depend on {it} as the program does."
-        )
+    which = found.variables[0].name if len(scores) == 1 else f"one of {len(scores)} variables"
+    changes, stays = ([cases for cases in some if cases.n] for some in zip(*((s.changes, s.stays) for s in scores)))
+    n = min(one.n for one in changes)
+    more = " or more" if len(changes) > 1 else ""
+    text = (
+        f"With {which} from another input, in all places where it lives, the model answers as the program then does in "
+        f"{_shares(changes)} of the cases in which the program's answer changes ({n:,}{more})"
+    )
+    return [f"{text}, and in {_shares(stays)} of those in which it stays." if stays else f"{text}."]
+
+
+def _shares(cases: Sequence[Cases]) -> str:
+    low, high = min(one.share for one in cases), max(one.share for one in cases)
+    return f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
+
+
+def _not_its_own(found: Explanation) -> str:
+    """Why a program that gives the answers is not said to be what the model does."""
+    odd = [one for one in found.variables if not one.interchange.shown]
+    unread = [one.part for one in found.parts if one.status == "not read"]
+    text = []
+    if odd:
+        which = words.joined(one.name for one in odd) if len(odd) <= NAMED else f"{len(odd)} of its variables"
+        text.append(f"but the model does not compute with {which} as the program does")
+    if unread:
+        text.append(f"{'and' if odd else 'but'} it does without {parts_words(unread)}, which the model uses")
+    return f"a program of its parts gives the model's answers, {', '.join(text)}"
+
+
+def scores(found: Explanation) -> list[str]:
+    """The scores of an explanation under the field's names."""
+    text = []
+    if found.agreement is not None:
+        text.append(f"answers {words.share(found.agreement.share)}")
+    elif found.joint is not None:
+        text.append(f"answers with descriptions in place {words.share(found.joint)}")
+    shown = [one.interchange.accuracy for one in found.variables if one.interchange.changes.n]
+    if shown:
+        or_more = " or more" if min(shown) < max(shown) else ""
+        text.append(f"interchange intervention accuracy {words.at_least(min(shown))}{or_more}")
+    if found.parts:
+        used = sum(one.status not in OUT for one in found.parts)
+        text.append(f"{used} of {words.counted(len(found.parts), 'part')} used")
     return text
 
 
@@ -343,7 +409,8 @@ def _as_network(found: Explanation) -> str:
     lengths = {step.length for step in steps if isinstance(step, Normed)}
     sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
     n, stand = words.counted(sums, "weighted sum"), "it stands" if sums == 1 else "they stand"
-    return f" as a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
+    like = "by" if found.level == "imitated" else "as"
+    return f" {like} a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
 
 
 def _used(found: Explanation, used: Sequence[PartRole]) -> str:
@@ -389,8 +456,7 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
         text.append(f"The program reads {other} in place of {named}: {there}")
     for part in [one.part for one in found.parts if one.status == "not read"]:
-        although = f", although with it alone at its mean, {_stay(alone[part])} in the model"
-        text.append(f"The program does not read {part}{although * (part not in together)}")
+        text.append(f"The program does not read {part}, although with it alone at its mean, {_stay(alone[part])}")
     return f"{'. '.join(text)}."
 
 

@@ -11,10 +11,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.measures.interchange import Cases, Interchange
 from interp.programs.running import Kept
 from interp.programs.words import parts_words
 from interp.support import words
@@ -73,8 +75,8 @@ class PartRole:
     """What was found about one part.
 
     status: "explained" (its description takes its place in the running model), "kept" (it matters, and no description
-    takes its place), "not read" (it matters, but the program gives the answers without it), "minor" (it matters, but
-    for fewer answers than a description may change), "not used" (with its mean over positions of the same kind in its
+    takes its place), "not read" (answers change without it, but the program gives them without it), "minor" (it
+    matters, but for fewer answers than a description may change), "not used" (with its mean over positions of the same kind in its
     place, together with that of all parts not used, the answers stay) or "stands in" (not used or minor, but the
     answers change without the parts for which it stands in).
     does: the description in words; brief: without numbers. variable: what it makes, in words, if that is known.
@@ -86,8 +88,6 @@ class PartRole:
     head matters).
     like: the head that the program reads in its place, because both carry the same. alike: the share that stays with
     that head's attention in its place, and of all others that are read as that head.
-    interchanged: how often the model answers as the program does if this part has its value from another input, of the
-    cases in which the answer of either changes (interchange interventions, Geiger et al. 2021); None if none does.
     """
 
     part: str
@@ -102,7 +102,43 @@ class PartRole:
     elsewhere: float | None = None
     like: str = ""
     alike: float | None = None
-    interchanged: float | None = None
+
+
+@dataclass(frozen=True)
+class VariableRole:
+    """A variable of a program, and whether the model computes with it.
+
+    name: in words. places: the parts in which it lives, together. does: what makes it, in words. interchange: how often
+    the model answers as the program does if the variable has its value from another input, in all its places.
+    """
+
+    name: str
+    places: tuple[str, ...]
+    does: str
+    interchange: Interchange
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> VariableRole:
+        """The inverse of asdict, with lists for tuples."""
+        return cls(data["name"], tuple(data["places"]), data["does"], _interchange(data["interchange"]))
+
+
+@dataclass(frozen=True)
+class PairRole:
+    """Two variables of a program that are interchanged at once, with their values from two inputs."""
+
+    variables: tuple[str, str]
+    interchange: Interchange
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PairRole:
+        """The inverse of asdict, with lists for tuples."""
+        one, other = data["variables"]
+        return cls((one, other), _interchange(data["interchange"]))
+
+
+def _interchange(data: dict[str, Any]) -> Interchange:
+    return Interchange(Cases(**data["changes"]), Cases(**data["stays"]), data["how"])
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ import torch
 from shared.random_programs import random_program
 
 import interp
-from interp.measures.runs import Part, reads_of
+from interp.measures.runs import reads_of
 from interp.models.subject import Subject
-from interp.programs.decompile import decompile, interchanged, program_of
+from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation
 from interp.programs.explanations.engine import MOST_SUMS, lists, same_partition
+from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, StandIns
+from interp.programs.interchange import Interchanger, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.running import Running
 from interp.programs.words import parts_words
@@ -109,7 +111,7 @@ def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
         "the answers stay. " in found.sentence
     )
     assert [one.at for one in found.hypothesis.variables] == [("head 0.0", "head 0.1")]
-    assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["agree"].tolist() == [1.0]
+    assert interp.evaluate_hypothesis(model, found.hypothesis).interchange["stays"].tolist() == [1.0]
     assert Explanation.from_json(found.to_json()) == found
 
 
@@ -124,32 +126,34 @@ def swapped(model: interp.TaskModel, tokens: torch.Tensor, drawn: torch.Tensor, 
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0, 1.0)])
-def test_parts_are_interchanged_with_other_inputs(shares: tuple[float, ...]) -> None:
+def test_variables_are_interchanged_in_all_their_places(shares: tuple[float, ...]) -> None:
     """Of three heads that vote alike, the program reads one in place of two, which outvote the third together."""
     model = doubled(shares)
     found = interp.explain(model)
-    (one,) = [one for one in found.parts if one.interchanged is not None]
-    heads = [int(each.part[-1]) for each in found.parts if one.part in (each.part, each.like)]
     tokens = everything(model.task).batch.tokens
     drawn = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(3))
-    assert swapped(model, tokens, drawn, heads).tolist() == tokens[drawn, 0].tolist()
-    assert one.interchanged == 1.0
-    together = ", and of those that the program reads as it,"
-    assert f"With the value of {one.part}{together * (len(heads) > 1)} from another input" in found.sentence
+    for one in found.variables:
+        heads = [int(part[-1]) for part in one.places]
+        assert swapped(model, tokens, drawn, heads).tolist() == tokens[drawn, 0].tolist()
+        assert one.interchange.accuracy == 1.0
+        assert one.interchange.changes.exact
+    assert found.level == "explained"
 
 
 def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
     """One that gives the first letter from the tokens would answer as the model, but for interchanges."""
     model = doubled((1.0,))
-    batch = everything(model.task).batch
-    reading = decompile(Running.of(Subject.of(model), batch))
+    population = everything(model.task)
+    reading = decompile(Running.of(Subject.of(model), population.batch))
     program = program_of(reading)
     assert program is not None
     (head,) = program.steps
     again = replace(head, name="again", part="")
     wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
-    assert interchanged(reading, program) == {Part(0, 0): 1.0}
-    assert interchanged(reading, wrong) == {Part(0, 0): 0.0}
+    for one, right in ((program, True), (wrong, False)):
+        ((_, score),) = interchanged(Interchanger.of(Subject.of(model), population, one, {}))
+        assert score.shown == right
+        assert (score.changes.n > 0) == right
 
 
 def test_heads_that_read_differently_are_both_read() -> None:
@@ -252,7 +256,7 @@ def test_an_explanation_does_not_hang_on_the_clock() -> None:
     model = interp.load("count01/paper")
     one, other = interp.explain(model), interp.explain(model, seconds=10_000.0)
     assert one == other
-    assert one.level == "explained"
+    assert one.level in GIVEN
     used = {part.part for part in one.parts if part.status != "not used"}
     assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from interp.errors import InterpError
+from interp.measures.interchange import Cases, Interchange
 from interp.programs.explanations import forms
 from interp.programs.explanations.bench import Setting
-from interp.programs.explanations.explanation import TABLE, Explanation, how, summary
-from interp.programs.explanations.findings import Agreement, PartRole, StandIns
+from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
+from interp.programs.explanations.findings import Agreement, PartRole, StandIns, VariableRole
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
 from interp.programs.explanations.rule import Rule
@@ -59,25 +61,62 @@ def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
 
 
-def test_interchanges_are_said() -> None:
+def variable(name: str, changes: tuple[int, int], stays: tuple[int, int] = (100, 100)) -> VariableRole:
+    """A variable that is right in some of so many cases in which the answer changes, and in which it stays."""
+    score = Interchange(Cases(*changes[::-1], changes[1]), Cases(*stays[::-1], stays[1]), "of one length")
+    return VariableRole(f"the value of {name}", (name,), READS, score)
+
+
+def by_program(level: Level, *variables: VariableRole) -> Explanation:
     answer = Linear("answer", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
     agreement = Agreement(2, 0, 1.0, 1.0, 1.0, 1.0, "on all 2 inputs")
     program = Program(("a", "b"), 1, True, (), answer)
-    found = replace(FOUND, level="explained", program=program, agreement=agreement)
+    return replace(FOUND, level=level, program=program, agreement=agreement, variables=variables)
 
-    def said(*shares: float | None) -> str:
-        parts = tuple(replace(part, interchanged=share) for part, share in zip(PARTS, shares))
-        return how(replace(found, parts=parts)).split("model's answers on all 2 inputs.")[1].strip()
 
-    model = "from another input in place of its own, the model answers as the program then does in"
-    cases = "of the cases in which the answer of either changes, on all 8 inputs."
-    assert said(None, None) == ""
-    assert said(1.0, None) == f"With the value of head 0.0 {model} all {cases}"
-    assert said(1.0, 0.5) == f"With the value of one of heads 0.0 and 0.1 {model} 0.5000 to 1 {cases}"
-    assert said(0.25, 0.125) == (
-        f"With the value of one of heads 0.0 and 0.1 {model} 0.1250 to 0.2500 {cases} For heads 0.0 and 0.1 it mostly "
-        "does not: the model does not depend on them as the program does."
+def test_interchanges_are_said() -> None:
+    def said(*variables: VariableRole) -> str:
+        return how(by_program("explained", *variables)).split("model's answers on all 2 inputs.")[1].strip()
+
+    model = "from another input, in all places where it lives, the model answers as the program then does in"
+    cases = "of the cases in which the program's answer changes"
+    assert said() == ""
+    assert said(variable("head 0.0", (0, 0))) == ""
+    stay = "in all of those in which it stays."
+    one = variable("head 0.0", (100, 100))
+    assert said(one) == f"With the value of head 0.0 {model} all {cases} (100), and {stay}"
+    both = (one, variable("head 0.1", (48, 50), (99, 100)))
+    assert said(*both) == (
+        f"With one of 2 variables {model} 0.9600 to 1 {cases} (50 or more), and in 0.9900 to 1 of those in which it "
+        "stays."
     )
+
+
+def test_a_program_with_other_variables_imitates() -> None:
+    """What it does is said of the program, not of the model."""
+    found = by_program("imitated", variable("head 0.0", (100, 100)), variable("head 0.1", (50, 100)))
+    assert found.sentence.startswith(
+        "Imitated: a program of its parts gives the model's answers, but the model does not compute with the value of "
+        "head 0.1 as the program does. "
+    )
+    assert "The program: heads 0.0 and 0.1 attend to the first position" in found.sentence
+    assert found.scores == ("answers 1 · interchange intervention accuracy 0.5000 or more · 3 of 4 parts used")
+    unread = replace(found, variables=found.variables[:1], parts=(*PARTS[:2], replace(PARTS[3], status="not read")))
+    assert unread.sentence.startswith(
+        "Imitated: a program of its parts gives the model's answers, but it does without MLP 0, which the model uses. "
+    )
+
+
+def test_variables_are_rows() -> None:
+    found = by_program("imitated", variable("head 0.0", (100, 100)), variable("head 0.1", (50, 100), (30, 40)))
+    table = found.to_frame("variables")
+    assert table["variable"].tolist() == ["the value of head 0.0", "the value of head 0.1"]
+    assert table[["changes", "changes_n", "stays", "stays_n", "shown"]].values.tolist() == [
+        [1.0, 100, 1.0, 100, True], [0.5, 100, 0.75, 40, False],
+    ]  # fmt: skip
+    assert Explanation.from_json(found.to_json()) == found
+    with pytest.raises(InterpError, match="unknown table of an explanation 'steps'; known: parts, variables, pairs"):
+        found.to_frame("steps")
 
 
 def test_no_part_is_described() -> None:
@@ -92,8 +131,8 @@ def test_parts_that_no_step_reads() -> None:
     parts = (*PARTS[:1], PartRole("head 0.2", "minor", without=1.0), replace(PARTS[3], status="not read"))
     assert how(replace(FOUND, level="explained", parts=parts, program=program, agreement=agreement)) == (
         f"{USED.replace('3 of 4 parts are', '1 of 3 parts is')}With head 0.0 alone at its mean, 0.2500 of the answers "
-        "stay. The program does not read MLP 0, although with it alone at its mean, 0.1250 of the answers stay in the "
-        f"model. Head 0.0 {READS}. The answer follows from the token. By itself, this program gives all of the model's "
+        "stay. The program does not read MLP 0, although with it alone at its mean, 0.1250 of the answers stay. "
+        f"Head 0.0 {READS}. The answer follows from the token. By itself, this program gives all of the model's "
         "answers on all 2 inputs."
     )
 
@@ -129,9 +168,6 @@ def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
     assert said(spare[0], replace(spare[1], status="stands in"), PARTS[3]) == (
         f"2 of 3 parts are used: with head 0.1 at its mean, all of the answers stay on all 8 inputs. {firm}. {each}; "
         "with both, 0.5000."
-    )
-    assert said(spare[0], replace(spare[1], status="not read"), PARTS[3]) == (
-        f"2 of 3 parts are used. {firm} on all 8 inputs. {each}; with both, 0.5000. The program does not read head 0.1."
     )
 
 

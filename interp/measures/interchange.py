@@ -1,0 +1,132 @@
+"""Interchange interventions: what a model answers if a variable has its value from another input.
+
+A base input runs with a variable's places at their values on a source input. The causal model (a program, or a
+hypothesis) says which answer must come out. The interchange intervention accuracy is the share of cases in which the
+model gives this answer (Geiger et al. 2021, arXiv:2106.02997), here apart for the cases in which the causal model says
+that the answer changes and those in which it says that it stays: an intervention without any effect is right in all of
+the latter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.support import words
+from interp.tasks.populations import wilson
+
+LEAST, LOWEST = 0.95, 0.9
+"""Least interchange intervention accuracy of a variable that is the model's own, and least lower end of its 95%
+interval."""
+FEW = 35
+"""With fewer cases, the interval never begins that high: all must be right then, and where answers change, nothing is
+shown."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """In how many of n cases a model answers as it must. rows: base inputs, of which each may have several answers.
+
+    exact: whether these are all cases, so that the share has no interval.
+    """
+
+    n: int
+    right: int
+    rows: int
+    exact: bool = False
+
+    @classmethod
+    def of(cls, good: Bool[Tensor, "cases"], rows: Tensor, exact: bool = False) -> Cases:
+        """good: whether the answer is as it must be. rows: the base input of each case."""
+        return cls(len(good), int(good.sum()), len(rows.unique()), exact)
+
+    def __add__(self, other: Cases) -> Cases:
+        exact = all(one.exact for one in (self, other) if one.n)
+        return Cases(self.n + other.n, self.right + other.right, max(self.rows, other.rows), exact)
+
+    @property
+    def share(self) -> float:
+        """The share that is right; NaN of no cases."""
+        return self.right / self.n if self.n else float("nan")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the share, with at most as many independent cases as base inputs."""
+        if self.exact or not self.n:
+            return self.share, self.share
+        return wilson(self.share, min(self.n, self.rows))
+
+    @property
+    def shown(self) -> bool:
+        """Whether these are enough cases, with enough right ones."""
+        few = self.right == self.n if self.n < FEW else self.interval[0] >= LOWEST
+        return self.n == 0 or (self.share >= LEAST and (few or self.exact))
+
+    def __str__(self) -> str:
+        if not self.n:
+            return "no case"
+        low, high = self.interval
+        interval = "" if low == high else f" ({words.at_least(low)} to {words.at_most(high)})"
+        return f"{words.share(self.share)}{interval}, n = {self.n:,}"
+
+
+@dataclass(frozen=True)
+class Interchange:
+    """The interchange intervention accuracy of some variables that are interchanged together.
+
+    changes, stays: the cases in which the causal model's answer changes (to one that is not the model's own answer
+    either, so that without any effect none is right), and those in which it stays. how: the pairs of base and source,
+    in words.
+    """
+
+    changes: Cases
+    stays: Cases
+    how: str = ""
+
+    @classmethod
+    def of(
+        cls, given: Tensor, wanted: Tensor, own: Tensor, before: Tensor, rows: Tensor, exact: bool = False,
+        how: str = "",
+    ) -> Interchange:  # fmt: skip
+        """Score the answers that a model gives. wanted: those that it must give. own, before: the causal model's and
+        the model's answers without an intervention; rows: the base inputs."""
+        good = given == wanted
+        changes, stays = split(wanted, own, before)
+        return cls(Cases.of(good[changes], rows[changes], exact), Cases.of(good[stays], rows[stays], exact), how)
+
+    @classmethod
+    def none(cls) -> Interchange:
+        """No case yet."""
+        return cls(Cases(0, 0, 0), Cases(0, 0, 0))
+
+    def __add__(self, other: Interchange) -> Interchange:
+        return Interchange(self.changes + other.changes, self.stays + other.stays, self.how or other.how)
+
+    @property
+    def accuracy(self) -> float:
+        """The lower one of the accuracies where the answer changes and where it stays; NaN if it never changes."""
+        if not self.changes.n:
+            return float("nan")
+        return min(one.share for one in (self.changes, self.stays) if one.n)
+
+    @property
+    def shown(self) -> bool:
+        """Whether the variable is the model's own: the answer changes, and the model answers as the causal model."""
+        enough = self.changes.exact or self.changes.n >= FEW
+        return self.changes.n > 0 and enough and self.changes.shown and self.stays.shown
+
+    def row(self) -> dict[str, Any]:
+        """The columns of a table."""
+        columns: dict[str, Any] = {}
+        for name, cases in (("changes", self.changes), ("stays", self.stays)):
+            low, high = cases.interval
+            columns |= {name: cases.share, f"{name}_n": cases.n, f"{name}_low": low, f"{name}_high": high}
+        return columns
+
+
+def split(wanted: Tensor, own: Tensor, before: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:
+    """Where an answer changes, and where it stays; see Interchange."""
+    return (wanted != own) & (wanted != before), wanted == own

@@ -1,0 +1,282 @@
+"""Interchange interventions on the variables of a program, each in all its places.
+
+The variable of a step lives in the part that the step describes, and in the parts that are read as it. Parts of one
+layer that hold the same variable (each has the same value on two inputs exactly if the others have) are one variable
+where one of them alone is not the model's: a number whose waves several heads carry, for example.
+
+In the program the variable, in the model the output of all its places, is that of another position of another row.
+Inputs are drawn apart from those on which the program was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.measures.interchange import Interchange, split
+from interp.measures.runs import Part
+from interp.models.architecture.answers import decide
+from interp.models.subject import Subject
+from interp.programs.language import Program
+from interp.programs.relevance import CONTENT, Kinds
+from interp.programs.running import Running
+from interp.tasks.populations import Population
+
+ROWS, POSITIONS = 1_000, 24_000
+"""Most base inputs, and most of their positions."""
+EVERY = 64
+"""Up to this many inputs, each is interchanged with each."""
+DRAWN = 16
+"""Sources that are drawn for each base input; one that changes the program's answer is run, and one that does not."""
+ENOUGH = 100
+"""Cases in which the answer changes from which on no other way of pairing positions is tried."""
+MOST_PAIRS = 28
+"""Most pairs of variables that are interchanged together."""
+SAME = 1e-6
+"""Weights that differ by less are one value."""
+
+Donors = Int[Tensor, "rows length"]
+"""For each position of each row, row * length + position of the source of its value."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A variable with its places: the steps that make it, and the parts where it lives."""
+
+    steps: tuple[str, ...]
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Interchanger:
+    """A program and a model on the same inputs."""
+
+    running: Running
+    program: Program
+    copies: Mapping[str, str]
+    """Parts that are read as another one, and which."""
+    exact: bool
+    """Whether the inputs are all that there are."""
+    check: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(
+        cls, subject: Subject, population: Population, program: Program, copies: Mapping[str, str],
+        check: Callable[[], None] = lambda: None,
+    ) -> Interchanger:  # fmt: skip
+        """Take as many of the inputs as are interchanged, in random order: listed ones are like those beside them."""
+        batch = population.batch
+        n = min(len(batch), ROWS if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
+        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))[:n]
+        every = population.exact and n == len(batch) <= EVERY
+        return cls(Running.of(subject, batch[some]), program, copies, every, check)
+
+    # ------------------------------------------------------------ the variables
+
+    @cached_property
+    def variables(self) -> tuple[Placed, ...]:
+        """The variable of each part, and of those that are read as it."""
+        steps: dict[str, list[str]] = {}
+        for step in self.program.steps:
+            if step.part:
+                steps.setdefault(step.part, []).append(step.name)
+        return tuple(
+            Placed(tuple(names), (part, *(one for one, other in self.copies.items() if other == part)))
+            for part, names in steps.items()
+        )
+
+    def parallel(self, one: Placed, other: Placed) -> bool:
+        """Whether two variables are of parts of one kind in one layer, and have the same value on the same inputs."""
+        kinds = {(part.layer, part.head is None) for part in map(self._part, (one.parts[0], other.parts[0]))}
+        return len(kinds) == 1 and same_partition(self._code(one), self._code(other))
+
+    def _part(self, name: str) -> Part:
+        return next(part for part in self.running.parts if str(part) == name)
+
+    def _code(self, one: Placed) -> Int[Tensor, "points"]:
+        """A number for each value of a variable, at the positions that are no padding."""
+        here = self.made[one.steps[0]][self.running.mask]
+        return (here / SAME).round().unique(dim=0, return_inverse=True)[1]
+
+    # ------------------------------------------------------------ the program and the model
+
+    @cached_property
+    def counts(self) -> Tensor:
+        given = self.running.counts
+        return self.running.mask.double() if given is None else given.double()
+
+    @cached_property
+    def made(self) -> dict[str, Tensor]:
+        return self.program.run(self.running.batch.tokens, self.counts)
+
+    @cached_property
+    def own(self) -> Int[Tensor, "reads"]:
+        """The program's answers."""
+        return self._read(self.made)
+
+    def _read(self, made: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
+        reads = self.running.reads
+        return self.program.answer.sums(dict(made)).argmax(-1)[reads.rows, reads.positions]
+
+    def wanted(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
+        """The program's answers with variables interchanged."""
+        self.check()
+        given = {name: _moved(self.made[name], donors) for one, donors in swaps for name in one.steps}
+        return self._read(self.program.run(self.running.batch.tokens, self.counts, given))
+
+    def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
+        """The model's answers with the outputs of all places interchanged."""
+        self.check()
+        edits = {
+            part: _moved(self.running.value(part), donors)
+            for one, donors in swaps
+            for part in map(self._part, one.parts)
+        }
+        return decide(self.running.logits_with(edits), self.running.subject.decision)
+
+    # ------------------------------------------------------------ pairs of positions
+
+    def pairings(self) -> Iterator[tuple[str, Iterator[Donors]]]:
+        """Ways of pairing positions, in words, each with the sources that are drawn for all positions."""
+        batch, length = self.running.batch, self.running.batch.tokens.shape[1]
+        each = torch.arange(len(batch))
+        alike = {n: (batch.lengths == n).nonzero()[:, 0] for n in batch.lengths.unique().tolist()}
+        n_drawn = max(map(len, alike.values())) - 1 if self.exact else DRAWN
+
+        def rows() -> Iterator[Int[Tensor, "rows"]]:
+            for n in range(n_drawn):
+                other = each.clone()
+                for here in alike.values():
+                    other[here] = here.roll(1 + n) if self.exact else here.roll(1 + n % max(1, len(here) - 1))
+                yield other
+
+        yield "of one length", (other[:, None] * length + torch.arange(length) for other in rows())
+        if len(alike) > 1:
+            every = range(1, len(batch)) if self.exact else range(1, DRAWN + 1)
+            yield "of any lengths", (self._aligned(each.roll(n)) for n in every)
+        yield "at other positions", (self._shifted(other, n) for n, other in enumerate(rows(), 1))
+
+    def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:
+        """Positions from the first on, and the read position with the read position; others keep their own."""
+        running, (n, length) = self.running, self.running.batch.tokens.shape
+        lengths = running.batch.lengths
+        places = torch.arange(length)
+        inside = places < torch.minimum(lengths, lengths[other])[:, None]
+        found = torch.where(inside, other[:, None], torch.arange(n)[:, None]) * length + places
+        if running.subject.read_at != "all":
+            at = running.reads.positions
+            found[torch.arange(n), at] = other * length + at[other]
+        return found
+
+    def _shifted(self, other: Int[Tensor, "rows"], shift: int) -> Donors:
+        """Positions of content from the next position of content of a row, in a circle."""
+        length = self.running.batch.tokens.shape[1]
+        found = other[:, None] * length + torch.arange(length)
+        kinds = Kinds(self.running).each
+        for row, source in enumerate(other.tolist()):
+            here, there = ((kinds[one] == CONTENT).nonzero()[:, 0] for one in (row, source))
+            if len(here) == len(there) > 1:
+                found[row, here] = source * length + there.roll(1 + shift % (len(here) - 1))
+        return found
+
+    # ------------------------------------------------------------ scores
+
+    def score(self, one: Placed) -> Interchange:
+        """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
+        found = Interchange.none()
+        for how, donors in self.pairings():
+            now = self._scored([[(one, each)] for each in donors], how)
+            found = replace(found + now, how=how if now.changes.n else found.how)
+            if found.changes.n >= (1 if self.exact else ENOUGH):
+                break
+        return found
+
+    def both(self, one: Placed, other: Placed) -> Interchange:
+        """Interchange two variables at once, with values from two inputs."""
+        how, donors = next(self.pairings())
+        listed = list(donors)
+        return self._scored([[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how)
+
+    def _scored(self, tried: Sequence[Sequence[tuple[Placed, Donors]]], how: str) -> Interchange:
+        """All of these interchanges if the inputs are all; else one for each row that changes the program's answer, and
+        one that does not."""
+        rows, own, before = self.running.reads.rows, self.own, self.running.answers
+        if self.exact:
+            every = (
+                Interchange.of(self.answered(one), self.wanted(one), own, before, rows, True, how) for one in tried
+            )
+            return sum(every, Interchange.none())
+        said = torch.stack([self.wanted(one) for one in tried])
+        found = Interchange.none()
+        for fits in split(said, own, before):
+            by_row = torch.zeros(len(tried), len(self.running.batch), dtype=torch.long)
+            by_row = by_row.index_add_(1, rows, fits.long()) > 0
+            if not bool(by_row.any()):
+                continue
+            first = by_row.int().argmax(0)
+            at = torch.arange(len(first))
+            swaps = [
+                (variable, torch.stack([one[k][1] for one in tried])[first, at])
+                for k, (variable, _) in enumerate(tried[0])
+            ]
+            read = first[rows], torch.arange(len(rows))
+            here = fits[read]
+            answers = self.answered(swaps)
+            found += Interchange.of(answers[here], said[read][here], own[here], before[here], rows[here], how=how)
+        return found
+
+
+def interchanged(of: Interchanger) -> list[tuple[Placed, Interchange]]:
+    """The variables of a program with their interchange intervention accuracies.
+
+    Parallel parts that hold the same variable are one, where one of them alone is not the model's.
+    """
+    found = [(one, of.score(one)) for one in of.variables]
+    if len(found) > 1 and not all(score.shown for _, score in found):
+        found = _joined(of, found)
+    return found
+
+
+def _joined(of: Interchanger, found: list[tuple[Placed, Interchange]]) -> list[tuple[Placed, Interchange]]:
+    groups: list[list[tuple[Placed, Interchange]]] = []
+    for pair in found:
+        same = next((group for group in groups if of.parallel(group[0][0], pair[0])), None)
+        if same is None:
+            groups.append([pair])
+        else:
+            same.append(pair)
+    made = []
+    for group in groups:
+        if len(group) > 1 and not all(score.shown for _, score in group):
+            one = Placed(
+                tuple(name for placed, _ in group for name in placed.steps),
+                tuple(part for placed, _ in group for part in placed.parts),
+            )
+            made.append((one, of.score(one)))
+        else:
+            made += group
+    return made
+
+
+def in_pairs(of: Interchanger, variables: Sequence[Placed]) -> list[tuple[Placed, Placed, Interchange]]:
+    """The accuracies of each two variables that are interchanged at once, from two inputs."""
+    pairs = list(combinations(variables, 2))[:MOST_PAIRS]
+    return [(one, other, of.both(one, other)) for one, other in pairs]
+
+
+def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:
+    """Whether two variables divide points alike, into two classes or more."""
+    _, a = one.unique(return_inverse=True)
+    _, b = other.unique(return_inverse=True)
+    n, m = int(a.max()) + 1, int(b.max()) + 1
+    return n == m > 1 and len((a * m + b).unique()) == n
+
+
+def _moved(value: Float[Tensor, "rows length d"], donors: Donors) -> Float[Tensor, "rows length d"]:
+    return value.flatten(0, 1)[donors]

@@ -1,0 +1,57 @@
+"""Interchange intervention accuracy: cases where the answer changes and where it stays, and what counts as shown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from interp.measures.interchange import FEW, LOWEST, Cases, Interchange, split
+from interp.tasks.populations import wilson
+
+
+def test_cases_split_by_what_the_causal_model_says() -> None:
+    """One whose answer changes to what the model gave anyway is in neither: no effect would be right there."""
+    wanted, own, before = (torch.tensor(row) for row in ([1, 1, 0, 2], [0, 0, 0, 1], [0, 1, 0, 1]))
+    changes, stays = split(wanted, own, before)
+    assert changes.tolist() == [True, False, False, True]
+    assert stays.tolist() == [False, False, True, False]
+    given = torch.tensor([1, 0, 0, 1])
+    found = Interchange.of(given, wanted, own, before, torch.arange(4))
+    assert (found.changes.n, found.changes.right) == (2, 1)
+    assert (found.stays.n, found.stays.right) == (1, 1)
+    assert found.accuracy == 0.5
+
+
+def test_the_interval_counts_base_inputs() -> None:
+    assert Cases(1_000, 990, 100).interval == wilson(0.99, 100)
+    assert Cases(1_000, 990, 100, exact=True).interval == (0.99, 0.99)
+    assert math.isnan(Cases(0, 0, 0).share)
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "exact", "shown"),
+    [
+        (1_000, 951, False, True), (1_000, 949, False, False), (100, 96, False, True), (50, 48, False, False),
+        (FEW, FEW, False, True), (FEW - 1, FEW - 1, False, True), (FEW - 1, FEW - 2, False, False),
+        (20, 19, True, True), (20, 18, True, False),
+    ],
+)  # fmt: skip
+def test_what_is_shown(n: int, right: int, exact: bool, shown: bool) -> None:
+    """0.95 of the cases, and 0.9 at the lower end of the interval; of few, all."""
+    assert Cases(n, right, n, exact).shown == shown
+
+
+def test_few_is_where_the_interval_can_first_end_there() -> None:
+    assert wilson(1.0, FEW)[0] >= LOWEST > wilson(1.0, FEW - 1)[0]
+
+
+def test_a_variable_that_never_changes_an_answer_is_not_shown() -> None:
+    many, few = Cases(500, 500, 500), Cases(FEW - 1, FEW - 1, FEW - 1)
+    assert Interchange(many, many).shown
+    assert not Interchange(Cases(0, 0, 0), many).shown
+    assert not Interchange(few, many).shown
+    assert Interchange(many, few).shown
+    assert Interchange(Cases(3, 3, 3, exact=True), many).shown
+    assert math.isnan(Interchange(Cases(0, 0, 0), many).accuracy)

@@ -1,0 +1,131 @@
+"""Interchanges of a program's variables, on compiled models whose circuit is known, against hooks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interp
+from interp.measures.interchange import Interchange
+from interp.models.subject import Subject
+from interp.programs.interchange import Interchanger, Placed, in_pairs, interchanged
+from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.tasks.populations import everything, sample
+
+EYE = ((1.0, 0.0), (0.0, 1.0))
+FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
+LAST = Head("last", "", "position", ((NEVER, NEVER, 0.0),), "token", "head 0.1")
+SAME = Table("same", ("first", "last"), (1, 0, 0, 1), ("no", "yes"), "MLP 0")
+PROGRAM = Program(
+    ("a", "b"), 3, True, (FIRST, LAST, SAME), Linear("answer", ("same",), (EYE,), (0.0, 0.0), ("no", "yes"))
+)
+
+
+def scores(program: Program, claimed: Program | None = None) -> dict[tuple[str, ...], Interchange]:
+    """The interchanges of what is claimed of a compiled program."""
+    subject = Subject.of(interp.compile(program))
+    of = Interchanger.of(subject, everything(subject.task), claimed or subject.task.program, {})
+    return {one.parts: score for one, score in interchanged(of)}
+
+
+def test_each_variable_of_a_compiled_program_is_its_own() -> None:
+    """Of 8 rows, each with each of the 7 others: half of the others have another first, and another last letter."""
+    found = scores(PROGRAM)
+    assert [*found] == [("head 0.0",), ("head 0.1",), ("MLP 0",)]
+    for score in found.values():
+        assert (score.changes.n, score.stays.n) == (32, 24)
+        assert score.changes.exact
+        assert score.changes.share == score.stays.share == 1.0
+        assert score.shown
+
+
+def test_a_swapped_claim_is_not_shown() -> None:
+    """Where the two heads are taken for each other, the answer changes with the other letter."""
+    claimed = replace(PROGRAM, steps=(replace(FIRST, part="head 0.1"), replace(LAST, part="head 0.0"), SAME))
+    found = scores(PROGRAM, claimed)
+    assert found["MLP 0",].shown
+    assert not found["head 0.0",].shown
+    assert found["head 0.0",].changes.share == pytest.approx(16 / 32)
+
+
+def test_it_is_what_hooks_give() -> None:
+    """Head 0.0 from another row, in a model that answers something else than the claim where both letters are b."""
+    model = interp.compile(PROGRAM)
+    subject = Subject.of(model)
+    batch = everything(model.task).batch
+    wrong = replace(model.task.program, steps=(FIRST, LAST, replace(SAME, entries=(1, 0, 0, 0))))
+    of = Interchanger.of(subject, everything(model.task), wrong, {})
+    own = wrong.classes(batch.tokens)[:, -1]
+    before, cache = model.run_with_cache(batch.tokens)
+    before = before[:, -1].argmax(-1)
+    n, right = {True: 0, False: 0}, {True: 0, False: 0}
+    made = wrong.run(batch.tokens)
+    for base in range(8):
+        for source in range(8):
+            swapped = {"first": made["first"][source : source + 1]}
+            row = batch.tokens[base : base + 1]
+            wanted = int(wrong.answer.sums(wrong.run(row, given=swapped)).argmax(-1)[0, -1])
+
+            def put(z: torch.Tensor, hook: object, source: int = source) -> torch.Tensor:
+                z[:, :, 0] = cache["blocks.0.attn.hook_z"][source, :, 0]
+                return z
+
+            answer = int(model.run_with_hooks(row, fwd_hooks=[("blocks.0.attn.hook_z", put)])[0, -1].argmax())
+            change = wanted != int(own[base])
+            if base != source and not (change and wanted == int(before[base])):
+                n[change] += 1
+                right[change] += answer == wanted
+    (score,) = [score for one, score in interchanged(of) if one.parts == ("head 0.0",)]
+    assert (score.changes.n, score.stays.n) == (n[True], n[False])
+    assert (score.changes.right, score.stays.right) == (right[True], right[False])
+    assert right != n
+
+
+def test_pairs_come_from_two_inputs() -> None:
+    """First and last letter from different rows meet in the table as the program says."""
+    subject = Subject.of(interp.compile(PROGRAM))
+    of = Interchanger.of(subject, everything(subject.task), subject.task.program, {})
+    pairs = in_pairs(of, of.variables)
+    assert [(one.parts[0], other.parts[0]) for one, other, _ in pairs] == [
+        ("head 0.0", "head 0.1"), ("head 0.0", "MLP 0"), ("head 0.1", "MLP 0"),
+    ]  # fmt: skip
+    assert all(score.shown for _, _, score in pairs)
+
+
+def test_what_depends_on_the_position_alone_is_interchanged_across_positions() -> None:
+    """At one length and one position it has one value: without another pairing there would be no case."""
+    parity = Table("odd", ("position",), (0, 1, 0), ("even", "odd"), "MLP 0")
+    pick = Head("pick", "", "odd", ((0.0, NEVER),), "token", "head 1.0")
+    program = Program(("a", "b"), 3, True, (parity, pick), Linear("answer", ("pick",), (EYE,), (0.0, 0.1), ("a", "b")))
+    found = scores(program)
+    assert found["MLP 0",].how == "at other positions"
+    assert found["MLP 0",].changes.n > 0
+    assert found["MLP 0",].changes.share == 1.0
+
+
+def test_heads_that_carry_one_variable_are_interchanged_together() -> None:
+    """Two heads that read the same letter, of which the readout needs both to agree, meet no mixture."""
+    other = replace(FIRST, name="again", part="head 0.1")
+    both = Table("both", ("first", "again"), (0, 1, 1, 0), ("no", "yes"), "MLP 0")
+    vote = Linear("answer", ("first", "again"), (EYE, EYE), (0.0, 0.0), ("a", "b"))
+    program = replace(PROGRAM, steps=(FIRST, other, both), answer=vote)
+    subject = Subject.of(interp.compile(program))
+    of = Interchanger.of(subject, everything(subject.task), subject.task.program, {})
+    one, again = of.variables[:2]
+    assert of.parallel(one, again)
+    assert not of.parallel(one, Placed(("both",), ("MLP 0",)))
+    assert of.score(Placed((*one.steps, *again.steps), (*one.parts, *again.parts))).shown
+
+
+def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
+    model = interp.load("algorithmic/max-of-k")
+    found = interp.explain(model)
+    assert found.program is not None
+    of = Interchanger.of(Subject.of(model), sample(model.task, 300, seed=3), found.program, {})
+    ((_, score),) = interchanged(of)
+    assert not score.changes.exact
+    assert score.changes.rows <= 300
+    assert score.changes.interval[0] < score.changes.share <= score.changes.interval[1]
+    assert score.changes.interval[0] >= 0.9
