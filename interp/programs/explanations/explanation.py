@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -47,6 +47,8 @@ SHIPPED = "shipped.json"
 
 Level: TypeAlias = Literal["explained", "imitated", "in part", "answers only", "none"]
 LEVELS: tuple[Level, ...] = ("explained", "imitated", "in part", "answers only", "none")
+COLUMNS = ("part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "note")
+"""What a table says of each part."""
 GIVEN: tuple[Level, ...] = ("explained", "imitated")
 """The levels at which a program of the parts gives the model's answers."""
 
@@ -63,13 +65,13 @@ class Explanation:
     "none": neither.
     program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
     intervention accuracy. pairs: the same of each two at once. rule: a rule for the answers, searched for where there
-    is no such program. agreement: of the program, or else of the rule, with the model. parts: what was found about each head
-    and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or stand in at
-    their means. moved: the same with the values of those that are minor or not used at other positions of the same
-    kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean, but not
-    all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays with all
-    descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the parts gives
-    or has, if it is no explanation. reason: why nothing more was found.
+    is no such program. agreement: of the program, or else of the rule, with the model. parts: what was found about
+    each head and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or
+    stand in at their means. moved: the same with the values of those that are minor or not used at other positions of
+    the same kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean,
+    but not all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays
+    with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the
+    parts gives or has, if it is no explanation. reason: why nothing more was found.
 
     Example:
 
@@ -181,7 +183,7 @@ class Explanation:
         """
         check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
         if what == "parts":
-            return pd.DataFrame([asdict(one) for one in self.parts], columns=[one.name for one in fields(PartRole)])
+            return pd.DataFrame([asdict(one) for one in self.parts], columns=COLUMNS)
         rows: list[dict[str, object]] = []
         if what == "variables":
             rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),

@@ -76,9 +76,9 @@ class PartRole:
 
     status: "explained" (its description takes its place in the running model), "kept" (it matters, and no description
     takes its place), "not read" (answers change without it, but the program gives them without it), "minor" (it
-    matters, but for fewer answers than a description may change), "not used" (with its mean over positions of the same kind in its
-    place, together with that of all parts not used, the answers stay) or "stands in" (not used or minor, but the
-    answers change without the parts for which it stands in).
+    matters, but for fewer answers than a description may change), "not used" (with its mean over positions of the same
+    kind in its place, together with that of all parts not used, the answers stay) or "stands in" (not used or minor,
+    but the answers change without the parts for which it stands in).
     does: the description in words; brief: without numbers. variable: what it makes, in words, if that is known.
     without: the share of the model's answers that stay with this part alone at its mean, all others as in the model.
     moved: the share that stays with its values at other positions of the same kind instead; of a part that matters

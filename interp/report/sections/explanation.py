@@ -58,12 +58,13 @@ def make(study: Study, report: Report) -> None:
             found.to_frame(),
             "What was found about each head and MLP. explained: its description takes its place in the running model. "
             "kept: it matters, and no description takes its place. not read: answers change without it, but the "
-            "program gives them without it. minor: it matters, but for fewer answers than a description may change. not "
-            "used: its mean over positions of the same kind (the read position, marks, content) takes its place, together with "
-            "all others not used. stands in: the same, but the answers change without the parts for which it stands "
-            "in. Column without: the share of the model's answers that stay with this part alone at its mean. Column "
-            "moved: the same with its values at other positions, where its mean changes next to nothing. Column "
-            "kept: the share that stays with this description and those of earlier parts in place. All, and the "
+            "program gives them without it. minor: it matters, but for fewer answers than a description may change. "
+            "not used: its mean over positions of the same kind (the read position, marks, content) takes its place, "
+            "together with all others not used. stands in: the same, but the answers change without the parts "
+            "for which it stands in. Column without: the share of the model's answers that stay with this part alone "
+            "at its mean. Column moved: the same with its values at other positions, where its mean changes next to "
+            "nothing. Column kept: the share that stays with this description and those of earlier parts in place. "
+            "All, and the "
             f"means: {found.tested_on}.",
             {"without": words.share, "moved": words.share, "kept": words.share},
         )
@@ -72,9 +73,9 @@ def make(study: Study, report: Report) -> None:
             "explanation_variables",
             found.to_frame("variables"),
             "The variables of the program, and the parts in which each lives. Interchange intervention accuracy: with "
-            "the variable's value from another input, in the program and in all its places in the model, how often both "
-            "answer the same, where the program's answer changes and where it stays. shown: at least 0.95 of both, "
-            "with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
+            "the variable's value from another input, in the program and in all its places in the model, how often "
+            "both answer the same, where the program's answer changes and where it stays. shown: at least 0.95 "
+            "of both, with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
         )
 
 
