@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.measures.edges import edge_effects, edges_by_kind
-from interp.measures.patching import pairs_by_kind
+from interp.measures.minimal_pairs import pairs_by_kind
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.language import Program

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -319,7 +320,15 @@ def align(subject: Subject, seen: dict[str, Tensor], piece: Batch, donors: Batch
     """Return the donors' activations at the positions of a piece (see `aligned`)."""
     index = aligned(subject, piece, donors).to(subject.model.cfg.device)
     rows = torch.arange(len(piece), device=index.device)[:, None]
-    return {name: value[rows, index] for name, value in seen.items()}
+
+    def moved(name: str, value: Tensor) -> Tensor:
+        if not name.endswith("hook_pattern"):
+            return value[rows, index]
+        asked = rearrange(value, "row head asking key -> row asking key head")[rows, index]
+        keyed = rearrange(asked, "row asking key head -> row key asking head")[rows, index]
+        return rearrange(keyed, "row key asking head -> row head asking key")
+
+    return {name: moved(name, value) for name, value in seen.items()}
 
 
 def check_mode(mode: str) -> None:

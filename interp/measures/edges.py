@@ -20,7 +20,8 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.ablation import align
-from interp.measures.patching import Compared, compared, leaning, pairs_from
+from interp.measures.metrics import leaning
+from interp.measures.minimal_pairs import Compared, compared, pairs_from
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
@@ -212,7 +213,7 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
 
 
 def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edges]:
-    """Measure every edge on minimal pairs of each kind apart (see measures.patching.pairs_by_kind).
+    """Measure every edge on minimal pairs of each kind apart (see measures.minimal_pairs.pairs_by_kind).
 
     Kinds whose inputs the model does not tell apart are left out. Raises InterpError if it tells none apart.
     """

@@ -27,7 +27,7 @@ from interp.measures.edges import (
     run_edges,
     written,
 )
-from interp.measures.patching import pairs_by_kind
+from interp.measures.minimal_pairs import pairs_by_kind
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
 from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces, reads_of
 from interp.models.subject import Model, Subject

@@ -1,191 +1,81 @@
 """Activation patching on minimal pairs: at which layer, position and part is the answer decided?
 
 A pair is a clean input and a corrupted one with another answer, aligned where they are read. One site of the corrupted
-run gets its value from the clean run, and everything else runs normally (denoising; Meng et al. 2022, Wang et al.
-2022). The effect is the logit difference of the clean and the corrupted answer, scaled from 0 (as corrupted) to 1 (as
-clean).
+run gets its value from the clean run, and everything else runs normally (denoising), or the other way round (noising;
+Meng et al. 2022, Wang et al. 2022). The effect is the logit difference of the clean and the corrupted answer, or
+another metric, scaled from 0 (as corrupted) to 1 (as clean).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from einops import reduce
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, short
+from interp.errors import InterpError, as_list, check_one_of
 from interp.measures.ablation import align, aligned
-from interp.measures.results import Figure, Inputs, Tabular, as_batch, draw, reduced_pairs
+from interp.measures.metrics import Metric, measured
+from interp.measures.minimal_pairs import Compared, compared, pairs_from
+from interp.measures.restart import Run, kept
+from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,
+    Site,
     activations,
-    forward,
-    hooks_of,
+    gradients,
     parts_of,
     pieces,
-    read_last,
-    read_out,
     reads_of,
+    sites_of,
     stream_hook,
     stream_name,
-    writes,
 )
 from interp.models.architecture.answers import correct
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
-from interp.tasks import Batch, Task
-from interp.tasks.batch_checks import check_batch
-from interp.tasks.pairs import KINDS, Pairs, minimal_pairs
-from interp.tasks.sets import unpack_sets
+from interp.tasks.pairs import Pairs
 
-# ---------------------------------------------------------------- minimal pairs
-
-FEWEST = 10
-"""Least number of pairs of a kind."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The reads at which the two inputs of a pair have different answers."""
-
-    rows: Int[Tensor, "reads"]
-    clean_at: Int[Tensor, "reads"]
-    at: Int[Tensor, "reads"]
-    clean: Int[Tensor, "reads"]
-    corrupted: Int[Tensor, "reads"]
-
-
-def compared(subject: Subject, pairs: Pairs) -> Compared:
-    """Select one read per row, or all positions read in both inputs, and keep those whose right outputs differ."""
-    mine, theirs = reads_of(subject, pairs.clean), reads_of(subject, pairs.corrupted)
-    if subject.read_at != "all":
-        here = torch.arange(len(mine))
-        there = here
-    else:
-        place = {(int(r), int(p)): i for i, (r, p) in enumerate(zip(theirs.rows, theirs.positions))}
-        found = [
-            (i, place[key]) for i, key in enumerate(zip(mine.rows.tolist(), mine.positions.tolist())) if key in place
-        ]
-        here, there = (torch.tensor([pair[k] for pair in found], dtype=torch.long) for k in (0, 1))
-    differ = mine.classes[here] != theirs.classes[there]
-    here, there = here[differ], there[differ]
-    return Compared(
-        mine.rows[here], mine.positions[here], theirs.positions[there], mine.classes[here], theirs.classes[there]
-    )
-
-
-def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compared) -> Float[Tensor, "reads"]:
-    """Return the logit difference of the clean and the corrupted answer."""
-    rule, rows = subject.decision, torch.arange(len(logits))
-    if rule.kind == "argmax":
-        return logits[rows, where.clean] - logits[rows, where.corrupted]
-    if rule.kind == "set":  # summed over the outputs in which the two answers differ
-        mine, theirs = (unpack_sets(classes, logits.shape[1]).to(logits) for classes in (where.clean, where.corrupted))
-        return (logits * (mine - theirs)).sum(-1)
-    s = logits[:, 0] if rule.kind == "sigmoid" else (rule.tolerance or 0.0) - logits[:, 0].abs()
-    return torch.where(where.clean == 1, s, -s)
-
-
-def pairs_from(
-    subject: Subject, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, n: int = 200
-) -> Pairs:
-    """Return the given pairs; or pairs of the given inputs, checked; or those that the task makes of `clean`."""
-    if isinstance(clean, Pairs):
-        return clean
-    if corrupted is None:
-        return make_pairs(subject, n, batch=None if clean is None else as_batch(subject, clean))
-    if clean is None:
-        raise InterpError("corrupted inputs are given without clean ones")
-    pairs = Pairs(as_batch(subject, clean), as_batch(subject, corrupted))
-    if len(pairs.clean) != len(pairs.corrupted):
-        raise InterpError(f"{len(pairs.clean)} clean and {len(pairs.corrupted)} corrupted rows do not form pairs")
-    if not len(compared(subject, pairs).rows):
-        raise InterpError("the clean and the corrupted inputs have the same answers, so nothing can be recovered")
-    return pairs
-
-
-def pairs_by_kind(model: Model, batch_size: int = 64, batch: Batch | None = None) -> dict[str, Pairs]:
-    """Make minimal pairs of the kinds that a task allows: "own", if the task makes its own, and each of KINDS.
-
-    Kinds with fewer than FEWEST pairs are left out, but for the task's own. Raises as make_pairs does if there is none.
-    """
-    subject = Subject.of(model)
-    task = subject.task
-    batch = task.sample(batch_size, task.splits[-1], seed=0) if batch is None else batch
-    made = {kind: minimal_pairs(task, batch, 0, kind) for kind in KINDS} if task.labels_tokens else {}
-    found = {kind: pairs for kind, pairs in made.items() if len(pairs) >= FEWEST and len(compared(subject, pairs).rows)}
-    if type(task).corrupt is Task.corrupt and found:
-        return found
-    return {"own": make_pairs(subject, batch=batch), **found}
-
-
-def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, batch: Batch | None = None) -> Pairs:
-    """Make minimal pairs of the model's task, from fresh inputs or from those of `batch`.
-
-    Raises UnsupportedError if the task defines neither `corrupt` nor `batch`, and InterpError for invalid pairs.
-    """
-    subject = Subject.of(model)
-    task = subject.task
-    batch = task.sample(batch_size, task.splits[-1], seed=seed) if batch is None else batch
-
-    def make(batch: Batch) -> Pairs:
-        pairs = task.corrupt(batch, seed)
-        if not len(pairs) and not len(pairs.corrupted):
-            raise UnsupportedError(f"task {task.name}: no change of one token was found that changes an answer")
-        _check_pairs(task, pairs)
-        return pairs
-
-    return subject.once(make, batch, ("pairs", seed))
-
-
-def _check_pairs(task: Task, pairs: Pairs) -> None:
-    """Raise InterpError for different numbers of rows, equal answers, or labels that differ from task.batch's."""
-    clean, corrupted = pairs.clean, pairs.corrupted
-    if len(clean) != len(corrupted):
-        raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; return one per row")
-    for batch in (clean, corrupted):
-        check_batch(task, batch, "corrupt(batch)")
-        if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
-            raise InterpError(f"task {task.name}: corrupt(batch) labels rows differently from batch(tokens)")
-    if clean.labels.shape == corrupted.labels.shape:
-        same = (clean.labels == corrupted.labels).reshape(len(clean), -1).all(1)
-        if bool(same.any()):
-            text = task.format(corrupted.tokens[same][0, : int(corrupted.lengths[same][0])])
-            raise InterpError(f"task {task.name} corrupts an input into {short(text)!r}, which has the same answer")
-
-
-# ---------------------------------------------------------------- patching
-
-MAX_POSITIONS = 40  # largest length for which positions are patched one by one
+MAX_POSITIONS = 40
+"""Largest length for which positions are patched one by one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patched(Tabular):
     """Effects of activation patching at every site.
 
-    clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.
-    by_index: whether positions are indices, not groups (changed tokens, read position, all others).
+    clean, corrupted: mean metric of the two runs. reads: number of reads averaged over. by_index: whether positions are
+    indices, not groups (changed tokens, read position, all others). metric, direction: as in activation_patching.
 
     Columns of the table: site, kind (stream: the residual stream before a layer or, with layer = n_layers, after the
-    last one; head; MLP), layer, head, position ("all" for a part at all positions); recovered (0: as corrupted, 1: as
-    clean); error, the standard error of recovered (of a ratio of two means, by the delta method, with independent
-    reads); flipped, the share of answers changed to the clean input's right one.
+    last one; head; MLP; q, k, v or pattern of a head), layer, head, position ("all" for a part at all positions);
+    recovered (0: as corrupted, 1: as clean, in either direction); error, the standard error of recovered (of a ratio of
+    two means, by the delta method, with independent reads); flipped, the share of answers changed to the clean input's
+    right one, or, with direction "noise", from it. With method "attribution", recovered is estimated to first order,
+    and error and flipped are NaN; with "both", attributed is this estimate, and off the estimate minus the exact
+    number.
     """
 
     clean: float
     corrupted: float
     reads: int
     by_index: bool
+    metric: str = "logit difference"
+    direction: str = "denoise"
 
     @property
     def title(self) -> str:
-        return (
-            "Activation patching: share of the logit difference that one site of the clean run restores in the "
-            f"corrupted run, {counted(self.reads, 'answer')}"
-        )
+        if self.direction == "denoise":
+            how = "one site of the clean run restores in the corrupted run"
+        else:
+            how = "is left if one site of the clean run is as in the corrupted run"
+        return f"Activation patching: share of the {self.metric} that {how}, {counted(self.reads, 'answer')}"
 
     @property
     def stream(self) -> pd.DataFrame:
@@ -221,17 +111,41 @@ class Patched(Tabular):
                             show_values=grid.size <= 60)  # fmt: skip
 
 
-@torch.no_grad()
-def activation_patching(
-    model: Model, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, by_position: bool = False
-) -> Patched:
-    """Patch every site of the corrupted runs, one at a time, from the clean runs, and run the rest of the model.
+SITES = ("stream", "head", "MLP", "q", "k", "v", "pattern")
+Kind: TypeAlias = Literal["stream", "head", "z", "MLP", "q", "k", "v", "pattern"]
+METHODS = ("exact", "attribution", "both")
 
-    Sites are the residual stream by layer and position, every head and every MLP. For any number of layers and classes,
-    and answers at one or all positions. clean, corrupted: inputs with different answers, row by row, as text, tokens or
-    batches; or Pairs. Without corrupted ones, the task changes each clean input (default: 200 samples) by one token.
-    by_position: also patch every head at single positions (or groups of positions). Rows of different lengths are
-    aligned at their read positions. Source: Meng et al. 2022; Zhang & Nanda 2024.
+
+def activation_patching(
+    model: Model,
+    clean: Inputs | Pairs | None = None,
+    corrupted: Inputs | None = None,
+    by_position: bool = False,
+    *,
+    metric: Metric = "logit difference",
+    direction: Literal["denoise", "noise"] = "denoise",
+    sites: Sequence[Kind] = ("stream", "head", "MLP"),
+    method: Literal["exact", "attribution", "both"] = "exact",
+) -> Patched:
+    """Patch every site of one run from another, one at a time, and run the rest of the model.
+
+    For any number of layers and classes, and answers at one or all positions.
+
+    Args:
+        clean, corrupted: inputs with different answers, row by row, as text, tokens or batches; or Pairs. Without
+            corrupted ones, the task changes each clean input (default: 200 samples) by one token. Rows of different
+            lengths are aligned at their read positions.
+        by_position: also patch what heads make at single positions (or groups of positions); of a pattern, its queries.
+        metric: "logit difference" of the clean and the corrupted answer; "loss" and "probability" of the clean answer;
+            "KL", the divergence from the clean run; or a function of logits (reads, n_out), in the task's order, and
+            the answers compared (`Compared`) that returns one number for each read.
+        direction: "denoise" puts clean values into the corrupted run, "noise" corrupted values into the clean run.
+        sites: "stream" (the residual stream by layer and position), "head" (its output; also called "z"), "MLP", and
+            the "q", "k", "v" and "pattern" of each head.
+        method: "exact"; "attribution": the change of the metric to first order, from one backward pass for all sites
+            (attribution patching); "both": the exact numbers, with the estimates and their errors beside them.
+
+    Source: Meng et al. 2022; Wang et al. 2022; Zhang & Nanda 2024; Syed et al. 2023 (attribution).
     Raises InterpError for no pairs, and if the two runs do not differ.
 
     Example:
@@ -242,66 +156,155 @@ def activation_patching(
         [['head 0.0', 1.0]]
     """
     subject = Subject.of(model)
+    check_one_of("direction of patching", direction, ("denoise", "noise"))
+    check_one_of("method of patching", method, METHODS)
     pairs = pairs_from(subject, clean, corrupted)
     if not len(pairs):
         raise InterpError("there are no pairs to patch: no change of a token was found that changes the answer")
-    n_layers = subject.model.cfg.n_layers
     indexed = by_index(pairs)
     pairs = pairs if indexed else reduced_pairs(subject, pairs)
-    groups = position_groups(subject, pairs, indexed)
-    parts = parts_of(subject)
-    streams = [stream_hook(subject, layer) for layer in range(n_layers + 1)]
-    patches: list[tuple[Any, str]] = [(name, group) for name in streams for group in groups]
-    patches += [(part, "all") for part in parts]
-    patches += [(part, group) for part in parts if part.head is not None for group in groups if by_position]
-    names = [*streams, *dict.fromkeys(part.hook for part in parts)]
-    runs, last = 1 + len(patches), read_last(subject)
-    # Of the clean run, the corrupted one and each patch: logit differences, and (but of the clean run) right answers.
-    found = [(torch.zeros(1 + runs, 0, dtype=torch.float64), torch.zeros(runs, 0, dtype=torch.bool))]
-    for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
-        out, seen = activations(subject, piece.clean, names)
-        values = align(subject, seen, piece.corrupted, piece.clean)
-        clean_leans = leaning(subject, out[where.rows, where.clean_at].double().cpu(), where)
-        base, unpatched = activations(subject, piece.corrupted, names)
-        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right
-        keys = []
-        for what, mask in [(None, None), *((what, masks.get(group)) for what, group in patches)]:
-            key = () if what is None else _effect(what, mask, where, n_layers - 1)
-            if key not in known:  # one run at a time, because all logits may not fit in memory
-                if what is None:
-                    logits = base[where.rows, where.at]
-                elif what in last:  # its change only adds to the last residual stream
-                    change = writes(subject, what, values) - writes(subject, what, unpatched)
-                    stream = unpatched[streams[-1]] + (change if mask is None else change * mask[..., None])
-                    logits = read_out(subject, stream[where.rows, where.at])
-                else:
-                    value = what.get(values[what.hook]) if isinstance(what, Part) else values[what]
-                    put = hooks_of([Edit(what, value, mask)])
-                    logits = forward(subject, piece.corrupted, put)[where.rows, where.at]
-                logits = logits.double().cpu()
-                known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
-            keys.append(key)
-        here, right_here = zip(*(known[key] for key in keys))
-        found.append((torch.stack([clean_leans, *here]), torch.stack(right_here)))
-    leans, right = (torch.cat(some, 1) for some in zip(*found))
-    number = leans.shape[1]
-    before, after = (leans[:2].sum(1) / max(1, number)).tolist()
+    moved = pairs if direction == "denoise" else Pairs(pairs.corrupted, pairs.clean)
+    groups = position_groups(subject, moved, indexed)
+    patches = _patches(subject, sites, [*groups], by_position)
+    found = [
+        _scores(subject, piece, where, patches, masks, metric, direction, method)
+        for piece, masks, where in _pieces(subject, moved, groups, patches)
+    ]
+    clean_mean, corrupted_mean, number, effects = _effects(found, direction, len(patches))
+    rows = [(one.name, one.kind, one.layer, one.head, one.group) for one in patches]
+    table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
+    named = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    return Patched(table.assign(**effects), clean_mean, corrupted_mean, number, indexed, named, direction)
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """A site and the group of positions at which it is patched ("all": everywhere)."""
+
+    kind: str
+    place: Part | Site | str
+    name: str
+    layer: int
+    head: int | None = None
+    group: str = "all"
+
+    @property
+    def hook(self) -> str:
+        return self.place if isinstance(self.place, str) else self.place.hook
+
+    def edit(self, values: dict[str, Tensor], masks: dict[str, Tensor]) -> Edit:
+        """Return the edit that puts in a value of another run."""
+        value = values[self.hook]
+        return Edit(self.place, value if isinstance(self.place, str) else self.place.get(value), masks.get(self.group))
+
+
+def _patches(subject: Subject, sites: Sequence[str], groups: Sequence[str], by_position: bool) -> list[_Patch]:
+    """List what is patched: the stream at each group of positions, parts at all positions, then heads by position."""
+    kinds = ["head" if kind == "z" else kind for kind in as_list(sites, "sites", '("stream", "head")')]
+    for kind in kinds:
+        check_one_of("site of patching", kind, SITES)
+    n_layers = subject.model.cfg.n_layers
+    streams = [
+        _Patch("stream", stream_hook(subject, layer), f"stream {stream_name(layer, n_layers)}", layer, group=group)
+        for layer in range(n_layers + 1)
+        for group in groups
+        if "stream" in kinds
+    ]
+    parts = [_Patch(one.kind, one, str(one), one.layer, one.head) for one in parts_of(subject)]
+    parts += [_Patch(one.what, one, str(one), one.layer, one.head) for one in sites_of(subject)]
+    parts = [one for one in parts if one.kind in kinds]
+    placed = [replace(one, group=group) for one in parts if one.head is not None for group in groups if by_position]
+    return [*streams, *parts, *placed]
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Of the clean, the corrupted and the patched runs of some pairs: the metric of each read, and which are right.
+
+    attributed: how much each patch changes the sum of the metric, to first order.
+    """
+
+    clean: Float[Tensor, "reads"]
+    corrupted: Float[Tensor, "reads"]
+    right: Bool[Tensor, "reads"]
+    patched: Float[Tensor, "patches reads"] | None
+    right_patched: Bool[Tensor, "patches reads"] | None
+    attributed: Float[Tensor, "patches"] | None
+
+
+@torch.no_grad()
+def _scores(
+    subject: Subject,
+    pairs: Pairs,
+    where: Compared,
+    patches: Sequence[_Patch],
+    masks: dict[str, Tensor],
+    metric: Metric,
+    direction: str,
+    method: str,
+) -> _Scores:
+    """Put values of the first inputs of pairs, which fit into memory, into runs of the second ones, and score these."""
+    hooks = list(dict.fromkeys(one.hook for one in patches))
+    out, seen = activations(subject, pairs.clean, hooks)
+    values = align(subject, seen, pairs.corrupted, pairs.clean)
+    run = Run(subject, pairs.corrupted, where.reads, hooks)
+    edits = [one.edit(values, masks) for one in patches]
+    ends = [out[where.rows, where.clean_at].double().cpu(), run.logits.double().cpu()]
+    if direction == "noise":
+        where, ends = where.swapped, ends[::-1]
+
+    def score(logits: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits.double().cpu()
+        return measured(subject, metric, logits, where, ends[0]), correct(logits, where.clean, subject.decision)
+
+    (clean, _), (corrupted, _) = map(score, ends)
+    patched = right = attributed = None
+    if method != "attribution":
+        patched, right = map(torch.stack, zip(*run.each([[edit] for edit in edits], score)))
+    if method != "exact":
+
+        def total(out: Tensor) -> Tensor:
+            return measured(subject, metric, run.where.pick(out).double().cpu(), where, ends[0]).sum()
+
+        slopes = gradients(subject, pairs.corrupted, hooks, total)
+        attributed = torch.stack([_along(edit, run.seen[edit.hook], slopes[edit.hook]) for edit in edits])
+    return _Scores(clean, corrupted, score(run.logits)[1], patched, right, attributed)
+
+
+def _along(edit: Edit, value: Tensor, slope: Tensor) -> Float[Tensor, ""]:
+    """Return how much an edit changes a sum to first order. slope: its gradient with respect to the activation."""
+    changed = value.clone()
+    edit.apply(changed)
+    return reduce((changed - value) * slope, "... -> ", "sum").double().cpu()
+
+
+def _effects(found: Sequence[_Scores], direction: str, n: int) -> tuple[float, float, int, dict[str, Any]]:
+    """Return the mean metric of both runs, the number of reads, and the columns with the effects of the patches."""
+    none = torch.zeros(0, dtype=torch.float64)
+    clean, corrupted = (torch.cat([none, *(getattr(one, end) for one in found)]) for end in ("clean", "corrupted"))
+    number = len(clean)
+    before, after = (float(end.sum()) / max(1, number) for end in (clean, corrupted))
     if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
         raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
-    rows = [
-        (str(what), what.kind, what.layer, what.head, group)
-        if isinstance(what, Part)
-        else (f"stream {stream_name(streams.index(what), n_layers)}", "stream", streams.index(what), None, group)
-        for what, group in patches
-    ]
-    table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
-    gained, whole = leans[2:] - leans[1], leans[0] - leans[1]
-    recovered = gained.sum(1) / whole.sum()
-    rest = gained - recovered[:, None] * whole  # the error of a ratio r of the means of x and y is that of x - r y
-    error = rest.std(1) * number**0.5 / whole.sum().abs() if number > 1 else recovered * torch.nan
-    flipped = (right[1:] & ~right[0]).double().mean(1)
-    table = table.assign(recovered=recovered.numpy(), error=error.numpy(), flipped=flipped.numpy())
-    return Patched(table, before, after, number, by_index=indexed)
+    whole = clean - corrupted
+    effects: dict[str, Tensor] = {}
+    if found[0].patched is not None:
+        gained = torch.cat([one.patched - one.corrupted for one in found], 1)  # type: ignore[operator]
+        recovered = gained.sum(1) / whole.sum()
+        rest = gained - recovered[:, None] * whole  # the error of a ratio r of the means of x and y is that of x - r y
+        error = rest.std(1) * number**0.5 / whole.sum().abs() if number > 1 else recovered * torch.nan
+        denoise = direction == "denoise"
+        flips = [(one.right_patched == denoise) & (one.right != denoise) for one in found]
+        effects = {"recovered": recovered, "error": error, "flipped": torch.cat(flips, 1).double().mean(1)}
+    if found[0].attributed is not None:
+        start = 0.0 if direction == "denoise" else 1.0
+        estimate = start + torch.stack([one.attributed for one in found]).sum(0) / whole.sum()  # type: ignore[misc]
+        if effects:
+            effects |= {"attributed": estimate, "off": estimate - effects["recovered"]}
+        else:
+            nothing = torch.full((n,), torch.nan, dtype=torch.float64)
+            effects = {"recovered": estimate, "error": nothing, "flipped": nothing}
+    return before, after, number, {name: effect.numpy() for name, effect in effects.items()}
 
 
 def by_index(pairs: Pairs) -> bool:
@@ -333,23 +336,12 @@ def position_groups(subject: Subject, pairs: Pairs, indexed: bool) -> dict[str, 
     return groups | {"all other tokens": mask & ~changed}
 
 
-def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: Compared, last: int) -> object:
-    """Return a key that is equal for patches with the same effect, and () for a patch without effect.
-
-    After the attention of the last layer, positions no longer affect each other, so only patches at reads have effects.
-    """
-    hook = site.hook if isinstance(site, Part) else site
-    if not hook.startswith(f"blocks.{last}.") or hook.endswith("hook_resid_pre"):
-        return site, id(mask)
-    reads = torch.ones(len(where.rows), dtype=torch.bool) if mask is None else mask.cpu()[where.rows, where.at]
-    return (site, reads.numpy().tobytes()) if bool(reads.any()) else ()
-
-
 def _pieces(
-    subject: Subject, pairs: Pairs, groups: dict[str, Tensor], kept: int
+    subject: Subject, pairs: Pairs, groups: dict[str, Tensor], patches: Sequence[_Patch]
 ) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
     """Yield batches of pairs with their position groups and reads, skipping batches whose answers do not differ."""
-    for here, _ in pieces(subject, pairs.corrupted, kept):
+    stored = kept(subject) + 2 * len({one.hook for one in patches}) * subject.model.cfg.d_model
+    for here, _ in pieces(subject, pairs.corrupted, stored):
         piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
         where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]
         if len(where.rows):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
@@ -93,11 +93,12 @@ def operations(subject: Subject, length: int) -> int:
     return length * (weights + 2 * heads * length * cfg.d_head + STORED * stored)
 
 
-@torch.no_grad()
-def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float[Tensor, "rows length n_out"]:
+def forward(
+    subject: Subject, batch: Batch, hooks: Sequence[Hook] = (), differentiable: bool = False
+) -> Float[Tensor, "rows length n_out"]:
     """Return the outputs at all positions, in the task's order. Runs the whole batch at once."""
     tokens = subject.inputs(batch.tokens).to(subject.model.cfg.device)
-    with subject.masked(batch):
+    with subject.masked(batch), torch.set_grad_enabled(differentiable):
         return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
 
 
@@ -144,6 +145,26 @@ def activations(
         found[hook.name] = activation.detach()
 
     return forward(subject, batch, [*hooks, *((name, keep) for name in names)]), found
+
+
+def gradients(
+    subject: Subject, batch: Batch, names: Sequence[str], score: Callable[[Float[Tensor, "rows length n_out"]], Tensor]
+) -> dict[str, Tensor]:
+    """Return the gradients of a number, computed from the outputs of one piece, with respect to named activations."""
+    found: dict[str, Tensor] = {}
+    start = stream_hook(subject, 0)
+
+    def keep(activation: Tensor, hook: Any) -> Tensor:
+        if hook.name == start:  # so that weights need no gradients
+            activation = activation.detach().requires_grad_()
+        found[hook.name] = activation
+        return activation
+
+    out = forward(subject, batch, [(name, keep) for name in dict.fromkeys([start, *names])], differentiable=True)
+    with torch.enable_grad():
+        total = score(out)
+    slopes = torch.autograd.grad(total, [found[name] for name in names], allow_unused=True)
+    return {name: found[name] * 0 if slope is None else slope for name, slope in zip(names, slopes)}
 
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
@@ -252,13 +273,16 @@ class Neuron:
         return f"neuron readout.{self.index}" if self.layer is None else f"neuron {self.layer}.{self.index}"
 
 
+What = Literal["q", "k", "v", "pattern"]
+
+
 @dataclass(frozen=True, order=True)
 class Site:
     """What a head makes on its way to its output: its queries, keys, values or attention pattern."""
 
     layer: int
     head: int
-    what: Literal["q", "k", "v", "pattern"]
+    what: What
 
     @property
     def hook(self) -> str:
@@ -277,6 +301,18 @@ def heads_of(subject: Subject) -> list[Part]:
     return [
         Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
     ]
+
+
+def sites_of(subject: Subject) -> list[Site]:
+    """Return what every head makes before its output; heads that share keys and values have one such site."""
+    found = []
+    for part in heads_of(subject):
+        attn: Any = subject.model.blocks[part.layer].attn
+        shared = len(getattr(attn, "_W_K", attn.W_K))
+        head = part.head or 0
+        own = get_args(What) if head < shared else ("q", "pattern")
+        found += [Site(part.layer, head, what) for what in own]
+    return found
 
 
 def head_named(subject: Subject, head: Any) -> Part:

@@ -15,7 +15,8 @@ from interp.measures.attention import attention_by_token
 from interp.measures.components import direct_logit_attribution
 from interp.measures.edges import path_patching
 from interp.measures.head_types import head_features, head_types
-from interp.measures.patching import activation_patching, make_pairs
+from interp.measures.minimal_pairs import make_pairs
+from interp.measures.patching import activation_patching
 from interp.measures.results import reduced, reduced_pairs
 from interp.measures.runs import forward, reads_of
 from interp.measures.variables import probe

@@ -10,7 +10,7 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching, run_edges
 from interp.measures.faithfulness import evaluate_circuit
-from interp.measures.patching import make_pairs
+from interp.measures.minimal_pairs import make_pairs
 from interp.measures.runs import forward
 from interp.models.subject import Subject
 

@@ -13,7 +13,9 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.patching import Compared, activation_patching, by_index, leaning, make_pairs, position_groups
+from interp.measures.metrics import leaning
+from interp.measures.minimal_pairs import Compared, make_pairs
+from interp.measures.patching import activation_patching, by_index, position_groups
 from interp.models.constructions import construct
 from interp.models.subject import Subject
 from interp.tasks.pairs import Pairs

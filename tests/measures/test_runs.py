@@ -9,7 +9,8 @@ from standins import padding_hooks, standin
 from interp.measures import runs
 from interp.measures.ablation import scores_without
 from interp.measures.head_types import head_types
-from interp.measures.patching import activation_patching, make_pairs
+from interp.measures.minimal_pairs import make_pairs
+from interp.measures.patching import activation_patching
 from interp.measures.variables import probe
 from interp.models import subject as subject_module
 from interp.models.subject import Subject

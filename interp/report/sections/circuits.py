@@ -20,7 +20,8 @@ from interp.measures.circuits import (
     token_circuits,
 )
 from interp.measures.edges import DIGITS, edge_effects, edges, edges_by_kind, largest, nodes
-from interp.measures.patching import MAX_POSITIONS, Patched, activation_patching, make_pairs, pairs_by_kind
+from interp.measures.minimal_pairs import make_pairs, pairs_by_kind
+from interp.measures.patching import MAX_POSITIONS, Patched, activation_patching
 from interp.measures.results import reduces
 from interp.measures.runs import heads_of, mlps_of, operations
 from interp.models.subject import Subject

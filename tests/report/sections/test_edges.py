@@ -9,7 +9,7 @@ from standins import standin
 
 import interp
 from interp.measures.edges import DIGITS
-from interp.measures.patching import make_pairs, pairs_from
+from interp.measures.minimal_pairs import make_pairs, pairs_from
 from interp.models.subject import Subject
 from interp.report.sections.base import Study, availability
 from interp.report.sections.circuits import made_of
