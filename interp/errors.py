@@ -1,9 +1,5 @@
-"""interp's errors, and helpers for their messages: one sentence with a name, its value, and the expected value.
+"""interp's errors, and helpers for their messages: one sentence with a name, its value, and the expected value."""
 
-Also the limits that every request has: a budget of memory, and the allowed values of sizes and seeds.
-"""
-
-import os
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePath
@@ -140,42 +136,8 @@ def refuse_if(reason: str | None, before: str = "") -> None:
         raise UnsupportedError(before + reason)
 
 
-DEFAULT_GB = 4.0
-SEED_LIMIT = 2**58
-"""Seeds must be smaller: samplers multiply them by 16, and generators take 64 bits."""
-
-
-def gigabytes() -> float:
-    """Return the budget: the environment variable INTERP_MAX_GB, or 4. Raises InterpError if it is not a number."""
-    given = os.environ.get("INTERP_MAX_GB", "")
-    try:
-        found = float(given or DEFAULT_GB)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1e6:
-        raise InterpError(f"INTERP_MAX_GB = {short(given)} must be a number of gigabytes above 0")
-    return found
-
-
-def need(what: str, n_bytes: float) -> None:
-    """Raise InterpError if `what` would take more bytes than the budget."""
-    if n_bytes > gigabytes() * 1e9:
-        size = f"{n_bytes / 1e9:,.1f}" if n_bytes < 1e15 else f"{float(min(n_bytes, 1e300)) / 1e9:.1e}"
-        raise InterpError(
-            f"{what} would take {size} GB, more than the budget of {gigabytes():g} GB; "
-            "the environment variable INTERP_MAX_GB raises it"
-        )
-
-
-def most(count: int) -> int:
-    """Scale a limit for 1 GB to the budget."""
-    return max(1, int(count * gigabytes()))
-
-
 def check_size(name: str, value: object, least: int = 1) -> int:
-    """Return value. Raises InterpError unless it is an integer from `least` to 2^58 - 1."""
+    """Return value. Raises InterpError unless it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")
-    if value >= SEED_LIMIT:
-        raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
     return value

@@ -28,7 +28,7 @@ from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, 
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, probes_of
-from interp.errors import SEED_LIMIT, InterpError, UnsupportedError, one_of, quoted, refuse_if, short
+from interp.errors import InterpError, UnsupportedError, one_of, quoted, refuse_if, short
 from interp.models.architecture.comparison import compare as compare_logits
 from interp.models.architecture.stock import expressed
 from interp.models.architecture.task_model import TaskModel
@@ -238,8 +238,6 @@ def check_options(method: Method, given: Mapping[str, Any]) -> None:
             raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise InterpError(f"{name} = {value} must be a finite number")
-        if isinstance(value, int) and abs(value) >= SEED_LIMIT:
-            raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
 
 
 def _takes(option: inspect.Parameter) -> list[str]:

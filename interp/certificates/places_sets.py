@@ -19,7 +19,7 @@ from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, PositionTables
 from interp.certificates.places_ranges import Cells, HeadTerms, Routes
 from interp.certificates.rounding import behind_attention
-from interp.errors import gigabytes
+from interp.support import resources
 
 Array = np.ndarray
 U64 = ROUNDOFF[torch.float64]
@@ -144,7 +144,7 @@ class Sight:
         """Bound the margins of cells, in parts that fit in memory. right: the right output on all inputs of a cell."""
         numbers, parts = FormArithmetic(self.net.dtype), []
         slopes, d, neurons = self.sizes
-        some = max(1, int(gigabytes() * 1e9 / (8 * COPIES * (slopes + 4) * (d + neurons))))
+        some = max(1, int(resources.MEMORY / (8 * COPIES * (slopes + 4) * (d + neurons))))
         for start in range(0, len(cells), some):
             here = slice(start, start + some)
             with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, check_one_of, cut, most, quoted
+from interp.errors import InterpError, check_one_of, cut, quoted
 from interp.models.architecture.limits import LengthLimit
 from interp.models.spec import ModelSpec
 from interp.tasks import Task
@@ -152,8 +152,6 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
         return f"{size} = {quoted(value)} must be {_SPOKEN[type(default)]}"
     if type(value) is int and value < 1 and size in _AT_LEAST_ONE:
         return f"{size} = {value} must be at least 1"
-    if isinstance(value, int) and not size.endswith("seed") and abs(value) > most(2**20):
-        return f"{size} = {quoted(value)} is above {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
     return None
 
 

@@ -23,13 +23,11 @@ from pydantic import (
     field_validator,
 )
 
-from interp.errors import SpecError, as_path, most, quoted, short
+from interp.errors import SpecError, as_path, quoted, short
 from interp.support.records import FrozenRecord, Natural, Scalar, TaskRef, sorted_pairs
 from interp.support.views import view
 
 SCHEMA = 1
-MOST_LAYERS = 500
-"""Largest number of layers in a spec file; building one layer takes about 10 ms."""
 
 Size: TypeAlias = Annotated[StrictInt, Field(ge=1, lt=2**40)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -416,10 +414,6 @@ class ModelSpec(FrozenRecord):
             raise SpecError(
                 [f"schema {quoted(schema)} is not known to this version of interp, which reads schema {SCHEMA}"]
             )
-        layers = data.get("layers")
-        if isinstance(layers, list | tuple) and len(layers) > most(MOST_LAYERS):
-            limit = f"more than {most(MOST_LAYERS):,}; the environment variable INTERP_MAX_GB raises this limit"
-            raise SpecError([f"layers: {len(layers):,} of them, {limit}"])
         return cls(**data)
 
     def _repr_html_(self) -> str:

@@ -18,6 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from interp.errors import InterpError, quoted
 
+MEMORY = 4e9
+"""Bytes that the tables of a search may take."""
+
 CAP = 3.0
 """Wall-clock seconds allowed per second of the limit; limits below one second count as one."""
 

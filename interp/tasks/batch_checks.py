@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, need, of_type, short
+from interp.errors import InterpError, UnsupportedError, of_type, short
 from interp.tasks.batch import IGNORED, Batch, find_positions
 
 OWN = ("interp.tasks.", "interp.families.")
@@ -37,12 +37,10 @@ def refuse(task: Any, problems: Iterable[str]) -> None:
 
 
 def checked_sample(kind: type, sample: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Task.sample: refuse sizes beyond memory, and check the batch if the class is from outside this package."""
+    """Wrap Task.sample: check the batch if the class is from outside this package."""
 
     @wraps(sample)
     def called(task: Any, n: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(n, int):
-            need(f"{n:,} inputs of task {task.name}", 8.0 * min(n, 10**15))  # at least 8 bytes each
         try:
             batch = sample(task, n, *args, **kwargs)
         except NotImplementedError as error:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, most, one_of, quoted, short
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, one_of, quoted, short
 from interp.support.records import Scalar, TaskRef
 from interp.tasks.batch import IGNORED, Batch, find_positions
 from interp.tasks.batch_checks import checked_batch, checked_sample
@@ -109,11 +109,6 @@ class Task(ABC):
             if kind is not type(value) and not (kind is float and type(value) is int):
                 raise InterpError(
                     f"{self.name}: {name} = {quoted(value)} must be {'an' if kind is int else 'a'} {kind.__name__}"
-                )
-            if type(value) is int and abs(value) > most(2**20):
-                raise InterpError(
-                    f"{self.name}: {name} = {quoted(value)} is beyond the limit of {most(2**20):,}; "
-                    "the environment variable INTERP_MAX_GB raises this limit"
                 )
         check_size("data_seed", data_seed, least=0)
         self.data_seed = data_seed

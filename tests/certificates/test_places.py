@@ -168,7 +168,7 @@ def test_a_small_budget_of_memory_cuts_a_batch_into_parts(monkeypatch: pytest.Mo
     whole = proof.reads[2].points(rows, right)
     stream_of = Sight.stream_of
     monkeypatch.setattr(Sight, "stream_of", lambda one, cells: (sizes.append(len(cells)), stream_of(one, cells))[1])
-    monkeypatch.setenv("INTERP_MAX_GB", "0.0005")
+    monkeypatch.setattr("interp.support.resources.MEMORY", 5e5)
     parts = proof.reads[2].points(rows, right)
     assert max(sizes) < 100
     np.testing.assert_allclose(parts.low, whole.low, rtol=1e-9)

@@ -165,8 +165,6 @@ HOSTILE: dict[str, tuple[tuple[str, ...], str]] = {
     "nan": (("histogram/dot-exact", "--seconds", "nan"), "seconds = nan must be a finite number"),
     "inf": (("histogram/dot-exact", "--seconds", "1e400"), "seconds = inf must be a finite number"),
     "negative": (("histogram/dot-exact", "--seconds", "-1"), "must not be negative"),
-    "beyond": (("histogram/dot-exact", "--samples", "9" * 20), "must be below 2^58"),
-    "many": (("histogram/dot-exact", "--samples", "9" * 12), "INTERP_MAX_GB raises this limit"),
     "divergence": (("memorization/lookup", "--max-kl", "-1"), "max_kl = -1.0 must not be negative"),
     "no path": (("count01/minimal", "--evidence", ""), "'': evidence is a .json or a .json.gz file"),
     "no folder": (("count01/minimal", "--evidence", "missing/p.json"), "p.json cannot be written: there is no folder"),

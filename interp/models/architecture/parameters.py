@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, check_size, first_few, need, one_of
+from interp.errors import InterpError, check_size, first_few, one_of
 from interp.models.architecture.formulas import position_formula, registered_positions
 from interp.models.spec import MLP, PLAIN_POSITIONS, Layer, ModelSpec
 from interp.tasks import Task
@@ -194,8 +194,8 @@ def _uniform(shape: Shape, inputs: int | float, generator: torch.Generator) -> T
 
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     """List all problems of a spec for its task, one sentence each, starting with spec.problems()."""
-    # spec.problems() would treat an unknown name as a formula; a formula is evaluated, so sizes come first
-    found = _unknown_positions(spec) or spec.problems() + _size_problems(spec, task) or position_problems(spec)
+    # spec.problems() would treat an unknown name as a formula
+    found = _unknown_positions(spec) or spec.problems() or position_problems(spec)
     if spec.tied_embeddings and outputs(spec, task) != task.d_vocab:
         found.append(
             f"tied_embeddings needs one output per token ({task.d_vocab}), but there are {outputs(spec, task)} outputs"
@@ -207,22 +207,6 @@ def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     if spec.readout_at not in places:
         found.append(one_of("readout_at", spec.readout_at, places))
     return found
-
-
-def _size_problems(spec: ModelSpec, task: Task) -> list[str]:
-    """Return one sentence if the memory for parameters, layers or batches exceeds the budget."""
-    if spec.problems():
-        return []
-    try:
-        need(f"a model of {len(spec.layers):,} layers", 20_000.0 * len(spec.layers))
-        for what, rows in (("a batch", spec.training.batch_size), ("an epoch", spec.training.samples_per_epoch or 0)):
-            need(f"{what} of {rows:,} inputs", 128.0 * rows)
-        numbers = sum(math.prod(shape) for shape in parameter_shapes(spec, task).values())
-        whole = sum(layer.n_heads * spec.d_model**2 for layer in spec.layers if layer.value_output != "learned")
-        need(f"a model of {numbers:,} parameters", 8.0 * (numbers + whole))
-    except InterpError as error:
-        return [str(error)]
-    return []
 
 
 def position_problems(spec: ModelSpec) -> list[str]:

@@ -17,7 +17,6 @@ from interp.errors import (
     InterpError,
     SpecError,
     UnsupportedError,
-    need,
     of_type,
     one_of,
     quoted,
@@ -100,10 +99,6 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
         if isinstance(size := fields.get(name), int) and size > MOST:
             raise InterpError(f"the config's {name} = {quoted(size)} must be at most {MOST:,}")
-    heads, head = fields.get("n_heads") or 1, fields["d_head"]
-    block = 4 * max(heads, 1) * head + 2 * (fields.get("d_mlp") or 4 * fields["d_model"])
-    rows = fields["d_vocab"] + max(0, fields.get("d_vocab_out") or 0) + fields["n_ctx"] + fields["n_layers"] * block
-    need("a model of this config", 8.0 * fields["d_model"] * rows + 20_000.0 * fields["n_layers"])
     dropped = ("seed", "init_weights", "device", "n_devices", "n_params", "tokenizer_name", "trust_remote_code")
     known = config_fields()
     for name in fields:

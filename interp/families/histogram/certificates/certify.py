@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
-from interp.errors import InterpError, check_size, most
+from interp.errors import check_size
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
 from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, alike, join
 from interp.families.histogram.certificates.spaces import space_of
@@ -130,8 +130,6 @@ def certify_histogram(
     check_size("samples", samples, least=0)
     check_size("seed", seed, least=0)
     check_seconds(seconds)
-    if samples > most(2**24):
-        raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
     tables, generator = tables_of(model), np.random.default_rng(seed)
     need, slack = _thresholds(model, tables)
     parts = [_root(tables, token, need, slack) for token in range(tables.T)]

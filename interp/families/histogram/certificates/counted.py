@@ -15,10 +15,10 @@ from math import comb
 
 import numpy as np
 
-from interp.errors import gigabytes
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables
 from interp.families.histogram.certificates.walk import Listed, Walk, group_sizes, multisets_around
+from interp.support import resources
 from interp.support.resources import Budget, cores
 
 EXACT_COUNT = 2.0**53
@@ -44,9 +44,8 @@ def why_not(tables: Tables) -> str | None:
         return "counting every multiset needs numba: pip install numba"
     if (tables.T - 1) ** (tables.L - 1) >= EXACT_COUNT:
         return f"{tables.T - 1}^{tables.L - 1} sequences per own token are too many to count exactly in float64"
-    if table_bytes(tables) > gigabytes() * 1e9:
-        return (f"tables of multisets of {tables.L - 1} tokens would take {table_bytes(tables) / 1e9:,.1f} GB; "
-                "the environment variable INTERP_MAX_GB raises the budget")  # fmt: skip
+    if table_bytes(tables) > resources.MEMORY:
+        return f"tables of multisets of {tables.L - 1} tokens would take {table_bytes(tables) / 1e9:,.1f} GB"
     return None
 
 
@@ -131,7 +130,7 @@ def count_rest(
             state.add(sizes[n])
         return spent
 
-    most = max(1, min(len(jobs), threads or cores(), int(gigabytes() * 1e9 / table_bytes(tables))))
+    most = max(1, min(len(jobs), threads or cores(), int(resources.MEMORY / table_bytes(tables))))
     whole = budget.steps
     with ThreadPoolExecutor(most) as pool:
         for share in SHARES:

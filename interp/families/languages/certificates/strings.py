@@ -29,7 +29,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, SampledShare, Status, Stratum, anything, refusal_of, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
-from interp.errors import InterpError, check_size, most, quoted
+from interp.errors import InterpError, check_size
 from interp.families.languages.tasks.language import Decided, decided
 from interp.models.architecture.answers import surely_wrong
 from interp.models.architecture.task_model import TaskModel
@@ -49,8 +49,6 @@ TAKES = {
 
 CHECKED = 14
 """Largest length at which labels are compared on every string; for longer strings the language must declare classes."""
-LONGEST = 1 << 12
-"""Default limit on the length; longer strings take minutes."""
 DRAWN = 64
 """Number of pairs of longer strings, each from one class, whose labels are compared."""
 
@@ -158,8 +156,6 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     task: Any = model.task
     said = decided(task)
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
-    if longest > most(LONGEST):
-        raise InterpError(f"longest = {quoted(longest)} is beyond {most(LONGEST):,}; INTERP_MAX_GB raises this limit")
     if said is None and longest > CHECKED:
         raise InterpError(
             f"longest = {longest}: labels of task {task.name} are compared on every string up to {CHECKED} symbols; "

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_size, need
+from interp.errors import InterpError, UnsupportedError, check_size
 from interp.families.memorization.theory.table import ConditionalTable
 from interp.models.spec import Scalar
 from interp.tasks.batch import Batch
@@ -41,12 +41,6 @@ class TableTask(Task):
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
         check_size("seed", data_seed, least=0)
-        sizes = {name: self._size(name) for name in ("N", "M", "k") if name in self.parameters}
-        if sizes:
-            numbers = float(sizes["N"]) ** min(sizes.get("k", 1), 300) * sizes["M"]
-            rank = float(abs(int(self.parameters.get("rank", 0))))
-            numbers += rank * (numbers / sizes["M"] + sizes["M"])
-            need(f"the table of task {self.name}", 40 * numbers)
         self.table = self._make()
         self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
 

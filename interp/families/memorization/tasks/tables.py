@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, check_size, most
+from interp.errors import InterpError, check_size
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.table import ConditionalTable, as_table
@@ -136,7 +136,7 @@ class GivenTable(TableTask):
             if name != "contexts" and tensor.dtype not in (torch.float64, torch.float32):
                 raise InterpError(f"the {name} has dtype {tensor.dtype}; float64 or float32 is needed")
         largest, k = int(contexts.max()), contexts.shape[1]
-        if int(contexts.min()) < 0 or largest >= most(2**20) or float(largest + 1) ** min(k, 300) >= 2**62:
+        if int(contexts.min()) < 0 or largest >= 2**20 or float(largest + 1) ** min(k, 300) >= 2**62:
             raise InterpError(f"contexts of {k} tokens up to {largest:,} are too large for a table task")
         return cls(data_seed, as_table(tables["conditional"], tables["prior"], contexts.tolist(), cls.name))
 

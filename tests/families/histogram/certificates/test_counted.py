@@ -155,8 +155,8 @@ def test_reasons() -> None:
 
 def test_tables_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tables_of(random_model("dot"))
-    monkeypatch.setenv("INTERP_MAX_GB", str(table_bytes(tables) / 2e9))
-    assert "INTERP_MAX_GB" in str(why_not(tables))
+    monkeypatch.setattr("interp.support.resources.MEMORY", table_bytes(tables) / 2)
+    assert "would take" in str(why_not(tables))
 
 
 def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
