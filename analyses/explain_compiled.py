@@ -37,7 +37,7 @@ from interp.programs.task import ProgramTask
 from interp.report import Report
 from interp.tasks.pairs import KINDS
 
-DECOYS, DEAD, NOISE = 4, 8, 1e-4
+DECOYS, DEAD, NOISE = 4, 8, 1e-6
 KINDS_OF_DECOYS = {
     "none": {}, "heads and tables": {"decoys": DECOYS}, "dead neurons": {"dead": DEAD},
     "all, and noise": {"decoys": DECOYS, "dead": DEAD, "noise": NOISE},
@@ -155,8 +155,8 @@ def study(arguments: Arguments) -> Report:
     report.add_table(
         "circuits", circuits,
         "Parts of the circuit that interp.find_circuit finds, and the area under the ROC curve of the effects of edges "
-        "(interp.measures.edges.edge_effects) against the true ones, by kind of minimal pair and by kind of edge; a row "
-        "for each model and kind of decoys.",
+        "(interp.measures.edges.edge_effects) against the true ones, by kind of minimal pair and by kind of edge, for "
+        "each model and kind of decoys.",
         max_rows=4 * CIRCUITS,
     )  # fmt: skip
     explained = int((table["level"] == "explained").sum())
@@ -167,7 +167,8 @@ def study(arguments: Arguments) -> Report:
         f"have no decoy among them. Of {int(table[['same', 'equivalent', 'wrong']].sum().sum())} variables of parts, "
         f"{int(table['same'].sum())} divide the inputs as the true ones do, {int(table['equivalent'].sum())} up to "
         f"values with the same effect, and {int(table['wrong'].sum())} otherwise. No part is said to read "
-        f"a false variable in {int((table['false'] == '').sum())}, or a superfluous one in {int((table['superfluous'] == '').sum())}. "
+        f"a false variable in {int((table['false'] == '').sum())}, or a superfluous one in "
+        f"{int((table['superfluous'] == '').sum())}. "
         f"{nodes(circuits)} The mean area under the ROC curve of "
         f"the effects of edges is {circuits['largest'].mean():.2f}, and {areas(circuits)}."
     )

@@ -63,9 +63,7 @@ def judged(name: str, n: int) -> dict[str, object]:
     examined = Examined(Subject.of(model), rows(model))
     with torch.no_grad():
         errors = Abstraction(found, examined).judged(n)
-        claims = [
-            one for one in interchanges(found, examined) if one.kind == "interchange" and one.measured is not None
-        ]
+        claims = [one for one in interchanges(found, examined) if one.kind == "interchange (changes)"]
     shares = {one.part: float(one.measured or 0.0) for one in claims}
     listed = "; ".join(f"{part} {share:.3f} of {one.n}" for (part, share), one in zip(shares.items(), claims))
     return row | {

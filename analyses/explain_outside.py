@@ -35,7 +35,16 @@ from interp.report import Report
 INPUTS = 400
 """Most inputs on which claims are tried."""
 LISTED = 1 << 14
-VERDICTS = ("explained and true", "misleading", "smaller network", "in part", "answers only", "none", "crash")
+VERDICTS = (
+    "explained and true",
+    "misleading",
+    "smaller network",
+    "imitated",
+    "in part",
+    "answers only",
+    "none",
+    "crash",
+)
 
 
 def compiled(name: str) -> TaskModel:

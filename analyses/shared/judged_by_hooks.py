@@ -386,35 +386,41 @@ def agreement(found: Explanation, model: Examined) -> list[Claim]:
     return [Claim("", "answers", "gives the answers", share, len(given), share >= 0.99)]
 
 
-def interchanges(found: Explanation, model: Examined) -> list[Claim]:
-    """How often the model answers as the program does with a part's value from another row, where either changes.
+def places(found: Explanation) -> list[tuple[str, ...]]:
+    """The parts in which each variable lives together."""
+    return [one.places for one in found.variables]
 
-    Values from other positions of the same row are reported, too, but no claim is judged by them.
+
+def interchanges(found: Explanation, model: Examined) -> list[Claim]:
+    """How often the model answers as the program does with a variable's value from another row, in all its places.
+
+    Apart: where the program says that the answer changes, and where it says that it stays. Values from other positions
+    of the same row are reported, too, but no claim is judged by them.
     """
     program, claims = found.program, list[Claim]()
     assert program is not None
     made = program.run(model.tokens)
     right = program.answer.sums(made).argmax(-1)[model.reads]
-    copies = {one.part: one.like for one in found.parts if one.like}
-    own = {step.part for step in program.steps if getattr(step, "part", "")}
-    for part in dict.fromkeys(step.part for step in program.steps if getattr(step, "part", "")):
-        names = [step.name for step in program.steps if getattr(step, "part", "") == part]
-        parts = [part, *(copy for copy, like in copies.items() if like == part and copy not in own)]
+    for parts in places(found):
+        names = [step.name for step in program.steps if getattr(step, "part", "") in parts]
         for kind in ("interchange", "interchange of positions"):
-            same = cases = 0
+            same, cases = {True: 0, False: 0}, {True: 0, False: 0}
             rows = slice(1, None) if kind == "interchange" else slice(1)
             for donor in [one for _ in range(model.draws) for one in model.donors()[rows]]:
-                hooks = [put_at(one, model.cache[place_of(one)[0]][donor]) for one in parts]
-                now = model.answers(hooks)
-                said = program.answer.sums(program.run(model.tokens, given={name: made[name][donor] for name in names}))
-                said = said.argmax(-1)[model.reads]
-                moved = (now != model.right) | (said != right)
-                same, cases = same + int((now == said)[moved].sum()), cases + int(moved.sum())
-            if cases:
-                share = same / cases
-                good = share >= SHOWN and low_end(share, cases) >= LOW
-                judged = kind == "interchange" and cases >= FEW
-                claims.append(Claim(part, kind, found.level, share, cases, good if judged else None))
+                now = model.answers([put_at(one, model.cache[place_of(one)[0]][donor]) for one in parts])
+                given = {name: made[name][donor] for name in names}
+                said = program.answer.sums(program.run(model.tokens, given=given)).argmax(-1)[model.reads]
+                for changes in (True, False):
+                    here = (said != right) == changes
+                    same[changes] += int((now == said)[here].sum())
+                    cases[changes] += int(here.sum())
+            for changes, n in cases.items():
+                if n:
+                    share = same[changes] / n
+                    judged = kind == "interchange" and n >= FEW
+                    good = share >= SHOWN and low_end(share, n) >= LOW
+                    what = f"{kind} ({'changes' if changes else 'stays'})"
+                    claims.append(Claim(", ".join(parts), what, found.level, share, n, good if judged else None))
     return claims
 
 
@@ -426,7 +432,7 @@ def low_end(share: float, n: int) -> float:
 
 
 def verdict(found: Explanation, claims: list[Claim]) -> str:
-    """What an explanation is, and whether it is true."""
+    """What an explanation is, and whether it is true; an imitation says that it is not the model's."""
     if found.level != "explained":
         return found.level
     if any(isinstance(step, Sums) for step in found.program.steps):  # type: ignore[union-attr]
