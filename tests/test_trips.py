@@ -158,15 +158,6 @@ def test_tokens_as_text() -> None:
         model.to_tokens(["[BOS]0=", "[BOS]01="])
 
 
-def test_no_bar_asks_for_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.support.progress.find_spec", lambda name: None)
-    monkeypatch.setattr(LateBar, "PATIENCE", -1.0)
-    bar = LateBar("x")
-    bar.console = Console(force_jupyter=True)
-    bar.update(1, 2)
-    assert bar.bar is None
-
-
 def test_a_default_that_is_spelled_out_is_no_other_task(tmp_path: Path) -> None:
     tasks = (TaskRef(name="histogram"), TaskRef(name="histogram", parameters={"T": 32}))
     specs = [SPEC.replace(task=task, readout_at="all", direction="bidirectional") for task in tasks]

@@ -33,6 +33,7 @@ from interp.models.architecture.comparison import compare as compare_logits
 from interp.models.architecture.stock import expressed
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
+from interp.support.progress import LateBar
 from interp.tasks import Batch, Task, registered_tasks
 from interp.tasks.domain import check_entry
 from interp.tasks.registry import remade
@@ -46,11 +47,17 @@ class Plan:
     make: Callable[..., Certificate]
 
     def certificate(self, usual: Mapping[str, Any] | None = None, **options: Any) -> Certificate:
-        """Make the certificate. usual: options of those that the method has. Raises InterpError for unknown options."""
+        """Make the certificate. usual: options of those that the method has. Raises InterpError for unknown options.
+
+        Work that takes long shows a bar, unless `progress` (a function of the things done and of all) is given.
+        """
         known = options_of(self.method)
         options = {name: value for name, value in (usual or {}).items() if name in known} | options
         check_options(self.method, options)
-        return self.make(**options)
+        with LateBar("certify") as bar:
+            if "progress" in inspect.signature(self.method.run).parameters:
+                options.setdefault("progress", bar.update)
+            return self.make(**options)
 
 
 def plan(subject: Subject | TaskModel) -> Plan:
@@ -119,7 +126,8 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 
 def _proof(method: Method, model: TaskModel, **options: Any) -> Certificate:
     """Return a method's certificate, which knows how it was made."""
-    return replace(noted(method.run(model, **options)), source=MadeBy(model, method.name, options, write_evidence))
+    kept = {name: value for name, value in options.items() if name != "progress"}
+    return replace(noted(method.run(model, **options)), source=MadeBy(model, method.name, kept, write_evidence))
 
 
 def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options: Any) -> Certificate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -252,7 +251,7 @@ def analyze(
     import pandas as pd
     from rich.console import Console
 
-    console, started = Console(stderr=True), time.perf_counter()
+    console = Console(stderr=True)
     wanted = [name.strip() for name in sections.split(",") if name.strip()] or None
     given = foreign(task, config, tokens, outputs, padding)
     with console.status(f"analyzing {', '.join(checkpoints)}"):
@@ -271,7 +270,6 @@ def analyze(
         typer.echo(report.verdict)
     else:
         _print(pd.DataFrame([{"model": report.title, "verdict": report.verdict, **report.metadata}]), format)
-    typer.echo(f"wrote {out} in {time.perf_counter() - started:.1f} s", err=True)
 
 
 @app.command()
@@ -444,6 +442,7 @@ def main() -> None:
         typer.echo(f"interp: {error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
+        typer.echo(f"interp: {' '.join(sys.argv[1:2])} was interrupted, so nothing was written", err=True)
         sys.exit(130)
 
 

@@ -12,6 +12,8 @@ replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
   their read positions (at their starts if every position is read).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

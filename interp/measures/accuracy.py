@@ -4,6 +4,8 @@ In some tasks, answers have several tokens, each read at the token before it. Ot
 model reads the right tokens so far. In generation, it reads its own tokens, which differ from the first mistake on.
 """
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
 
 import pandas as pd

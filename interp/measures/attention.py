@@ -1,5 +1,7 @@
 """Attention weights: the patterns of given inputs, weights at chosen queries piece by piece, and means over inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -5,6 +5,8 @@ without changing its weights. If the spec's symmetry allows it, this is computed
 forward pass up to rounding and is fast enough for sweeps over the whole data set.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

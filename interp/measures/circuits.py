@@ -6,6 +6,8 @@ scales (positive and different per input), biases and positions are left out. So
 layer without norms and positions; otherwise they are the direct token-to-token part.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

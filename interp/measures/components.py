@@ -10,6 +10,8 @@ residual stream after the embedding, after each attention and after each MLP goe
 of that stream, and the readout. The last row is the model's own output.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

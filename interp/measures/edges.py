@@ -9,6 +9,8 @@ see the changed input, and the receiver's change propagates to the output.
 - `run_edges`: keep some edges, and replace the values on all others (Conmy et al. 2023).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,6 +40,7 @@ from interp.measures.runs import (
     writes,
 )
 from interp.models.subject import Model, Subject
+from interp.support.progress import LateBar
 from interp.support.words import counted
 from interp.tasks import Batch
 from interp.tasks.pairs import Pairs
@@ -161,6 +164,13 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
     subject = Subject.of(model)
     known, wanted = nodes(subject), edges(subject)
     pairs = reduced_pairs(subject, pairs_from(subject, clean, corrupted, 64))
+    with LateBar("path_patching") as bar:
+        return _patched_paths(subject, known, wanted, pairs, bar)
+
+
+def _patched_paths(
+    subject: Subject, known: Sequence[Node], wanted: Sequence[Edge], pairs: Pairs, bar: LateBar
+) -> Edges:
     names = _names(subject, known)
     last = read_last(subject)
     sums = dict.fromkeys(wanted, 0.0)
@@ -185,6 +195,7 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
             return lean(read_out(subject, stream + change[where.rows, where.at]))
 
         for sender in known[:-1]:
+            bar.update(here.start, len(pairs), f"from {sender}")
             change = written(subject, sender, seen) - written(subject, sender, unpatched)
             inputs: dict[str, dict[str, Tensor]] = {}
             for edge in [edge for edge in wanted if edge.sender == sender]:

@@ -5,6 +5,8 @@ some of its parts hurts the circuit as much as the model; *minimal* if it needs 
 2023 apply such tests to edges.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,7 +33,8 @@ from interp.measures.minimal_pairs import pairs_by_kind
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
 from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces, reads_of
 from interp.models.subject import Model, Subject
-from interp.support.words import share
+from interp.support.progress import LateBar
+from interp.support.words import counted, share
 from interp.tasks import Batch
 
 
@@ -167,29 +170,32 @@ def find_circuit(
     check_mode(mode)
     test, others = batch_of(subject, inputs), batch_of(subject, reference, "train")
     every = parts_of(subject)
-    whole, *without = scores_without(subject, [[], *([part] for part in every)], test, mode, others)
-    cost = [score.accuracy if score.loss != score.loss else -score.loss for score in without]
-    order = [every[i] for i in sorted(range(len(every)), key=lambda i: cost[i])]
+    with LateBar("find_circuit") as bar:
+        whole, *without = scores_without(subject, [[], *([part] for part in every)], test, mode, others)
+        cost = [score.accuracy if score.loss != score.loss else -score.loss for score in without]
+        order = [every[i] for i in sorted(range(len(every)), key=lambda i: cost[i])]
 
-    def enough(kept: Sequence[Part]) -> bool:
-        rest = [part for part in every if part not in kept]
-        return scores_without(subject, [rest], test, mode, others)[0].accuracy >= whole.accuracy - tolerance
+        def enough(kept: Sequence[Part]) -> bool:
+            bar.step(f"a circuit of {counted(len(kept), 'part')}")
+            rest = [part for part in every if part not in kept]
+            return scores_without(subject, [rest], test, mode, others)[0].accuracy >= whole.accuracy - tolerance
 
-    kept = _thinned(order[: fewest(len(order), lambda n: enough(order[:n]))], enough)
-    if not edges:
-        return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
-    known = {EMBEDDING, OUTPUT, *map(str, kept)}
-    effects = edge_effects(edges_by_kind(subject, pairs_by_kind(subject, batch=test[slice(0, 64)])))
-    effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
-    ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
+        kept = _thinned(order[: fewest(len(order), lambda n: enough(order[:n]))], enough)
+        if not edges:
+            return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
+        known = {EMBEDDING, OUTPUT, *map(str, kept)}
+        effects = edge_effects(edges_by_kind(subject, pairs_by_kind(subject, batch=test[slice(0, 64)])))
+        effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
+        ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
 
-    def enough_edges(some: Sequence[Edge]) -> bool:
-        found = _scores_of_edges(subject, [list(some)], mode, test, others, 0)[0]
-        return found.accuracy >= whole.accuracy - tolerance
+        def enough_edges(some: Sequence[Edge]) -> bool:
+            bar.step(f"a circuit of {counted(len(some), 'edge')}")
+            found = _scores_of_edges(subject, [list(some)], mode, test, others, 0)[0]
+            return found.accuracy >= whole.accuracy - tolerance
 
-    some = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
-    needed: list[Edge] = _thinned(some, enough_edges)
-    return _of_edges(subject, needed, mode, test, others, 0)
+        some = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
+        needed: list[Edge] = _thinned(some, enough_edges)
+        return _of_edges(subject, needed, mode, test, others, 0)
 
 
 def fewest(n: int, enough: Callable[[int], bool]) -> int:

@@ -21,6 +21,8 @@ How a head's output at the read positions depends on each declared feature:
   measures.variables).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -6,6 +6,8 @@ contributions of a group and the readout's bias b_t. The skip connection and the
 4) unless `with_skip` is set.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -5,6 +5,8 @@ recovered if this does not increase the loss, and 0% if the loss is as high as w
 interventions (Geiger et al. 2021), see measures.scrubbing.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -6,6 +6,8 @@ the most promising neurons are ablated: those with the largest product of the ac
 norm of the output weights.
 """
 
+from __future__ import annotations
+
 import pandas as pd
 import torch
 from jaxtyping import Float

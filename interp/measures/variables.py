@@ -11,6 +11,8 @@ answer together with this one; these keep the base's values. Without such featur
 has the reason.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -38,6 +40,7 @@ from interp.measures.runs import (
 from interp.models.architecture.answers import correct
 from interp.models.architecture.ties import first_largest
 from interp.models.subject import Model, Subject
+from interp.support.progress import LateBar
 from interp.tasks import Batch
 
 Feature: TypeAlias = str | Tensor | Callable[[Batch], Tensor]
@@ -120,7 +123,8 @@ def probe(
     gives whole numbers for each row (rows,) or position (rows, length), which the table calls by the function's name or
     "given". inputs: at least 40 (default: at most 1,000 test inputs).
     Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
-    value), probe (cross-fitted accuracy), fitted (accuracy of a probe fitted and tested on all inputs), interchange
+    value), probe (cross-fitted accuracy), half (the same if fitted on half as many inputs: where it is much lower, more
+    inputs would raise the probe), fitted (accuracy of a probe fitted and tested on all inputs), interchange
     (whole vector), along_probe (only the part that the probe reads), pairs. With few, all different inputs, a
     cross-fitted probe may be worse than chance; `fitted` then shows what is linearly represented. Interchange is the
     share of answers that change as expected, on pairs whose answer must change, so an intervention without effect
@@ -151,36 +155,45 @@ def probe(
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     alone = where.positions.unique()  # one position at which all inputs are read is also a site by its index
     rows: list[dict[str, object]] = []
-    for name, value in values.items():
-        known: dict[Site, dict[str, object]] = {}
-        pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
-        if isinstance(pairs, str):
-            reasons[name] = pairs
-        for site in places:
-            if site.position is None and len(alone) == 1 and (same_site := Site(site.layer, int(alone))) in known:
-                rows.append(known[same_site] | {"position": "read"})
-                continue
-            x = _at(streams[site.layer], where, site)
-            told = fit_probe(x, value, same, seed)
-            row = {
-                "feature": name,
-                "layer": site.layer,
-                "position": "read" if site.position is None else str(site.position),
-                "values": len(value.unique()),
-                "chance": chance(value),
-                "probe": told.accuracy,
-                "fitted": told.fitted,
-                "interchange": float("nan"),
-                "along_probe": float("nan"),
-                "pairs": 0,
-            }
-            if not isinstance(pairs, str):
-                for column, part in (("interchange", None), ("along_probe", told.projection)):
-                    row[column] = _interchanged(subject, batch, streams, site, pairs, part)
-                row["pairs"] = len(pairs.base)
-            known[site] = row
-            rows.append(row)
+    with LateBar("probe") as bar:
+        for name, value in values.items():
+            known: dict[Site, dict[str, object]] = {}
+            pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
+            if isinstance(pairs, str):
+                reasons[name] = pairs
+            for site in places:
+                bar.update(len(rows), len(values) * len(places), name)
+                same_site = None if site.position is not None or len(alone) > 1 else Site(site.layer, int(alone))
+                if same_site in known:
+                    rows.append(known[same_site] | {"position": "read"})
+                    continue
+                known[site] = _probed(subject, batch, streams, site, pairs, value, same, seed)
+                rows.append({"feature": name, **known[site]})
     return VariableProbes(pd.DataFrame(rows), subject.model.cfg.n_layers, reasons)
+
+
+def _probed(
+    subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: InterchangePairs | str, value: Tensor,
+    same: Tensor, seed: int,
+) -> dict[str, object]:  # fmt: skip
+    """Return the row of a feature at a site, without the feature's name. same: a number for the input of each read."""
+    told = fit_probe(_at(streams[site.layer], reads_of(subject, batch), site), value, same, seed)
+    swapped = (float("nan"), float("nan"))
+    if not isinstance(pairs, str):
+        whole, along = (_interchanged(subject, batch, streams, site, pairs, part) for part in (None, told.projection))
+        swapped = (whole, along)
+    return {
+        "layer": site.layer,
+        "position": "read" if site.position is None else str(site.position),
+        "values": len(value.unique()),
+        "chance": chance(value),
+        "probe": told.accuracy,
+        "half": told.half,
+        "fitted": told.fitted,
+        "interchange": swapped[0],
+        "along_probe": swapped[1],
+        "pairs": 0 if isinstance(pairs, str) else len(pairs.base),
+    }
 
 
 def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] | None) -> dict[str, Tensor]:
@@ -237,9 +250,11 @@ def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_mod
 
 
 class LinearProbe(NamedTuple):
-    """A linear probe. accuracy: cross-fitted. fitted: on its own inputs. projection: onto the part that it reads."""
+    """A linear probe. accuracy: cross-fitted. half: the same, of probes fitted on half as many inputs. fitted: on its
+    own inputs. projection: onto the part that it reads."""
 
     accuracy: float
+    half: float
     fitted: float
     projection: Float[Tensor, "d d"]
 
@@ -261,25 +276,32 @@ def fit_probe(
     kept = size > FLAT * max(float(size.max(initial=0.0)), 1e-300)
     to_white = (axes[kept] / size[kept, None] * np.sqrt(len(x))).T
     white, right = centered @ to_white, target.numpy()
-    said = np.full(len(x), -1)
-    for fold in _folds(right, inputs.numpy(), seed):
-        said[fold] = _fit(white[~fold], right[~fold], len(classes))[0](white[fold])
+    said = np.full((2, len(x)), -1)
+    for fold, others in _folds(right, inputs.numpy(), seed):
+        for row, some in enumerate((~fold, others)):
+            said[row, fold] = _fit(white[some], right[some], len(classes))[0](white[fold])
     tell, weights = _fit(white, right, len(classes))
     u, s, _ = np.linalg.svd(to_white @ weights, full_matrices=False)
     directions = torch.from_numpy(u[:, s > 1e-8 * max(float(s.max(initial=0.0)), 1e-300)])
     spread = torch.from_numpy(centered.T @ (centered @ directions.numpy()))
     projection = spread @ torch.linalg.pinv(directions.T @ spread, hermitian=True) @ directions.T
-    return LinearProbe(float((said == right).mean()), float((tell(white) == right).mean()), projection)
+    all_others, half = (said == right).mean(1).tolist()
+    return LinearProbe(all_others, half, float((tell(white) == right).mean()), projection)
 
 
-def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """Yield FOLDS masks of reads. Inputs are shuffled, sorted by value, and assigned to folds in turn."""
+def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield FOLDS masks of reads, each with a mask of half of the reads outside it.
+
+    Inputs are shuffled, sorted by value, and assigned to folds, and to halves of these, in turn.
+    """
     _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     dealt = np.empty(len(first), dtype=int)
-    dealt[shuffled[np.argsort(value[first][shuffled], kind="stable")]] = np.arange(len(first)) % FOLDS
+    dealt[shuffled[np.argsort(value[first][shuffled], kind="stable")]] = np.arange(len(first))
+    dealt = dealt[which]
     for fold in range(min(FOLDS, len(first))):
-        yield dealt[which] == fold
+        inside = dealt % FOLDS == fold
+        yield inside, ~inside & (dealt // FOLDS % 2 == 0)
 
 
 def _fit(

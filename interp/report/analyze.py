@@ -3,6 +3,8 @@
 The content of a report comes from interp/report/sections.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from interp.programs.explanations import Explanation, explain_subject
 from interp.report import Report
 from interp.report.page import check_out
 from interp.report.sections import Study, availability, fill
+from interp.support.progress import tell
 from interp.support.resources import threads_for
 from interp.support.words import counted
 from interp.tasks import Task
@@ -90,7 +93,7 @@ def analyze(
             pages.append(_page(subject, title, load, sections, options, asked))
     report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in opened])
     if out is not None:
-        report.save(out)
+        tell(f"wrote {report.save(out)}")
     return report
 
 

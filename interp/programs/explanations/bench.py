@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -176,17 +177,22 @@ class OutOfSteps(Exception):
 
 @dataclass
 class Steps:
-    """How many steps a search may still take. They are counted, not timed, so a limit means the same everywhere."""
+    """How many steps a search may still take. They are counted, not timed, so a limit means the same everywhere.
+
+    told: called at each step, to show progress.
+    """
 
     left: float = math.inf
+    told: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, seconds: float) -> Steps:
+    def of(cls, seconds: float, told: Callable[[], None] = lambda: None) -> Steps:
         """Return the steps for a number of nominal seconds."""
-        return cls(seconds * STEPS_PER_SECOND)
+        return cls(seconds * STEPS_PER_SECOND, told)
 
     def check(self) -> None:
         """Take a step. Raises OutOfSteps if there is none left."""
+        self.told()
         self.left -= 1
         if self.left < 0:
             raise OutOfSteps

@@ -37,6 +37,7 @@ from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
 from interp.programs.words import parts_words, said, step_words
 from interp.support import words
+from interp.support.progress import LateBar
 from interp.tasks.populations import Population, everything, sample
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
@@ -70,7 +71,11 @@ LEAST = 12
 
 def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
     """Explain a model under study; see interp.explain. seconds: only stops, after as many steps (STEPS_PER_SECOND)."""
-    steps = Steps.of(seconds)
+    with LateBar("explain") as bar:
+        return _explained_within(Steps.of(seconds, bar.step), subject, name, seconds, share)
+
+
+def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters)
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
