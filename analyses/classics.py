@@ -18,7 +18,7 @@ from shared.script import Arguments, run
 
 import interp
 from interp.families.algorithmic import Induction
-from interp.measures.circuits import composition, number_circuits
+from interp.measures.circuits import composition_scores, number_circuits
 from interp.measures.edges import path_patching
 from interp.measures.embeddings import output_spectra, spectra
 from interp.report import Report
@@ -75,7 +75,7 @@ def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
             looks.append((f"head {layer}.{head}", float(before), float((1 / (new + 1.0)).mean()), float(after),
                           float((behind.sum(-1) / (query + 1.0)).mean())))  # fmt: skip
     columns = ["head", "token before", "token before, uniform", "behind the same", "behind the same, uniform"]
-    between = composition(model)
+    between = composition_scores(model).to_frame()
     for kind, pairs in exchanged(model.task, batch).items():
         names = {"sender": "writer", "receiver": "reader", "recovered": kind}
         between = between.merge(path_patching(model, pairs).to_frame().rename(columns=names), on=["writer", "reader"])

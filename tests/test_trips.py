@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from command_line import run
-from rich.console import Console
 
 import interp
 from interp import cli

@@ -6,7 +6,8 @@ model reads the right tokens so far. In generation, it reads its own tokens, whi
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -14,17 +15,19 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.measures.results import Figure, Inputs, Result, as_batch, draw
 from interp.models.architecture.answers import find_positions, losses
 from interp.models.subject import Model, Subject
+from interp.support import words
 from interp.tasks import IGNORED, Batch, Generates
-from interp.tasks.populations import Population, everything, wilson
+from interp.tasks.populations import Population, everything, given, wilson
 
 FEW = 100_000
 """A task with at most this many inputs is run on all of them instead of a sample."""
 
 
-@dataclass(frozen=True)
-class Accuracy:
+@dataclass(frozen=True, repr=False)
+class Accuracy(Result):
     """Share of right answers, and Wilson's 95% interval for the share among all inputs that the sampler may draw.
 
     rows: number of inputs run (a sample may repeat inputs). answers: number of answers read in them. exact: whether
@@ -32,6 +35,8 @@ class Accuracy:
     is that of one independent answer per row. loss: mean cross-entropy in nats; None for an indicator. weighted: the
     accuracy with each input weighted by its probability under the task's sampler; None for a sample, whose draws
     already follow these probabilities, and if the task does not declare them.
+    by_class: one row per right answer: answer, answers (their number), accuracy, low, high. by_position: the same per
+    position at which answers are read. on: the inputs in words.
     """
 
     accuracy: float
@@ -42,23 +47,62 @@ class Accuracy:
     exact: bool
     loss: float | None = None
     weighted: float | None = None
+    by_class: pd.DataFrame | None = field(default=None, compare=False)
+    by_position: pd.DataFrame | None = field(default=None, compare=False)
+    on: str = field(default="", compare=False)
 
     @property
     def n(self) -> int:
         return self.answers
 
+    @property
+    def title(self) -> str:
+        interval = "" if self.exact else f" (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+        return f"Accuracy {words.share(self.accuracy)}{interval} {self.on}".rstrip()
+
     def to_frame(self) -> pd.DataFrame:
-        return pd.DataFrame([{key: value for key, value in asdict(self).items() if value is not None}])
+        """Return one row: accuracy, low, high, rows, answers, exact and, where they are known, loss and weighted."""
+        row = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        return pd.DataFrame([{name: value for name, value in row.items() if value is not None}])
+
+    def plot(self, by: Literal["class", "position"] = "class") -> Figure:
+        """Draw the accuracy for each right answer, or for each position at which answers are read."""
+        check_one_of("plot of accuracy", by, ("class", "position"))
+        table = self.by_class if by == "class" else self.by_position
+        if table is None:
+            raise InterpError(f"this accuracy was not counted by {by}")
+        name = "answer" if by == "class" else "position"
+        shown = table.assign(**{name: table[name].astype(str), "half": (table["high"] - table["low"]) / 2})
+        title = "right answer" if by == "class" else "position"
+        return draw.bars(
+            shown, name, "accuracy", x_title=title, y_title="accuracy", error=None if self.exact else "half"
+        )
 
 
-def accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0, few: int = FEW) -> Accuracy:
-    """Measure accuracy on every input if the task has at most `few` and no split is given, otherwise on a sample.
+def accuracy(
+    model: Model,
+    inputs: Inputs | None = None,
+    n: int = 1000,
+    split: str | None = None,
+    seed: int = 0,
+    few: int = FEW,
+) -> Accuracy:
+    """Measure accuracy: exact on every input if the task has at most `few`, otherwise with the interval of a sample.
 
-    A sample has n inputs of a split (default: the task's last, the test split), drawn by the task's sampler: an input
-    with probability 1/2 counts for half of this accuracy.
+    inputs: a batch, text or tokens to measure on instead. A sample has n inputs of a split (default: the task's last,
+    the test split), drawn by the task's sampler: an input with probability 1/2 counts for half of this accuracy. With a
+    split, a sample is drawn however few inputs there are. The result also has the accuracy by class and by position.
+
+    Example:
+
+        >>> found = interp.accuracy(interp.load("algorithmic/modular-addition"))
+        >>> found.accuracy, found.exact, found.rows
+        (1.0, True, 12769)
     """
     subject = Subject.of(model)
     task = subject.task
+    if inputs is not None:
+        return accuracy_on(subject, given(as_batch(subject, inputs)))
     if split is None and task.n_inputs is not None and task.n_inputs <= few:
         return accuracy_on(subject, everything(task))
     drawn = task.sample(n, split or task.splits[-1], seed)  # raises InterpError for an unknown split
@@ -79,12 +123,36 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
         weight = population.weights[rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
     loss = None if lost is None else float(lost.sum()) / len(good)
-    return Accuracy(found.value, found.low, found.high, len(batch), len(good), population.exact, loss, weighted)
+    positions = subject.read_mask(batch).cpu().nonzero()[:, 1]
+    by_class, by_position = (
+        _apart(population, good.cpu(), kinds) for kinds in (subject.classes(batch).cpu(), positions)
+    )
+    by_class.insert(0, "answer", [task_word(subject, index) for index in by_class.pop("kind")])
+    return Accuracy(
+        found.value, found.low, found.high, len(batch), len(good), population.exact, loss, weighted, by_class,
+        by_position.rename(columns={"kind": "position"}), population.on,
+    )  # fmt: skip
+
+
+def task_word(subject: Subject, index: int) -> str:
+    """Return the word for a class, or its number if the task names none."""
+    return subject.task.word(index) if 0 <= index < len(subject.task.answer_words) else str(index)
+
+
+def _apart(population: Population, good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"]) -> pd.DataFrame:
+    """Return the accuracy for each kind of read: columns kind, answers, accuracy, low, high."""
+    rows = []
+    for kind in kinds.unique().tolist():
+        mine = good[kinds == kind]
+        share_of = float(mine.double().mean())
+        low, high = (share_of, share_of) if population.exact else wilson(share_of, len(mine))
+        rows.append((kind, len(mine), share_of, low, high))
+    return pd.DataFrame(rows, columns=["kind", "answers", "accuracy", "low", "high"])
 
 
 def sampled_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> Accuracy:
     """Measure accuracy on n sampled inputs, or on every input if there are at most n."""
-    return accuracy(model, n, split, seed, few=n)
+    return accuracy(model, n=n, split=split, seed=seed, few=n)
 
 
 def share(right: int, n: int) -> Accuracy:

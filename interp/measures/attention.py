@@ -22,6 +22,8 @@ from interp.tasks import Batch
 MOST_CELLS = 4_000_000
 """Largest number of weights of attention_patterns."""
 MAX_CELLS = 200_000
+SHARES = 1e-2
+"""Weights of a query that sum to at most this more than 1 are shares, up to the rounding of half precision."""
 CELLS = 1 << 22
 """Largest number of values in a temporary copy of the weights."""
 
@@ -67,7 +69,9 @@ class AttentionPatterns(Result):
             head=found["layer"].astype(str) + "." + found["head"].astype(str),
             query=found["query"].map(labels), key=found["key"].map(labels), value=found["weight"],
         )  # fmt: skip
-        return draw.circuit(named, color_title="weight", n_across=4 if len(labels) <= 12 else 2)
+        shares = bool((self.weights >= 0).all()) and bool((self.weights.sum(-1) < 1 + SHARES).all())
+        title = "attention weight" if shares else "raw score"
+        return draw.circuit(named, color_title=title, n_across=4 if len(labels) <= 12 else 2, shares=shares)
 
 
 @torch.no_grad()

@@ -218,12 +218,38 @@ def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor |
     return found
 
 
-def composition(model: Model) -> pd.DataFrame:
-    """Return the composition scores of heads in different layers; columns writer, reader, Q, K, V.
+@dataclass(frozen=True, eq=False, repr=False)
+class CompositionScores(Tabular):
+    """Composition scores; columns writer, reader, Q, K, V. random: about the score of two random matrices."""
+
+    random: float
+
+    @property
+    def title(self) -> str:
+        return f"Composition scores of heads in different layers (random matrices: about {self.random:.3f})"
+
+    def plot(self) -> Figure:
+        """Draw the scores: a row for each pair of heads, a column for each of query, key and value."""
+        pairs = [f"{writer} -> {reader}" for writer, reader in zip(self["writer"], self["reader"])]
+        return draw.heatmap(
+            self.table[["Q", "K", "V"]].to_numpy(float), ["query", "key", "value"], pairs, "through",
+            "writes -> reads", "composition score", ends=(0.0,), square=False, show_values=len(pairs) <= 64,
+        )  # fmt: skip
+
+
+def composition_scores(model: Model) -> CompositionScores:
+    """Measure how strongly each head reads what heads of earlier layers write, through its query, key or value.
 
     Q is ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) in Frobenius norms, K the same with W_K W_Q^T, and V is
     ||W_OV W_OV'|| / (||W_OV|| ||W_OV'||) (Elhage et al. 2021). Scores are between 0 and 1: about 1 / sqrt(d_model) for
-    random matrices of rank d_head, and 0 for a head of zeros. Raises UnsupportedError for one layer.
+    random matrices of rank d_head, and 0 for a head of zeros. Columns writer, reader, Q, K, V. Raises UnsupportedError
+    for one layer.
+
+    Example:
+
+        >>> found = interp.composition_scores(interp.load("algorithmic/induction-exact")).to_frame()
+        >>> found.loc[found["K"].idxmax(), ["writer", "reader"]].tolist()  # previous-token head -> induction head
+        EXAMPLE
     """
     subject = Subject.of(model)
     refuse_if(no_circuits(subject))
@@ -240,7 +266,8 @@ def composition(model: Model) -> pd.DataFrame:
             by_key = _share(product_norm(v1, o1 @ k2 @ q2.T), ov * qk)
             by_value = _share(product_norm(v1, o1 @ v2 @ o2), ov * product_norm(v2, o2))
             rows.append((str(writer), str(reader), by_query, by_key, by_value))
-    return pd.DataFrame(rows, columns=["writer", "reader", "Q", "K", "V"])
+    table = pd.DataFrame(rows, columns=["writer", "reader", "Q", "K", "V"])
+    return CompositionScores(table, subject.model.cfg.d_model**-0.5)
 
 
 def _share(found: float, most: float) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 import pandas as pd
@@ -100,6 +101,8 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
 
 SHOWN = 40
 """Largest number of parts in a figure."""
+TOLD = 5
+"""Number of outputs that hovering over the logit lens names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,10 +110,12 @@ class Attribution(Result):
     """values[i, c]: contribution of component c to the difference at read i, in logits. difference: their sum.
 
     parts: name, kind (embedding, positions, head, MLP, biases), layer and head of each component. word: the task's word
-    for an output.
+    for an output. centered: the values without what the component's mean over these reads contributes, so that a
+    component that writes the same for every input has 0.
     """
 
     values: Float[Tensor, "reads components"]
+    centered: Float[Tensor, "reads components"]
     difference: Float[Tensor, "reads"]
     classes: Int[Tensor, "reads"]
     parts: pd.DataFrame
@@ -135,9 +140,10 @@ class Attribution(Result):
         )
 
     def plot(self, by_answer: bool = False) -> Figure:
-        """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer."""
+        """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer, of the
+        centered effects."""
         if by_answer:
-            found = self.by_answer()
+            found = self.by_answer(centered=True)
             matrix = found.pivot(index="component", columns="answer", values="effect").loc[self.parts["component"]]
             matrix = matrix[list(dict.fromkeys(found["answer"]))]  # in the order of the task's outputs
             return draw.heatmap(matrix, list(matrix.columns), list(matrix.index), "right answer", "part", "logits", 0.0,
@@ -146,11 +152,11 @@ class Attribution(Result):
         shown = table.loc[sorted(table["effect"].abs().sort_values(ascending=False).index[:SHOWN])]
         return draw.bars(shown, "component", "effect", "kind", x_title="part", y_title="logits", error="spread")
 
-    def by_answer(self) -> pd.DataFrame:
+    def by_answer(self, centered: bool = False) -> pd.DataFrame:
         """Return the mean effect per right answer: columns component, answer, effect."""
-        frames = []
+        frames, values = [], self.centered if centered else self.values
         for index in self.classes.unique().tolist():
-            means = self.values[self.classes == index].mean(0).numpy()
+            means = values[self.classes == index].mean(0).numpy()
             frames.append(
                 pd.DataFrame({"component": self.parts["component"], "answer": self.word(index), "effect": means})
             )
@@ -189,7 +195,8 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
     norm = final_scale(subject.model)
     names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final, *norm]
     kept = len(names) * subject.model.cfg.d_model
-    found, differences, classes = [], [], []
+    found, differences, classes, directions = [], [], [], []
+    written: list[Tensor] = []
     for _, piece in pieces(subject, batch, kept):
         out, cache = activations(subject, piece, names)
         where = reads_of(subject, piece)
@@ -199,31 +206,34 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
         scale = seen[norm[0]] if norm else torch.ones(len(logits), 1, dtype=torch.float64)
         toward, bias = readout(subject, chosen)
         toward = toward / scale
-        columns = [(seen[name].expand_as(toward) * toward).sum(-1) for name in streams.values()]
-        columns += [_written(subject, part, seen[part.hook], toward) for part in (*heads, *mlps)]
+        vectors = [seen[name].expand_as(toward) for name in streams.values()]
+        vectors += [_written(subject, part, seen[part.hook]) for part in (*heads, *mlps)]
+        columns = [(vector * toward).sum(-1) for vector in vectors]
         biases = sum((block.attn.b_O.double().cpu() for block in subject.model.blocks), torch.zeros(()))
         columns.append((biases * toward).sum(-1) + bias)
         found.append(torch.stack(columns, 1))
+        written.append(torch.stack([vector.sum(0) for vector in vectors]))
+        directions.append(toward)
         differences.append(chosen.of(logits))
         classes.append(where.classes)
     values, difference = torch.cat(found), torch.cat(differences)
+    means = torch.stack(written).sum(0) / max(1, len(difference))
+    constant = torch.cat([torch.cat(directions) @ means.T, values[:, -1:]], 1)  # biases are the same for every input
+    centered = (values - constant).where((values - constant).abs() > 1e-12 * values.abs().max(), 0.0)
     _check_sum(values, difference, torch.finfo(next(subject.model.parameters()).dtype).eps)
     rows: list[tuple[str, str, int | None, int | None]] = [(name, name, None, None) for name in streams]
     rows += [(str(part), part.kind, part.layer, part.head) for part in (*heads, *mlps)]
     rows.append(("biases", "biases", None, None))
     parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
     parts = parts.astype({"layer": "Int64", "head": "Int64"})
-    return Attribution(values, difference, torch.cat(classes), parts, subject.task.word)
+    return Attribution(values, centered, difference, torch.cat(classes), parts, subject.task.word)
 
 
-def _written(
-    subject: Subject, part: Part, value: Float[Tensor, "reads *d"], toward: Float[Tensor, "reads d_model"]
-) -> Float[Tensor, "reads"]:
-    """Return a part's contribution along each read's direction."""
+def _written(subject: Subject, part: Part, value: Float[Tensor, "reads *d"]) -> Float[Tensor, "reads d_model"]:
+    """Return what a part writes at each read."""
     if part.head is None:
-        return (value * toward).sum(-1)
-    weight = subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
-    return ((value[:, part.head] @ weight) * toward).sum(-1)
+        return value
+    return value[:, part.head] @ subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
 
 
 def _positions_in_stream(subject: Subject) -> bool:
@@ -284,14 +294,20 @@ def _check_sum(values: Float[Tensor, "reads components"], difference: Float[Tens
 class LogitLens(Result):
     """logits[stage, read, output]: outputs after each stage, in the order of the task's answers.
 
-    stages: their names. positions: the position of each read. table: one row per stage (and position, if all are read);
-    columns stage, position, agrees (share of the reads whose answer is the model's final one), accuracy and loss (NaN
-    where the task has no answer).
+    stages: their names. table: one row per stage (and position, if all are read); columns stage, position, agrees
+    (share of the reads whose answer is the model's final one), accuracy and loss (NaN where the task has no answer).
+    rows, positions: of the reads. words: the tokens of each input. outputs: the words of the outputs. chances: whether
+    the outputs are the logits of a softmax.
     """
 
     logits: Float[Tensor, "stages reads n_out"]
     stages: tuple[str, ...]
     table: pd.DataFrame
+    rows: Int[Tensor, "reads"]
+    positions: Int[Tensor, "reads"]
+    words: tuple[tuple[str, ...], ...]
+    outputs: tuple[str, ...]
+    chances: bool
 
     @property
     def title(self) -> str:
@@ -300,8 +316,36 @@ class LogitLens(Result):
     def to_frame(self) -> pd.DataFrame:
         return self.table
 
-    def plot(self) -> Figure:
-        """Draw accuracy and agreement by stage, or, with several positions, agreement by stage and position."""
+    def top(self, k: int = 1) -> pd.DataFrame:
+        """Return the k largest outputs after each stage at each read, the largest first.
+
+        Columns: row, position, token (of the input), stage, rank (from 1), answer, logit, probability (of the softmax).
+        Raises UnsupportedError if the outputs are not the logits of a softmax.
+        """
+        if not self.chances:
+            raise UnsupportedError("the outputs are not the logits of a softmax, so none of them is the top one")
+        k = min(k, self.logits.shape[-1])
+        logit, index = self.logits.sort(stable=True, dim=-1, descending=True)
+        chance = self.logits.softmax(-1).gather(-1, index)
+        reads = list(zip(self.rows.tolist(), self.positions.tolist()))
+        found = [
+            (row, at, self.words[row][at], stage, rank + 1, self.outputs[int(index[s, i, rank])],
+             float(logit[s, i, rank]), float(chance[s, i, rank]))
+            for i, (row, at) in enumerate(reads) for s, stage in enumerate(self.stages) for rank in range(k)
+        ]  # fmt: skip
+        columns = ["row", "position", "token", "stage", "rank", "answer", "logit", "probability"]
+        return pd.DataFrame(found, columns=columns)
+
+    def plot(self, row: int | None = None) -> Figure:
+        """Draw, on one input, the top token after each stage (rows, from below) at each position, colored by its
+        probability; on several inputs, accuracy and agreement by stage, or agreement by stage and position.
+
+        row: the input to draw (default: the only one, if there is one).
+        """
+        if row is None and len(self.words) == 1 and self.chances:
+            row = 0
+        if row is not None:
+            return self._tokens(row)
         if self.table["position"].nunique() > 1:
             grid = self.table.pivot(index="stage", columns="position", values="agrees").loc[list(self.stages)]
             return draw.heatmap(grid.to_numpy(), list(grid.columns), list(self.stages), "position", "after",
@@ -310,6 +354,25 @@ class LogitLens(Result):
         long = self.table.rename(columns=names).melt(["stage"], list(names.values()), "which", "share").dropna()
         return draw.bars(long, "stage", "share", "which", x_title="after", y_title="share of the reads")
 
+    def _tokens(self, row: int) -> Figure:
+        """Draw the grid of top tokens on one input."""
+        if not 0 <= row < len(self.words):
+            raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
+        best = self.top(1).query("row == @row")
+        told = {
+            place: "<br>".join(f"{escape(one.answer)}: {one.probability:.3f}" for one in few.itertuples())
+            for place, few in self.top(TOLD).query("row == @row").groupby(["stage", "position"])
+        }
+        stages = [*reversed(self.stages)]
+        grid = {name: best.pivot(index="stage", columns="position", values=name).loc[stages]
+                for name in ("probability", "answer")}  # fmt: skip
+        places = list(grid["answer"].columns)
+        return draw.heatmap(
+            grid["probability"].to_numpy(float), [f"{self.words[row][at]} ({at})" for at in places], stages,
+            "input token (position)", "after", "probability of the top token", ends=(0.0, 1.0), square=False,
+            written=grid["answer"].to_numpy(), more=[[told[stage, at] for at in places] for stage in stages], fixed=True,
+        )  # fmt: skip
+
 
 @torch.no_grad()
 def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "all"] = "read") -> LogitLens:
@@ -317,6 +380,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
 
     For any number of layers and classes, and any norm and readout. inputs: a batch, text or tokens (default: the task's
     test inputs). at: the "read" positions, where the task has answers, or "all" positions of inputs of one length.
+    On one input, .plot() draws the top token after each layer at each position, and .top(k) lists the k largest.
     Logits are in float64, (stages, reads, n_out). Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
 
     Example:
@@ -325,6 +389,8 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         >>> found = interp.logit_lens(model, "3 1 4 1 =")
         >>> found.to_frame()[["stage", "accuracy"]].values.tolist()
         [['embedding', 0.0], ['layer 0', 1.0]]
+        >>> found.top()[["stage", "answer"]].values.tolist()
+        EXAMPLE
     """
     subject = Subject.of(model)
     check_one_of("at", at, ("read", "all"))
@@ -339,8 +405,8 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
             hooks[f"attention {layer}"] = middle
         hooks[f"layer {layer}"] = f"blocks.{layer}.hook_resid_post"
     found: dict[str, list[Tensor]] = {name: [] for name in hooks}
-    classes, positions = [], []
-    for _, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
+    classes, positions, numbers = [], [], []
+    for here, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
         _, seen = activations(subject, piece, list(hooks.values()))
         if at == "read":
             where = reads_of(subject, piece)
@@ -349,6 +415,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         else:
             at_rows, places = piece.attention_mask.cpu().nonzero(as_tuple=True)
         positions.append(places)
+        numbers.append(at_rows.cpu() + here.start)
         for name, hook in hooks.items():
             stream = seen[hook][at_rows.to(cfg.device), places.to(cfg.device)]
             found[name].append(read_out(subject, stream).double().cpu())
@@ -366,4 +433,11 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
             score = Score(math.nan, math.nan) if right is None else Score.of(subject, out[here], right[here])
             rows.append((stage, group, float(agrees[here].mean()), score.accuracy, score.loss))
     table = pd.DataFrame(rows, columns=["stage", "position", "agrees", "accuracy", "loss"])
-    return LogitLens(logits, tuple(hooks), table)
+    words = tuple(
+        tuple(subject.task.vocabulary[int(token)] for token in row[: int(n)])
+        for row, n in zip(batch.tokens, batch.lengths)
+    )
+    known = tuple(subject.task.answer_words)[: logits.shape[-1]]
+    outputs = (*known, *(f"output {i}" for i in range(len(known), logits.shape[-1])))
+    chances = subject.decision.kind == "argmax" and logits.shape[-1] > 1
+    return LogitLens(logits, tuple(hooks), table, torch.cat(numbers), place, words, outputs, chances)

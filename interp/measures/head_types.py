@@ -1,9 +1,11 @@
 """Types of heads, by where they attend and by the features that their outputs carry.
 
-Columns of `head_types`, for a query position q, summed over the keys of a kind and averaged over queries:
+Columns of `head_types`: the attention to the keys of a kind, averaged over the query positions q that see such a key:
 
 - self: q itself; previous_token: q - 1; first_token: position 0; same_token: other positions with the same token;
 - induction: positions after an earlier occurrence of the same token (Olsson et al. 2022);
+- queries: the number of query positions; previous_token_queries, same_token_queries, induction_queries: the number of
+  those that see a key of the kind. A score over none is NaN;
 - entropy: the entropy of the attention, in nats; uniform: the entropy of uniform attention. With an attention sink,
   both cover only the attention to tokens.
 
@@ -53,11 +55,13 @@ from interp.tasks import Batch
 QUERIES = 4096
 """Number of queries processed per batch."""
 KINDS = ("self", "previous_token", "first_token", "same_token", "induction")
+MATCHED = ("previous_token", "same_token", "induction")
+"""Kinds of which some queries see no key."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadTypes(Tabular):
-    """One row per head; columns layer, head, entropy, uniform, and the scores KINDS. inputs: their number."""
+    """One row per head; columns as in the module's docstring. inputs: their number."""
 
     inputs: int
 
@@ -79,15 +83,18 @@ class HeadTypes(Tabular):
 def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "read"] = "all") -> HeadTypes:
     """Score every head as a previous-token, first-token, same-token and induction head, one row per head.
 
-    The module's docstring defines the columns. inputs: a batch, text or tokens (default: at most 200 test inputs). at:
-    average over "all" query positions, or over the "read" positions. A query without keys of a kind (such as an earlier
-    occurrence of its token) counts as 0. Source: Olsson et al. 2022; TransformerLens's head_detector.
+    Columns: layer, head, queries (their number), entropy and uniform (in nats), and, averaged over the queries that see
+    a key of the kind, the attention to: self, previous_token, first_token, same_token (elsewhere), and induction (after
+    an earlier occurrence of the query's token); *_queries: the number of these queries. So a head that always attends
+    behind the earlier occurrence has induction 1, however often tokens repeat.
+    inputs: a batch, text or tokens (default: at most 200 test inputs). at: average over "all" query positions, or over
+    the "read" positions. Source: Olsson et al. 2022; TransformerLens's head_detector, which averages over all queries.
 
     Example:
 
         >>> found = interp.head_types(interp.load("algorithmic/induction"))
         >>> found["induction"].round(2).tolist()  # of heads 0.0, 0.1, 1.0, 1.1
-        [0.1, 0.12, 0.68, 0.71]
+        [0.14, 0.16, 0.89, 0.93]
     """
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=200)
@@ -101,12 +108,15 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
         places = places if counts is None else subject.answer_positions(piece.tokens)
         mask = piece.attention_mask.cpu()[rows]
         number += len(rows)
-        kinds = {kind: where.double() for kind, where in key_kinds(piece.tokens.cpu()[rows], mask, places).items()}
+        masks = key_kinds(piece.tokens.cpu()[rows], mask, places)
+        kinds = {kind: where.double() for kind, where in masks.items()}
         if counts is not None:
             kinds = {kind: _by_token(where, piece, places, found_at.piece, d_vocab) for kind, where in kinds.items()}
         for layer, pattern in enumerate(found_at.weights):
-            visible = _visible(subject, layer, mask, places).sum(-1)
-            found = {"uniform": visible.clamp_min(1).double().log().sum().expand(pattern.shape[1])}
+            visible = _visible(subject, layer, mask, places)
+            uniform = visible.sum(-1).clamp_min(1).double().log().sum()
+            seen = {f"{kind}_queries": (masks[kind] & visible).any(-1).sum() for kind in MATCHED}
+            found = {name: sum_.expand(pattern.shape[1]) for name, sum_ in {"uniform": uniform, **seen}.items()}
             rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
             for some in torch.arange(len(rows)).split(QUERIES):  # to limit memory
                 weights = pattern[some].double()
@@ -124,12 +134,14 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
                 sums[key] = sums.get(key, 0) + part
     if not number:
         raise InterpError("no position of these inputs is read, so there is no attention to measure")
-    table = [
-        {"layer": part.layer, "head": part.head}
-        | {key: float(sums[key][part.layer, part.head or 0]) / number for key in ("entropy", "uniform", *KINDS)}
-        for part in heads_of(subject)
-    ]
-    return HeadTypes(pd.DataFrame(table), len(batch))
+    rows_of = [(part.layer, part.head or 0) for part in heads_of(subject)]
+    table = pd.DataFrame(rows_of, columns=["layer", "head"]).assign(queries=number)
+    total = {key: torch.stack([value[at] for at in rows_of]) for key, value in sums.items()}
+    for key in ("entropy", "uniform", *KINDS):
+        table[key] = (total[key] / total.get(f"{key}_queries", number)).numpy()  # 0 / 0 is NaN
+    for key in MATCHED:
+        table[f"{key}_queries"] = total[f"{key}_queries"].long().numpy()
+    return HeadTypes(table, len(batch))
 
 
 def key_kinds(

@@ -75,7 +75,7 @@ def survey(
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
-    where = head_types(subject, looked, "read").to_frame()
+    where = head_types(subject, looked, "read").to_frame().drop(columns="queries")
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     table.attrs |= {"test": len(test), "train": len(train), "looked": len(looked)}
     table.attrs |= {"accuracy": whole.accuracy, "chance": chance(reads_of(subject, test).classes)}

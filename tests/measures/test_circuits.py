@@ -14,7 +14,7 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.circuits import (
-    composition,
+    composition_scores,
     factors,
     number_circuits,
     ov_circuit,
@@ -122,14 +122,14 @@ def test_composition_is_transformer_lens_s_without_norms() -> None:
     for parameter in model.parameters():  # TransformerLens 4 leaves some at zero
         parameter.normal_(std=0.3)
     subject = Subject.of(model, standin("recall").task)
-    table = composition(subject).set_index(["writer", "reader"])
+    table = composition_scores(subject).to_frame().set_index(["writer", "reader"])
     for kind in "QKV":
         theirs = model.all_composition_scores(kind)
         for (writer, reader), row in table.iterrows():
             (a, b), (c, d) = (map(int, word.split()[1].split(".")) for word in (writer, reader))
             assert row[kind] == pytest.approx(float(theirs[a, b, c, d]), rel=1e-4)
     with pytest.raises(UnsupportedError, match="heads of one layer do not compose"):
-        composition(standin("balance"))
+        composition_scores(standin("balance"))
 
 
 @pytest.mark.parametrize("name", NAMES)

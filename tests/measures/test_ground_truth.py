@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import interp
-from interp.measures.circuits import composition, token_circuits
+from interp.measures.circuits import composition_scores, token_circuits
 from interp.measures.edges import path_patching
 from interp.measures.embeddings import spectra
 from interp.models.architecture.task_model import TaskModel
@@ -46,13 +46,13 @@ def circuit() -> TaskModel:
 
 
 def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: TaskModel) -> None:
-    found = composition(circuit).set_index(["writer", "reader"])
+    found = composition_scores(circuit).to_frame().set_index(["writer", "reader"])
     assert found["K"].idxmax() == ("head 0.0", "head 1.1")
     assert found["K"].max() > 0.1
     rest = found.fillna(0.0).copy()
     rest.loc[("head 0.0", "head 1.1"), "K"] = 0.0
     assert rest.to_numpy().max() < 1e-9
-    twin = composition(random_twin(circuit)).set_index(["writer", "reader"])
+    twin = composition_scores(random_twin(circuit)).to_frame().set_index(["writer", "reader"])
     assert twin["K"].max() < 3 * twin["K"].min()
 
 

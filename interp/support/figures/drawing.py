@@ -40,8 +40,6 @@ def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[f
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-NEGLIGIBLE = 0.02
-"""A color scale does not diverge for values on the other side of its center that are smaller than this share."""
 MOSTLY = 0.5
 """A color scale is extended to a value outside the data only if the data then span at least this share of it."""
 
@@ -51,17 +49,17 @@ def color_limits(
 ) -> tuple[float, float, bool]:
     """Return the least and largest value of a color scale that fits the data, and whether it diverges from its center.
 
-    It diverges if values lie well on both sides of the center. Otherwise it spans the data, and is extended to each end
-    (and to the center) that leaves at most half of it unused.
+    It diverges from the center, if there is one, whatever the data, so that a color means the same in every figure.
+    Otherwise it spans the data, and is extended to each end that leaves at most half of it unused.
     """
     low, high = color_range(values)
     if (finite := np.unique(values)[:1]).size and ends and np.all(np.asarray(values) == finite):
         low, high = min(float(finite[0]), *ends), max(float(finite[0]), *ends)
         return float(low if low < high else low - 0.5), float(high), False
-    if center is not None and min(high - center, center - low) > NEGLIGIBLE * (high - low):
+    if center is not None:
         return *color_range(values, center), True
     span = high - low
-    for end in sorted([*ends, *([] if center is None else [center])], key=lambda end: max(low - end, end - high)):
+    for end in sorted(ends, key=lambda end: max(low - end, end - high)):
         wider = min(low, end), max(high, end)
         if span >= MOSTLY * (wider[1] - wider[0]):
             low, high = wider

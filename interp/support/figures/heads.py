@@ -41,6 +41,9 @@ GRID = {
     "constrain": "domain",
 }
 
+ROW, FEW_COLUMNS, MOST_NAMED = 18, 6, 64
+"""Least height of a row in pixels; heat maps of fewer columns are narrower than the page; rows and columns up to this
+number are all named."""
 MOST_GAPS, MOST_WRITTEN = 30, 17
 """Largest number of rows or columns with gaps between the cells (gaps would cover smaller cells), and of columns whose
 numbers fit on a page."""
@@ -57,6 +60,9 @@ def heatmap(
     ends: Sequence[int | float] = (),
     square: bool = True,
     show_values: bool = False,
+    written: ArrayLike | None = None,
+    more: ArrayLike | None = None,
+    fixed: bool = False,
 ) -> go.Figure:
     """Draw a matrix as colored cells, its first row on top.
 
@@ -65,10 +71,12 @@ def heatmap(
         x, y: labels of the columns and rows.
         x_title, y_title: titles of the axes.
         color_title: title of the color scale, with units.
-        center: value of the neutral color, usually 0; the scale diverges if the data lie on both sides of it.
+        center: value of the neutral color, usually 0: the scale diverges from it, whatever the data.
         ends: values to which the color scale is extended if the data still span half of it, such as 0 and 1 for shares.
         square: whether cells are as wide as they are high.
         show_values: whether to write the numbers into the cells, if the columns are few enough.
+        written: texts to write into the cells instead. more: further lines of the tooltips.
+        fixed: whether the color scale spans exactly the two `ends`, whatever the data.
 
     Raises:
         InterpError: the matrix is empty or does not fit the labels, or two labels of an axis are equal.
@@ -78,20 +86,34 @@ def heatmap(
         raise InterpError(
             f"the heat map's matrix has shape {values.shape}; expected ({len(y)}, {len(x)}) from its labels"
         )
-    low, high, diverging = color_limits(values, center, ends)
-    cells = _cells(values, x, y, x_title, y_title, color_title)
+    low, high, diverging = (*ends, False) if fixed else color_limits(values, center, ends)
+    cells = _cells(values, x, y, x_title, y_title, color_title, more)
     widths = {}
-    if show_values and len(x) <= MOST_WRITTEN:
-        cells.update(text=_written(np.asarray(matrix, dtype=float)), texttemplate="%{text}", textfont={"size": 11})
+    texts = written if written is not None else _written(np.asarray(matrix, dtype=float)) if show_values else None
+    if texts is not None and (written is not None or len(x) <= MOST_WRITTEN):
+        shown = [[plain(text) for text in row] for row in np.asarray(texts)]
+        cells.update(text=shown, texttemplate="%{text}", textfont={"size": 11})
         widths["min_width"] = 200 + 56 * len(x)
-    height = min(620, max(260, 150 + 34 * len(y)))
-    down = GRID | {"autorange": "reversed"}
-    if square:
+    height = max(min(620, max(200, 110 + 34 * len(y))), 110 + ROW * len(y))
+    down = GRID | {"autorange": "reversed"} | _each(y)
+    if not square:
+        widths["min_height"] = min(height, 110 + ROW * len(y))
+        if len(x) < FEW_COLUMNS:
+            widths["max_width"] = 260 + 100 * len(x)
+    else:
         down["scaleanchor"] = "x"
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
         widths["min_height"] = min(height, 340)
     axis = color_axis(low, high, color_title, diverging)
-    return theme.figure(cells, x=x_title, y=y_title, height=height, coloraxis=axis, xaxis=GRID, yaxis=down, meta=widths)
+    across = GRID | _each(x)
+    return theme.figure(
+        cells, x=x_title, y=y_title, height=height, coloraxis=axis, xaxis=across, yaxis=down, meta=widths
+    )
+
+
+def _each(labels: Sequence[object]) -> dict[str, object]:
+    """Return settings of an axis that names every row or column, if they are not too many."""
+    return {"dtick": 1} if len(labels) <= MOST_NAMED else {}
 
 
 def circuit(
@@ -101,13 +123,17 @@ def circuit(
     value: str = "value",
     color_title: str | None = None,
     n_across: int = 4,
+    shares: bool = False,
 ) -> go.Figure:
-    """Draw a token-by-token matrix per head, all with one color scale, which is neutral at 0 if there are both signs.
+    """Draw a token-by-token matrix per head, all with one color scale, which is neutral at 0.
+
+    Hovering over a cell names the head, both tokens and the value, and the largest values of its row.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
         rows, columns: names of the two token columns (default: those of QK or OV).
         color_title: title of the color scale (default: "attention score" for QK and "logit" for OV).
+        shares: whether the values are shares of attention, whose color scale always spans 0 to 1.
 
     Raises:
         InterpError: a column is missing, or a head lacks a cell or has it twice.
@@ -134,16 +160,39 @@ def circuit(
         is_last, is_first = is_lowest(place, places), place[1] == 1
         across = {"title": {"text": column_title if is_last else ""}, "showticklabels": is_last}
         down = {"title": {"text": row_title if is_first else ""}, "showticklabels": is_first, "autorange": "reversed"}
-        cells = _cells(compact(np.array(found).reshape(len(y), len(x))), x, y, column_title, row_title, color_title)
+        matrix = compact(np.array(found).reshape(len(y), len(x)))
+        cells = _cells(matrix, x, y, column_title, row_title, color_title, _most(matrix, x))
+        cells.update(name=f"head {head_name(head)}")
+        cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", "<extra>%{fullData.name}</extra>"))
         plots.append(Plot([cells], GRID | across, GRID | down))
-    low, high, diverging = color_limits(compact(frame[value].to_numpy()), center=0.0)
+    low, high, diverging = (0.0, 1.0, False) if shares else color_limits(frame[value].to_numpy(float), center=0.0)
     axis = color_axis(low, high, color_title, diverging)
     # There is no legend above.
     return filled(layout, plots, coloraxis=axis, height=layout["height"] - 32, margin=layout["margin"] | {"t": 32})
 
 
+MOST_TOLD = 3
+"""Number of the largest values of a row that a tooltip names."""
+
+
+def _most(matrix: np.ndarray, x: Sequence[object]) -> list[list[str]]:
+    """Return, for each cell, a line that names the largest values of its row, the largest first."""
+    lines = []
+    for row in matrix:
+        order = [at for at in np.argsort(-row, kind="stable")[:MOST_TOLD] if np.isfinite(row[at])]
+        said = ", ".join(f"{plain(x[at])}: {row[at]:.3g}" for at in order)
+        lines.append([f"largest of the row: {said}" if len(x) > 1 else ""] * len(x))
+    return lines
+
+
 def _cells(
-    values: np.ndarray, x: Sequence[object], y: Sequence[object], x_title: str, y_title: str, color_title: str
+    values: np.ndarray,
+    x: Sequence[object],
+    y: Sequence[object],
+    x_title: str,
+    y_title: str,
+    color_title: str,
+    more: ArrayLike | None = None,
 ) -> go.Heatmap:
     if len(set(map(str, x))) < len(x) or len(set(map(str, y))) < len(y):
         raise InterpError(f"the labels of a heat map must differ; they are {list(map(str, x))} and {list(map(str, y))}")
@@ -157,7 +206,9 @@ def _cells(
         coloraxis="coloraxis",
         xgap=gap,
         ygap=gap,
-        hovertemplate=f"{row}%{{y}}<br>{column}%{{x}}<br>{value} %{{z:.4g}}<extra></extra>",
+        customdata=None if more is None else np.asarray(more).tolist(),
+        hovertemplate=f"{row}%{{y}}<br>{column}%{{x}}<br>{value} %{{z:.4g}}"
+        f"{'' if more is None else '<br>%{customdata}'}<extra></extra>",
     )
 
 
