@@ -4,8 +4,9 @@ Load and build
     load, build, save, list_models, list_tasks, Task, register_task, Batch, ModelSpec, Layer, Training,
     check_conversion
 Measure: each takes a model and inputs as text, tokens or a batch; the result has .to_frame() and .plot()
-    direct_logit_attribution, logit_lens, activation_patching, path_patching, ablate, ablate_heads,
-    attention_patterns, head_types, head_metrics, attention_ratios, reweight_attention, probe, singular_values
+    accuracy, direct_logit_attribution, logit_lens, activation_patching, path_patching, ablate, ablate_heads,
+    attention_patterns, head_types, head_metrics, attention_ratios, reweight_attention, probe, singular_values,
+    composition_scores
 Explain
     find_circuit, evaluate_circuit, Hypothesis, Variable, evaluate_hypothesis, explain, learn_automaton, compile
 Prove
@@ -30,9 +31,10 @@ _ROOMS = {
     "programs.explanations.automata": "learn_automaton",
     "models.listing": "list_models list_tasks",
     "measures.ablation": "ablate ablate_heads",
+    "measures.accuracy": "accuracy",
     "measures.attention": "attention_patterns",
     "measures.attention_ratios": "attention_ratios reweight_attention",
-    "measures.circuits": "singular_values",
+    "measures.circuits": "composition_scores singular_values",
     "measures.components": "direct_logit_attribution logit_lens",
     "measures.edges": "path_patching",
     "measures.faithfulness": "evaluate_circuit find_circuit",
@@ -83,9 +85,11 @@ if TYPE_CHECKING:
     from interp.errors import InterpError as InterpError
     from interp.measures.ablation import ablate as ablate
     from interp.measures.ablation import ablate_heads as ablate_heads
+    from interp.measures.accuracy import accuracy as accuracy
     from interp.measures.attention import attention_patterns as attention_patterns
     from interp.measures.attention_ratios import attention_ratios as attention_ratios
     from interp.measures.attention_ratios import reweight_attention as reweight_attention
+    from interp.measures.circuits import composition_scores as composition_scores
     from interp.measures.circuits import singular_values as singular_values
     from interp.measures.components import direct_logit_attribution as direct_logit_attribution
     from interp.measures.components import logit_lens as logit_lens

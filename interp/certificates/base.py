@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,9 @@ from interp.support.views import view
 from interp.tasks import Task
 from interp.tasks.populations import CONFIDENCE, clopper_pearson
 from interp.tasks.structure import Member, lacks
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 Progress = Callable[[int, int], None]
 """Called with the number of things done and the number of all."""
@@ -124,6 +127,12 @@ class Certificate:
         }  # fmt: skip
         row |= {"on_trust": "; ".join(self.on_trust) or None, "notes": "; ".join(self.notes) or None}
         return pd.DataFrame([row])
+
+    def plot(self) -> Figure:
+        """Draw what is proved right, wrong and undecided; or the errors by difference, or the margins by length."""
+        from interp.certificates.drawing import drawn  # plotly takes a second to load
+
+        return drawn(self)
 
     def _repr_html_(self) -> str:
         """Return the claim and its assumptions, one line each, without unknown values."""

@@ -16,12 +16,15 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
+from interp.measures.runs import work_of
 from interp.models.architecture.answers import find_positions, losses
 from interp.models.subject import Model, Subject
 from interp.support import words
 from interp.tasks import IGNORED, Batch, Generates
-from interp.tasks.populations import Population, everything, given, wilson
+from interp.tasks.populations import Population, choose, everything, given, wilson
 
+WORK = 10.0
+"""Work, in nominal seconds, that decides on how many inputs accuracy is measured by default."""
 FEW = 100_000
 """A task with at most this many inputs is run on all of them instead of a sample."""
 
@@ -82,16 +85,18 @@ class Accuracy(Result):
 def accuracy(
     model: Model,
     inputs: Inputs | None = None,
-    n: int = 1000,
+    n: int | None = None,
     split: str | None = None,
     seed: int = 0,
     few: int = FEW,
 ) -> Accuracy:
-    """Measure accuracy: exact on every input if the task has at most `few`, otherwise with the interval of a sample.
+    """Measure accuracy: exact on every input if the task has few enough, otherwise with the 95% interval of a sample.
 
-    inputs: a batch, text or tokens to measure on instead. A sample has n inputs of a split (default: the task's last,
-    the test split), drawn by the task's sampler: an input with probability 1/2 counts for half of this accuracy. With a
-    split, a sample is drawn however few inputs there are. The result also has the accuracy by class and by position.
+    inputs: a batch, text or tokens to measure on instead. n: the size of a sample (default: as many of 200 to 20,000 as
+    WORK seconds allow, or all inputs if these do; with n, all if there are at most `few`). A sample is drawn by the
+    task's sampler from a split (default: its last, the test split): an input with probability 1/2 counts for half of
+    this accuracy. With a split, a sample is drawn however few inputs there are. The result also has the accuracy by
+    class and by position.
 
     Example:
 
@@ -103,6 +108,9 @@ def accuracy(
     task = subject.task
     if inputs is not None:
         return accuracy_on(subject, given(as_batch(subject, inputs)))
+    if n is None and split is None and seed == 0:
+        return accuracy_on(subject, choose(task, work_of(subject), split=task.splits[-1], fixed=False, seconds=WORK))
+    n = 1_000 if n is None else n
     if split is None and task.n_inputs is not None and task.n_inputs <= few:
         return accuracy_on(subject, everything(task))
     drawn = task.sample(n, split or task.splits[-1], seed)  # raises InterpError for an unknown split

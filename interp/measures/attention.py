@@ -90,7 +90,7 @@ def attention_patterns(model: Model, inputs: Inputs | None = None) -> AttentionP
         >>> figure = found.plot()
     """
     subject = Subject.of(model)
-    batch = batch_of(subject, None, most=1) if inputs is None else as_batch(subject, inputs, labeled=False)
+    batch = batch_of(subject, None)[slice(0, 1)] if inputs is None else as_batch(subject, inputs, labeled=False)
     n_layers, length = subject.model.cfg.n_layers, batch.tokens.shape[1]
     if (n := len(batch) * n_layers * subject.model.cfg.n_heads * length**2) > MOST_CELLS:
         raise InterpError(f"these inputs have {n:,} attention weights, more than {MOST_CELLS:,}: give fewer inputs")

@@ -249,7 +249,7 @@ def composition_scores(model: Model) -> CompositionScores:
 
         >>> found = interp.composition_scores(interp.load("algorithmic/induction-exact")).to_frame()
         >>> found.loc[found["K"].idxmax(), ["writer", "reader"]].tolist()  # previous-token head -> induction head
-        EXAMPLE
+        ['head 0.0', 'head 1.1']
     """
     subject = Subject.of(model)
     refuse_if(no_circuits(subject))

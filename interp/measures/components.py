@@ -370,7 +370,8 @@ class LogitLens(Result):
         return draw.heatmap(
             grid["probability"].to_numpy(float), [f"{self.words[row][at]} ({at})" for at in places], stages,
             "input token (position)", "after", "probability of the top token", ends=(0.0, 1.0), square=False,
-            written=grid["answer"].to_numpy(), more=[[told[stage, at] for at in places] for stage in stages], fixed=True,
+            written=grid["answer"].to_numpy(), fixed=True,
+            more=[[told[stage, at] for at in places] for stage in stages],
         )  # fmt: skip
 
 
@@ -390,7 +391,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         >>> found.to_frame()[["stage", "accuracy"]].values.tolist()
         [['embedding', 0.0], ['layer 0', 1.0]]
         >>> found.top()[["stage", "answer"]].values.tolist()
-        EXAMPLE
+        [['embedding', '57'], ['layer 0', '4']]
     """
     subject = Subject.of(model)
     check_one_of("at", at, ("read", "all"))

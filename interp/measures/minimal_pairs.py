@@ -61,7 +61,7 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
 
 
 def pairs_from(
-    subject: Subject, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, n: int = 200
+    subject: Subject, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, n: int = 1_000
 ) -> Pairs:
     """Return the given pairs; or pairs of the given inputs, checked; or those that the task makes of `clean`."""
     if isinstance(clean, Pairs):

@@ -157,7 +157,7 @@ def batch_of(subject: Subject, given: Inputs | None, split: str = "test", most: 
     """Return the given inputs, or else the default ones of a split (see populations.usual), at most `most` of them."""
     if given is not None:
         return as_batch(subject, given)
-    return usual(subject.task, split, fixed=subject.own_split).batch[slice(0, most)]
+    return usual(subject.task, split, fixed=subject.own_split, most=most).batch
 
 
 KINDS = 4096

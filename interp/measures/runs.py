@@ -19,15 +19,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, one_of
-from interp.measures.results import reduced
+from interp.measures.results import reduced, reduces
 from interp.models.architecture.answers import correct, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject, budget, norm_follows_attention
 from interp.tasks import Batch
+from interp.tasks.populations import Cost
 
 Hook = tuple[str, Callable[..., Any]]
 NOTHING = "the batch has no position with a label, so there is nothing to measure"
 
+FITTED, MADE = 300_000, 500
+"""Operations for each read to which a separator is fitted, and for each token of a sample, which is drawn."""
 STORED = 16
 """Operations for each stored number, of which a core writes fewer per second than it multiplies."""
 
@@ -91,6 +94,21 @@ def operations(subject: Subject, length: int) -> int:
     weights += subject.model.cfg.d_model * cfg.d_vocab_out
     stored = 2 * heads * length + 4 * heads * cfg.d_head + 6 * cfg.n_layers * cfg.d_model + 2 * mlp + cfg.d_vocab_out
     return length * (weights + 2 * heads * length * cfg.d_head + STORED * stored)
+
+
+def work_of(subject: Subject, passes: float | int = 1, fits: int = 0, whole: bool = False) -> Cost:
+    """Return the operations of some work on one input of a length: forward passes, and separators fitted to its reads.
+
+    whole: whether whole inputs run even if distinct tokens would do.
+    """
+    short = reduces(subject) and not whole
+
+    def cost(length: int) -> float | int:
+        reads = length if subject.read_at == "all" else 1
+        one = operations(subject, min(length, subject.task.d_vocab) if short else length)
+        return passes * one + MADE * length + fits * reads * FITTED
+
+    return cost
 
 
 def forward(

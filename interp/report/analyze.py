@@ -48,6 +48,7 @@ def analyze(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     inputs: int | None = None,
     seconds: float | int | None = None,
+    explain: bool = True,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -64,6 +65,8 @@ def analyze(
     section that determines the number of inputs unless `inputs` is given: operations are counted, 10^10 for a second
     (the default is 1), so that a report is the same on every machine. For one section only: options={"heads":
     {"inputs": 5000}}.
+    explain: whether to search for an explanation where none came with interp, if the work is not too much for a report
+    (see report.sections.explanation).
     out: where to save the page, one HTML file. Raises InterpError for unknown names and for arguments that do not fit.
 
     Example:
@@ -90,7 +93,7 @@ def analyze(
     for one, (subject, name), title in zip(sources, opened, titles):
         load = f"model = interp.load({name!r})" if isinstance(one, str | Path) else None
         with _said_of(title if len(sources) > 1 else None):
-            pages.append(_page(subject, title, load, sections, options, asked))
+            pages.append(_page(subject, title, load, sections, options, asked, explain))
     report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in opened])
     if out is not None:
         tell(f"wrote {report.save(out)}")
@@ -236,6 +239,7 @@ def _page(
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
     asked: InputsAsked,
+    explains: bool,
 ) -> Report:
     """Make one model's report. load: Python code that loads the model, if known."""
     cfg = subject.model.cfg
@@ -243,7 +247,7 @@ def _page(
     subtitle = f"task {subject.task.name} · {heads} · residual stream of {cfg.d_model}"
     report = Report(title, subtitle, _metadata(subject))
     with threads_for(subject.model):
-        study = Study(subject, load, asked)
+        study = Study(subject, load, asked, explains)
         fill(study, report, sections, options)
     report.list_sections = partial(availability, study)
     report.replace_bare_figures()

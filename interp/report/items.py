@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 About = Literal["task", "what", "how", "where", "proof"]
 ABOUT: tuple[About, ...] = ("task", "what", "how", "where", "proof")
 """The topics of a verdict's paragraphs, in the order of the first screen."""
+WORDS: dict[str, float] = {"task": 60, "what": 60, "how": 80, "where": 60, "proof": 60}
+"""Most words of each topic on the first screen."""
 Block = Literal["what", "how", "where", "proof", "method"]
 BLOCKS: dict[str, str] = {
     "what": "What it computes",
@@ -64,10 +66,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one of several models. mark: its status, or ""."""
+    """The verdict on one of several models. mark: its status, or "". rest: what does not fit into it."""
 
     said: tuple[Said, ...]
     mark: Mark | Literal[""] = ""
+    rest: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ Item = Heading | Text | Listing | Drawing | Verdict | Metadata | FigureItem | Ta
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report for rendering: its top part, then its items."""
+    """A whole report for rendering: its top part (said, on the first screen), its items, and what else was said."""
 
     title: str
     subtitle: str
@@ -125,3 +128,4 @@ class Page:
     said: tuple[Said, ...]
     mark: Mark | Literal[""]
     items: tuple[Item, ...]
+    rest: tuple[Said, ...] = ()

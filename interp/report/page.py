@@ -13,6 +13,7 @@ All text that is passed in (names, captions, cells, metadata, labels in figures)
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from interp.errors import InterpError, UnsupportedError, as_path, check_one_of, 
 from interp.report.items import (
     ABOUT,
     MOST_ROWS,
+    WORDS,
     About,
     Block,
     Drawing,
@@ -45,7 +47,7 @@ from interp.report.render import render
 from interp.report.static import save_figures
 from interp.support.figures.cells import Format, cells, for_a_page
 from interp.support.files import refuse_special, write_atomically
-from interp.support.words import Mark
+from interp.support.words import Mark, fitting
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -163,7 +165,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """The paragraphs of the first screen, in order: the task, what the model computes, how, and what is proved."""
-        return "\n\n".join(one.text for one in self.said)
+        return "\n\n".join(one.text for one in self.first_screen)
 
     @verdict.setter
     def verdict(self, text: str) -> None:
@@ -171,8 +173,31 @@ class Report:
 
     @property
     def said(self) -> tuple[Said, ...]:
-        """The paragraphs of the verdict, in order."""
+        """All paragraphs that sections said, in order."""
         return tuple(sorted(self._said, key=lambda one: one.rank))
+
+    @property
+    def first_screen(self) -> tuple[Said, ...]:
+        """The paragraphs of the first screen: of each topic, whole sentences of at most WORDS words (see items)."""
+        return tuple(short for short, _ in self._cut() if short.text)
+
+    @property
+    def rest(self) -> tuple[Said, ...]:
+        """What does not fit on the first screen; it stands at the top of its block."""
+        return tuple(left for _, left in self._cut() if left.text)
+
+    def _cut(self) -> list[tuple[Said, Said]]:
+        """Return each paragraph as what fits on the first screen, and the rest."""
+        room, found = dict(WORDS), []
+        for one in self.said:
+            left = room.get(one.about, math.inf)
+            fresh = left == WORDS.get(one.about, math.inf)
+            short, rest = fitting(one.text, int(left)) if left < len(one.text.split()) else (one.text, "")
+            if short.endswith(" ...") and not fresh:  # only a first sentence is cut within
+                short, rest = "", one.text
+            room[one.about] = 0 if rest else left - len(short.split())
+            found.append((replace(one, text=short), replace(one, text=rest)))
+        return found
 
     def say(self, sentence: str, about: About = "how", pictures: Sequence[str] = ()) -> None:
         """Add a paragraph to the verdict, and to the top of its block. "" adds nothing.
@@ -304,8 +329,11 @@ class Report:
         if other.subtitle:
             self.items.append(Text(other.subtitle))
         if other.verdict:
-            said = (replace(one, pictures=tuple(f"{prefix}/{key}" for key in one.pictures)) for one in other.said)
-            self.items.append(Verdict(tuple(said), other.mark))
+            said, rest = (
+                tuple(replace(one, pictures=tuple(f"{prefix}/{key}" for key in one.pictures)) for one in some)
+                for some in (other.first_screen, other.rest)
+            )
+            self.items.append(Verdict(said, other.mark, rest))
         if other.metadata:
             self.items.append(Metadata(tuple(other.metadata.items())))
         for item in other.items:
@@ -318,7 +346,8 @@ class Report:
 
     def html(self) -> str:
         """Return the page as HTML. Equal reports give equal text, so diff can compare two reports."""
-        return render(Page(self.title, self.subtitle, self.metadata, self.said, self.mark, tuple(self.items)))
+        first, rest = self.first_screen, self.rest
+        return render(Page(self.title, self.subtitle, self.metadata, first, self.mark, tuple(self.items), rest))
 
     def save(self, path: str | Path) -> Path:
         """Write the page, either completely or not at all, and return its path.

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -128,15 +128,29 @@ def _chapters(report: Page, taken: set[str], told: set[str], pictures: Pictures)
         titled = bool(items) and start in starts
         if not items and starts:
             continue
-        said = next((item.said for item in items if isinstance(item, Verdict)), report.said)
+        verdict = next((item for item in items if isinstance(item, Verdict)), None)
+        first, said = (report.said, report.rest) if verdict is None else (verdict.said, verdict.rest)
+        seen = {part for one in first for part in _paragraphs(one.text)}
         heading: Any = items.pop(0) if titled else Heading("")
-        first = next((i for i, item in enumerate(items) if isinstance(item, Heading)), len(items))
+        start_of = next((i for i, item in enumerate(items) if isinstance(item, Heading)), len(items))
         yield {
             "title": heading.title,
             "id": _identifier("section", heading.title, taken) if titled else "top",
-            "views": [_view(item, taken, told, pictures) for item in items[:first]],
-            "blocks": list(_blocks(items[first:], said, 3 if titled else 2, taken, told, pictures)),
+            "views": [_view(item, taken, told, pictures) for item in items[:start_of]],
+            "blocks": list(_blocks(_unsaid(items[start_of:], seen), said, 3 if titled else 2, taken, told, pictures)),
         }
+
+
+def _unsaid(items: Sequence[Item], seen: Container[str]) -> list[Item]:
+    """Leave out the paragraphs of sections that stand on the first screen."""
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, Text):
+            left = [part for part in _paragraphs(item.text) if part not in seen]
+            found += [Text("\n\n".join(left))] if left else []
+        else:
+            found.append(item)
+    return found
 
 
 def _blocks(

@@ -1,5 +1,6 @@
 """Numbers in sentences, rounded such that the sentence stays true: a share below 1 is never printed as 1."""
 
+import re
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal
@@ -100,3 +101,22 @@ def joined(names: Iterable[str]) -> str:
     """Join names: joined(["a", "b", "c"]) is "a, b and c"."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+SENTENCE = re.compile(r"(?<=[a-z)'\"][.!?]) (?=[A-Z'\"(])|(?<=\d\d[.!?]) (?=[A-Z'\"(])|\n+")
+"""Where a text may be cut: before a sentence that begins with a capital letter, or a new line."""
+
+
+def fitting(text: str, most: int) -> tuple[str, str]:
+    """Cut a text after as many whole sentences and lines as have at most `most` words; return both parts.
+
+    A first sentence that is longer alone is cut within, and ends with an ellipsis; the second part then has all of it.
+    """
+    end = 0
+    for cut in [*(found.start() for found in SENTENCE.finditer(text)), len(text)]:
+        if len(text[:cut].split()) > most:
+            break
+        end = cut
+    if not end and text:
+        return f"{' '.join(text.split()[:most])} ...", text
+    return text[:end].strip(), text[end:].strip()

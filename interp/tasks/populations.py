@@ -237,19 +237,22 @@ def choose(
     return replace(sample(task, limit, split=named, seed=seed), instead_of=last if named != last else None)
 
 
-def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, fixed: bool = True) -> Population:
-    """Return the default inputs of a measure, the same on every machine.
+def usual(
+    task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, fixed: bool = True, most: int | None = None
+) -> Population:
+    """Return the default inputs of a measure, and of its section in a report, the same on every machine.
 
     With `fixed`, they are the task's data set of the split, if any. Otherwise they are all inputs, if there are at most
-    SIZES[2] (or n, if larger) and the split is the last one, or else a sample of n.
+    SIZES[2] (or n, if larger) and the split is the last one, or else a sample of n. most: if there are more, a random
+    part of the data set or a sample of `most`.
     """
-    named = _split(task, split)
+    named, most = _split(task, split), LISTED if most is None else most
     if fixed and (whole := _dataset(task, named)) is not None:
-        return Population("dataset", whole, len(whole), named, None)
+        return _part(whole, most, named, seed)
     last = named == task.splits[-1]
-    if last and (total := total_of(task)) is not None and total <= max(n, SIZES[2]):
+    if last and (total := total_of(task)) is not None and total <= min(max(n, SIZES[2]), most):
         return everything(task)
-    return sample(task, n, named, seed)
+    return sample(task, min(n, most), named, seed)
 
 
 def total_of(task: Task) -> int | None:

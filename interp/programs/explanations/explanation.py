@@ -7,6 +7,7 @@ interp are found by the hash of the weights.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.errors import InterpError, check_one_of
+from interp.errors import InterpError, check_one_of, short
 from interp.measures.hypothesis import Hypothesis
 from interp.measures.interchange import Cases
 from interp.models.architecture.task_model import TaskModel, hooked
@@ -38,9 +39,11 @@ from interp.programs.language import Normed, Program, Sums, entries, misread
 from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.support import words
-from interp.support.views import view
+from interp.support.views import Drawing, view
 from interp.tasks.task import tensors_sha256
 
+REPR_LINES, REPR_WIDTH = 40, 110
+"""Most lines, and characters per line, of the text that a terminal or a notebook shows of an explanation."""
 SCHEMA = 4
 SHIPPED = "shipped.json"
 """The file of the explanations that come with interp, by the hash of the weights."""
@@ -53,7 +56,7 @@ GIVEN: tuple[Level, ...] = ("explained", "imitated")
 """The levels at which a program of the parts gives the model's answers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What `interp.explain` found in a model.
 
@@ -195,6 +198,26 @@ class Explanation:
     def count(self, status: str) -> int:
         """Count the parts with a status; see PartRole."""
         return sum(one.status == status for one in self.parts)
+
+    def plot(self) -> Drawing:
+        """Draw the flow from the tokens to the answer through the parts that are used.
+
+        Raises InterpError if no part is described.
+        """
+        drawn = svg(self.parts, answer_words(self.program) if self.program is not None else "")
+        if not drawn:
+            raise InterpError(f"no part of {self.model} is described, so there is nothing to draw")
+        return Drawing(drawn)
+
+    def __repr__(self) -> str:
+        """Return the sentence and the beginning of the program; print(found) has all."""
+        lines = [f"Explanation of {self.model}: {self.level}", *textwrap.wrap(self.sentence, REPR_WIDTH)]
+        code = [short(line, REPR_WIDTH) for line in self.source.splitlines()] if self.found else []
+        room = REPR_LINES - 2
+        if len(lines) + len(code) > room:
+            lines = lines[: room // 2] + (["..."] if len(lines) > room // 2 else [])
+            code = [*code[: max(0, room - len(lines))], "..."] if code else []
+        return "\n".join([*lines, *code, "(print(found) shows all of it, found.plot() draws it)"])
 
     def __str__(self) -> str:
         if not self.found:

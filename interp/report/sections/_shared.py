@@ -1,6 +1,5 @@
 """Results that several sections share; each is computed once, with study.once."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -12,9 +11,8 @@ from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import MODES, survey
 from interp.models.subject import Subject
 from interp.report.sections.base import Study
-from interp.support import words
 from interp.tasks import IGNORED, Batch
-from interp.tasks.populations import InputsAsked, Population, choose
+from interp.tasks.populations import InputsAsked, Population, choose, usual
 
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
@@ -25,14 +23,6 @@ SAMPLED_GROUPS = 320
 def weights(study: Study) -> str:
     """Return what the entries of attention patterns are."""
     return "raw score" if raw_scores(study.subject) else "attention weight"
-
-
-def reasons(found: Mapping[str, str]) -> str:
-    """Return why features are not measured as sentences, each after a space: one for all with the same reason."""
-    alike: dict[str, list[str]] = {}
-    for name, reason in found.items():
-        alike.setdefault(reason.replace(f" {name} ", " \0 ", 1), []).append(name)
-    return "".join(f" {one.replace(chr(0), words.either(names, len(names)))}." for one, names in alike.items())
 
 
 def needs_two_answers(study: Study) -> str | None:
@@ -62,6 +52,8 @@ def reference(study: Study, tested: Population) -> Population:
 
 def _reference(study: Study, n: int) -> Population:
     fixed = study.subject.own_split
+    if study.asked == InputsAsked() and n >= LEAST_REFERENCE:
+        return usual(study.task, "train", fixed=fixed)  # as measures do by default
     return choose(study.task, lambda length: 0, InputsAsked(inputs=n), split="train", fixed=fixed, exact=False)
 
 

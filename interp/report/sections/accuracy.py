@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from interp.certificates import Certificate
+from interp.certificates.drawing import by_length, margins_by_length
 from interp.certificates.enumeration import EXACT_MATCH
 from interp.errors import InterpError
-from interp.measures.accuracy import Accuracy, accuracy_on, generate, not_generated
+from interp.measures.accuracy import WORK, Accuracy, accuracy_on, generate, not_generated
 from interp.models.training_curves import no_curve, training_curve
 from interp.report import Report
 from interp.report.sections.base import Study, section
@@ -70,13 +71,11 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
             f"number of '{task.counted[1]}' minus that of '{task.counted[0]}'.",
         )
     if "lengths" in found.tables:
-        both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")
-        both["quantity"] = both["quantity"].str.replace("_", " ")
-        both = both[np.isfinite(both["value"]) & (both["value"] > 0)]  # the log axis needs positive numbers
+        both = by_length(found.tables["lengths"])
         if len(both):
             report.add_figure(
                 "margins",
-                draw.lines(both, "length", "value", "quantity", "symbols", "size of the logit", y_type="log"),
+                margins_by_length(both),
                 margins_caption(found.tables["lengths"], bounded="rounding" in set(both["quantity"])),
             )
         report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
@@ -115,7 +114,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
 
 def population(study: Study) -> Population:
     """Return all inputs, or a sample of the last split, however long its inputs are."""
-    return study.population("accuracy", split=study.task.splits[-1], fixed=False)
+    return study.population("accuracy", split=study.task.splits[-1], fixed=False, seconds=WORK)
 
 
 def measured(study: Study) -> Accuracy:

@@ -30,8 +30,7 @@ import pandas as pd
 from interp.certificates import Certificate, plan
 from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, check_one_of, short
-from interp.measures.results import reduces
-from interp.measures.runs import operations
+from interp.measures.runs import work_of
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
 from interp.models.spec import ModelSpec
@@ -40,17 +39,15 @@ from interp.report import Report
 from interp.report.items import Block
 from interp.support.progress import LateBar
 from interp.tasks import Batch, Task
-from interp.tasks.populations import InputsAsked, Population, choose, usual
+from interp.tasks.populations import SPEED, InputsAsked, Population, choose, usual
 from interp.tasks.registry import load_plug_ins
 from interp.tasks.structure import Member, lacks
 
 Value = TypeVar("Value")
 SHORT = {"seconds": 4.0, "most": 1 << 20}
 """Options of certificates in a report: a shorter search than with interp.certify."""
-FITTED = 300_000
-"""Operations for each read to which a separator is fitted."""
-MADE = 500
-"""Operations for each token of a sample, which is drawn, and counted if distinct tokens run."""
+USUAL = 10.0
+"""Largest work, in nominal seconds, for which a section takes the inputs that measures take by default."""
 SAMPLED_ROWS = 1000
 """Number of inputs of a split if the task has no fixed data set."""
 
@@ -60,12 +57,16 @@ class Study:
 
     load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: the user's number of
     inputs or time limit for every section; asked_of: the same per section. wanted: the sections that the user names.
+    explains: whether to search for an explanation where none is shipped.
     times: how often each shared result was computed, by name (1 in all tests). populations: the inputs that sections
     chose, by section.
     """
 
-    def __init__(self, subject: Subject, load: str | None = None, asked: InputsAsked | None = None) -> None:
+    def __init__(
+        self, subject: Subject, load: str | None = None, asked: InputsAsked | None = None, explains: bool = True
+    ) -> None:
         self.subject = subject.remembering()
+        self.explains = explains
         self.load = load
         self.asked = asked or InputsAsked()
         self.asked_of: dict[str, InputsAsked] = {}
@@ -131,7 +132,9 @@ class Study:
         whole: bool = False,
         **choice: Any,
     ) -> Population:
-        """Return the inputs of a section: as many as fit in its budget, or as the user asks for.
+        """Return the inputs of a section: those that measures take by default if the work on them is at most USUAL
+        seconds, so that a report and a measure give the same numbers; else as many as fit in its budget, or as the user
+        asks for.
 
         section: the name of the section; sections that show the same numbers use the same name. passes: the number of
         forward passes for one input, which is its cost. fits: the number of separators that are fitted to the reads.
@@ -160,18 +163,20 @@ def _population(
 ) -> Population:
     asked = study.asked_of.get(section, InputsAsked()).over(study.asked)
 
-    short = reduces(study.subject) and not whole
-
-    def cost(length: int) -> float | int:
-        reads = length if study.subject.read_at == "all" else 1
-        one = operations(study.subject, min(length, study.task.d_vocab) if short else length)
-        return passes * one + MADE * length + fits * reads * FITTED
-
+    cost = work_of(study.subject, passes, fits, whole)
     options = {"split": split, "fixed": study.subject.own_split, "once": partial(study.once, _of_task), **dict(choice)}
-    found = replace(choose(study.task, cost, asked, **options), own=study.subject.own_split)
+    found = None
+    if asked == InputsAsked() and "seconds" not in options and options.get("exact", True):
+        usually = study.once(_usual, split, bool(options["fixed"]), options.get("most"))
+        found = usually if usually.n * cost(usually.batch.tokens.shape[1]) <= SPEED * USUAL else None
+    found = replace(found or choose(study.task, cost, asked, **options), own=study.subject.own_split)
     alike = (one for one in study.populations.values() if one.drawn_like(found))
     study.populations[section] = next(alike, found)  # so that what is cached for a batch serves all sections
     return study.populations[section]
+
+
+def _usual(study: Study, split: str | None, fixed: bool, most: int | None) -> Population:
+    return usual(study.task, split, fixed=fixed, most=most)
 
 
 def _of_task(study: Study, make: Callable[..., Value], *arguments: Any) -> Value:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from interp.errors import UnsupportedError
 from interp.measures.circuits import (
-    composition,
+    composition_scores,
     no_circuits,
     no_table,
     number_circuits,
@@ -34,6 +34,8 @@ from interp.tasks.populations import NORMAL_95, SIZES, SPEED, Population
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""
+MONOTONIC = 0.9
+"""Least share of the steps, or of the numbers, for which a head is said to follow their size, or to copy them."""
 MOST_NUMBER_HEADS = 4
 """Largest number of heads that each get a sentence on how they read numbers."""
 
@@ -101,32 +103,29 @@ def numbers_in_words(study: Study) -> str:
         return ""
     sentences = []
     for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
-        if row.range == 0:  # the head's scores do not depend on numbers
+        if max(row.grows, 1 - row.grows) < MONOTONIC or row.range == 0:  # scores do not follow the size of numbers
             continue
-        copied = (
-            ""
-            if np.isnan(row.copied)
-            else f" What it adds for a number, plus the readout's bias, is largest at that number for "
-            f"{words.portion(row.copied, 3)} of them."
-        )
+        copied = ""
+        if row.copied >= MONOTONIC:
+            copied = (
+                " What it adds for a number, plus the readout's bias, is largest at that number for "
+                f"{words.portion(row.copied, 3)} of them."
+            )
+        rises, share = ("grows", row.grows) if row.grows > 0.5 else ("falls", 1 - row.grows)
         sentences.append(
-            f"At '{study.subject.read_at}', the score of head {row.layer}.{row.head} grows in "
-            f"{words.portion(row.grows, 3)} of the steps from one number to the next, and by {row.range:.4g} from the "
+            f"At '{study.subject.read_at}', the score of head {row.layer}.{row.head} {rises} in "
+            f"{words.portion(share, 3)} of the steps from one number to the next, and by {abs(row.range):.4g} from the "
             f"first to the last.{copied}"
         )
     return " ".join(sentences)
 
 
 def _composition(study: Study, report: Report) -> None:
-    found = composition(study.subject)
+    scores = composition_scores(study.subject)
+    found, random = scores.to_frame(), scores.random
     long = found.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
     best = long.loc[long["score"].idxmax()]
-    random = study.model.cfg.d_model**-0.5
-    if best["score"] <= random:
-        report.add_text(
-            f"No two heads of different layers compose more than random matrices do (a score of about {random:.3f})."
-        )
-    else:
+    if best["score"] > random:
         report.add_text(
             "The strongest composition between heads is through the "
             f"{ {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
@@ -136,13 +135,9 @@ def _composition(study: Study, report: Report) -> None:
     if len(found) <= 60:
         report.add_figure(
             "circuits_composition",
-            draw.heatmap(
-                found[["Q", "K", "V"]].to_numpy(), ["query", "key", "value"],
-                [f"{writer} -> {reader}" for writer, reader in zip(found["writer"], found["reader"])],
-                "through", "writes -> reads", "composition score", square=False, show_values=len(found) <= 24,
-            ),
+            scores.plot(),
             "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
-        )  # fmt: skip
+        )
     report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
     if best["score"] > random:
         report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
@@ -274,7 +269,7 @@ def passes_of_patching(study: Study) -> int:
 
 def population(study: Study) -> Population:
     """Return the clean inputs of the pairs."""
-    return study.population("patching", passes_of_patching(study), fixed=False, most=5_000)
+    return study.population("patching", passes_of_patching(study), fixed=False)
 
 
 def patched(study: Study) -> Patched:

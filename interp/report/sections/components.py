@@ -52,7 +52,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
     answers = found.classes.unique().tolist()
     said: list[tuple[list[int], str]] = []
     for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:
-        values = found.values if index is None else found.values[found.classes == index]
+        values = found.centered if index is None else found.centered[found.classes == index]
         leaders = largest(values, inputs)
         own = values[:, leaders[0]]
         mean = number(float(own.mean()))
@@ -61,9 +61,13 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
         said.append((leaders, f"{when}({mean} logit{'s' * (mean != '1')}{interval})"))
     names = [either(found.parts["component"][leaders]) for leaders, _ in said]
     if any(leaders != said[0][0] for leaders, _ in said):
-        return f"The part that adds most is {'; '.join(f'{name} {size}' for name, (_, size) in zip(names, said))}."
+        parts = "; ".join(f"{name} {size}" for name, (_, size) in zip(names, said))
+        return f"The part that adds most, beyond what it adds to every input, is {parts}."
     always = " for each answer:" if len(said) > 1 else ""
-    return f"The part that adds most is {names[0]}{always} {joined(size for _, size in said)}."
+    return (
+        f"The part that adds most, beyond what it adds to every input, is {names[0]}{always} "
+        f"{joined(size for _, size in said)}."
+    )
 
 
 @section("components", title="What each part adds", order=200, block="where", needs=lambda study: no_sum(study.model))
@@ -92,7 +96,9 @@ def make(study: Study, report: Report) -> None:
     )
     if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
         report.add_figure(
-            "components_by_answer", found.plot(by_answer=True), "The same, separately for each right answer."
+            "components_by_answer",
+            found.plot(by_answer=True),
+            "Effects for each right answer, centered: without what the part's mean output adds.",
         )
     report.add_fact("largest_component", str(by_size["component"].iloc[0]))
     report.add_fact("mean_difference", mean)

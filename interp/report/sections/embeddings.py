@@ -9,10 +9,9 @@ from interp.errors import UnsupportedError
 from interp.measures.embeddings import cosines, output_spectra, principal_components, spectra, token_vectors
 from interp.measures.variables import probe, sites
 from interp.report import Report
-from interp.report.sections._shared import reasons
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
-from interp.support.words import portion
+from interp.support.words import joined, portion
 from interp.tasks.populations import Population
 
 MOST_TOKENS, NAMED = 64, 20
@@ -91,12 +90,7 @@ def _waves(study: Study, report: Report) -> None:
     for which, part in table.sort_values("power", ascending=False).groupby("which", sort=False):
         few = part[: n_key(part["power"].to_numpy())]
         names = ", ".join(map(str, sorted(few["frequency"]))) or "none"
-        if few.empty:
-            sentences.append(
-                f"The {which} has no key frequencies: no few of the {len(part)} hold {MOST_POWER:g} of the power and "
-                f"each {DROP:g} times as much as any other."
-            )
-        else:
+        if not few.empty:
             sentences.append(
                 f"In the {which}, {len(few)} of {len(part)} frequencies hold "
                 f"{portion(few['power'].sum(), 3, ROUNDING)} of the power: {names}."
@@ -121,6 +115,8 @@ def _waves(study: Study, report: Report) -> None:
 
 
 MOST_LAYERS, MOST_WIDTH = 12, 1024
+LEAST_GROWTH = 0.02
+"""Least growth of a probe's accuracy, from half of the inputs to all, that is said."""
 
 
 def needs_variables(study: Study) -> str | None:
@@ -129,6 +125,21 @@ def needs_variables(study: Study) -> str | None:
     if cfg.n_layers > MOST_LAYERS or cfg.d_model > MOST_WIDTH:
         return f"{cfg.n_layers} layers of width {cfg.d_model} are too many sites to probe"
     return None
+
+
+def growing(table: pd.DataFrame, inputs: Population) -> str:
+    """Return a sentence on the probes that would be more accurate with more inputs; "" if there are none.
+
+    At the site of its best probe, a variable's probe grows if twice the inputs raise its accuracy by more than the
+    width of its interval.
+    """
+    best = table.loc[table.groupby("feature", sort=False)["probe"].idxmax()]
+    grows = best[best["probe"] - best["half"] > max(inputs.margin, LEAST_GROWTH)]
+    if grows.empty:
+        return ""
+    said = joined(f"{row.feature} ({row.half:.3f} with half of the inputs, {row.probe:.3f} with all)" for row in
+                  grows.itertuples())  # fmt: skip
+    return f" More inputs would raise the probe of {said}."
 
 
 def population(study: Study) -> Population:
@@ -144,14 +155,13 @@ def known_variables(study: Study, report: Report) -> None:
     found = probe(study.subject, inputs=inputs.batch)
     table = found.to_frame()
     if table.empty:
-        report.heading("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
     report.heading(
         "Variables",
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
         "to read it from the residual stream, on held-out inputs. Is it used? One site gets its value on another "
         "input (interchange): either the whole vector, or only the directions that the probe reads. The model should "
-        "then answer as if this variable alone had changed." + reasons(found.reasons),
+        "then answer as if this variable alone had changed." + growing(table, inputs),
     )
     quantities: tuple[Literal["probe", "along_probe"], ...] = ("probe", "along_probe")
     for quantity in quantities:
@@ -168,7 +178,8 @@ def known_variables(study: Study, report: Report) -> None:
         "variables",
         table,
         "chance: share of the most frequent value. probe: accuracy of a logistic regression on held-out inputs "
-        "(cross-validated); fitted: its accuracy on the inputs it was fitted on. interchange: of the whole vector; "
+        "(cross-validated); half: the same, fitted on half as many inputs; fitted: its accuracy on the inputs it was "
+        "fitted on. interchange: of the whole vector; "
         "along_probe: of the directions that the probe reads; both on the same pairs, whose answer should change.",
         max_rows=60,
     )

@@ -5,12 +5,16 @@ The answers of a model of strings are shown as an automaton, too.
 
 import math
 
+import pandas as pd
+
 from interp.certificates import Certificate
 from interp.measures.runs import operations
 from interp.programs.explanations import Explanation, automata, explain_subject
 from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
-from interp.programs.explanations.explanation import shipped, summary
-from interp.programs.explanations.findings import STATUSES, svg
+from interp.programs.explanations.bench import STEPS_PER_SECOND
+from interp.programs.explanations.engine import FEWEST, MOST, WORK, work
+from interp.programs.explanations.explanation import how, shipped, summary
+from interp.programs.explanations.findings import STATUSES, USED, svg
 from interp.programs.explanations.strings import Strings
 from interp.programs.words import answer_words
 from interp.report import Report
@@ -20,28 +24,46 @@ from interp.support.figures.automata import MOST_STATES, automaton
 from interp.tasks.populations import SPEED, InputsAsked
 
 REQUEST = "interp explain MODEL searches for one; interp analyze MODEL --sections explanation shows it on a page"
-NOT_SEARCHED = f"No explanation has been searched for. In Python, interp.explain(model) searches for one; {REQUEST}."
+SEARCH, LEAST_STEPS = 60.0, 200
+"""Budget of a search in a report, in nominal seconds, and the fewest steps with which a search is worth starting."""
+MOST_WORDS = 80
+"""Most words of the card "How" on the first screen."""
 DRAWN = (
     "From the tokens to the answer: the parts that are used, and what each does. Parts that do the same share a box. "
     "Dashed: what this part does is not described."
 )
 
 
+def budget(study: Study) -> float | None:
+    """Return the seconds of a search (see explain_subject) whose work fits SEARCH; None if it is too little to start.
+
+    A step runs the model on the search's inputs, which is counted work; a small model's step counts as a nominal one.
+    """
+    length = study.data()[slice(0, 200)].tokens.shape[1]
+    one = work(study.subject, length)
+    a_step = max(one * min(MOST, max(FEWEST, WORK // one)), SPEED / STEPS_PER_SECOND)
+    steps = SEARCH * SPEED / a_step
+    return steps / STEPS_PER_SECOND if steps >= LEAST_STEPS else None
+
+
 def request(study: Study) -> str | None:
-    """Return how to ask for an explanation if none was shipped."""
-    return None if study.measure(shipped) is not None else REQUEST
+    """Return how to ask for an explanation if none was shipped and none is searched for."""
+    searched = study.explains and study.once(budget) is not None
+    return None if searched or study.measure(shipped) is not None else REQUEST
 
 
 @section("explanation", title="The algorithm", order=250, block="how", request=request)
 def make(study: Study, report: Report) -> None:
-    """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
+    """Show the explanation shipped with interp, or search for one: within the budget, or as long as the user asks."""
     found = study.measure(shipped)
     seconds = study.asked_of.get("explanation", InputsAsked()).seconds
     if found is None and (seconds is not None or "explanation" in study.wanted):
         found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
-    report.say(NOT_SEARCHED if found is None else summary(found, apart=True), "how")
+    elif found is None and study.explains and (within := study.once(budget)) is not None:
+        found = explain_subject(study.subject, report.title, within)
     if found is None:
         return
+    report.say(card(found), "how")
     report.add_fact("explanation_level", found.level)
     report.heading("The algorithm", evidence(found) or found.sentence)
     if found.found:
@@ -77,6 +99,35 @@ def make(study: Study, report: Report) -> None:
             "both answer the same, where the program's answer changes and where it stays. shown: at least 0.95 "
             "of both, with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
         )
+    if together := [*found.stand_ins, *found.cancelling]:
+        rows = [
+            (words.joined(one.parts), "stand in for each other" if one in found.stand_ins else "cancel", one.left)
+            for one in together
+        ]
+        report.add_table(
+            "explanation_groups",
+            pd.DataFrame(rows, columns=["parts", "together", "left"]),
+            "Parts whose effects are seen together alone. stand in for each other: the answers stay without any one, "
+            "and change without all. cancel: they change without either, and stay without both. left: the share of "
+            "the model's answers that stay with all of them at their means.",
+            {"left": words.share},
+        )
+
+
+def card(found: Explanation) -> str:
+    """Return the card of the first screen, at most MOST_WORDS words: the level, the steps, and one line of scores."""
+    if found.level in ("none", "answers only"):
+        return words.fitting(summary(found), MOST_WORDS)[0]
+    line = found.scores
+    level = f"{found.level.capitalize()}."
+    room = MOST_WORDS - len(f"{level} {line} {MORE}".split())
+    steps = how(found, apart=True).split("\n\n")[0]
+    kept, left = words.fitting(steps, room)
+    more = MORE if left else ""
+    return "\n\n".join(filter(None, [level, kept, more, line]))
+
+
+MORE = "The rest is below."
 
 
 def evidence(found: Explanation) -> str:
@@ -88,7 +139,8 @@ def evidence(found: Explanation) -> str:
     stay = f"{words.portion(found.joint)} of the model's answers stay {found.tested_on}"
     described = f" With the descriptions in their place, {stay}." if found.count("explained") else ""
     size = f"{'The program has' if found.program is not None else 'There is'} {found.size}. " if found.found else ""
-    return f"{size}Parts of the model: {parts}.{described}"
+    alone = f"By itself, this program gives {found.agreement}. " if found.program is not None else ""
+    return f"{size}{alone}Parts of the model: {parts}.{described}"
 
 
 SECONDS = 1.0

@@ -7,7 +7,6 @@ from interp.measures.runs import heads_of
 from interp.measures.survey import MODES
 from interp.report import Report
 from interp.report.sections import _shared as shared
-from interp.report.sections._shared import reasons
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
 from interp.support import words
@@ -192,11 +191,7 @@ def readable(table: pd.DataFrame, population: Population) -> str:
     if chance == 1:
         return ""  # one answer is always right
     if separable.max() <= chance + min(NEEDED, CLOSED * (1 - chance)):
-        return (
-            f"The answers cannot be read from a single head: a linear separator of its output is right on at most "
-            f"{words.at_most(float(separable.max()))} of them, compared with {words.portion(chance)} for always "
-            "giving the most frequent answer."
-        )
+        return ""  # no head alone tells the answers
     heads = population.leaders(dict(separable))
     return (
         f"The answers are best read from {words.either(heads)}: a linear separator of its output is right on "
@@ -237,11 +232,9 @@ def by_feature(study: Study, report: Report) -> None:
     fits = max(1, len(features)) * len(heads_of(study.subject))
     inputs = study.population("head_features", fits=fits, most=INPUTS)
     table = head_features(study.subject, inputs.batch, features)
-    unknown = reasons(table.attrs["reasons"])
     if table.empty:
-        report.heading("Heads by feature", f"No feature of the task can be measured.{unknown}")
         return
-    report.heading("Heads by feature", f"Measured {inputs.measured}. {best_explained(table)}{unknown}")
+    report.heading("Heads by feature", " ".join(filter(None, [f"Measured {inputs.measured}.", best_explained(table)])))
     shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
     for quantity, title, caption in (
         ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),
@@ -280,5 +273,5 @@ def best_explained(table: pd.DataFrame) -> str:
             share = words.share(float(best["variance"]), 2, ROUNDING)
             found.append(f"{name} ({share} of head {best['layer']}.{best['head']})")
     if not found:
-        return "No feature explains half of the variance of a head's output."
+        return ""
     return f"Features that explain at least half of the variance of a head's output: {'; '.join(found)}."

@@ -135,7 +135,7 @@ WIDEST, MOST_HEADS = 40, 32
 
 def needs_heads(study: Study) -> str | None:
     """Require few enough heads and tokens to draw."""
-    heads = study.model.cfg.n_heads
+    heads = study.model.cfg.n_heads * study.model.cfg.n_layers
     if heads > MOST_HEADS:
         return f"the patterns of {heads} heads are too many to draw"
     batch = study.task.example
@@ -164,12 +164,15 @@ def example_attention(study: Study, report: Report) -> None:
     shown = min(width, int(short.lengths[0]))  # without padding
     words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0, :shown])]
     report.heading("Attention on one input", f"The input is {study.task.format(tokens[0, :shown])}.")
+    frames = []
     for layer, name in enumerate(names):
         pattern = seen[name][0, :, :shown, :shown].double().cpu()
         heads = [f"{layer}.{head}" for head in range(len(pattern))]
-        frame = tidy(pattern, "value", head=heads, query=words, key=words)
-        report.add_figure(
-            f"attention_layer_{layer}",
-            inputs(draw.circuit(frame, color_title=weights(study)), "tokens", token_ids(tokens[0].tolist())),
-            f"Rows: the query token; columns: the token it attends to (layer {layer}).",
-        )
+        frames.append(tidy(pattern, "value", head=heads, query=words, key=words))
+    kind = weights(study)
+    figure = draw.circuit(pd.concat(frames), color_title=kind, shares=kind == "attention weight")
+    report.add_figure(
+        "attention_example",
+        inputs(figure, "tokens", token_ids(tokens[0].tolist())),
+        "Rows: the query token; columns: the token it attends to; heads of all layers.",
+    )
