@@ -1,7 +1,7 @@
 """What the site takes from the project itself, so that it is written once: README, names, notebooks, claims, gallery.
 
 Used by mkdocs (see mkdocs.yml). Every public name must have a docstring, or the build ends with the list of those that
-have none. The notebooks are run; with INTERP_DOCS_QUICK=1 they are shown as they are.
+have none. Each notebook is a page, as it is shipped: the tests run them. With INTERP_DOCS_RUN=1 they are run here, too.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made from the project."""
     pages = {
         "index.md": readme(),
-        "reference.md": reference(),
-        "claims.md": claims(),
+        **reference(),
+        **claims(),
         **gallery(),
-        "notebooks.md": notebooks(),  # last, as it takes longest
+        **notebooks(),
     }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -61,18 +61,29 @@ def readme() -> str:
     return LINK.sub(link, text)
 
 
-def reference() -> str:
-    """One entry for each public name, in the order of the alphabet. Raises PluginError if one is undocumented."""
+def reference() -> dict[str, str]:
+    """A page that lists the public names, and one for each group of them. Raises PluginError if one is undocumented."""
     import interp
 
     public = [*interp.__all__, *interp._RETURNED]
     bare = [name for name in public if not inspect.getdoc(getattr(interp, name))]
     if bare:
         raise PluginError(f"public names without a docstring: {', '.join(bare)}")
-    head = (
-        "# Public names\n\nEverything that `import interp` offers; the rooms below it are documented in their files.\n"
-    )
-    return head + "".join(f"\n::: interp.{name}\n" for name in public)
+    groups = re.findall(r"^(\w[\w ]+)(?::.*)?\n((?:    .*\n)+)", inspect.getdoc(interp) or "", re.MULTILINE)
+    rows, pages, listed = [], {}, set[str]()
+    for title, names in [*groups, ("What they return", " ".join(interp._RETURNED))]:
+        mine = [name for name in re.findall(r"\w+", names) if name in public and name not in listed]
+        listed |= set(mine)
+        page = f"reference/{title.lower().replace(' ', '_')}.md"
+        pages[page] = f"# {title}\n" + "".join(f"\n::: interp.{name}\n" for name in mine)
+        about = {name: (inspect.getdoc(getattr(interp, name)) or "").split(". ")[0].split("\n\n")[0] for name in mine}
+        rows += [
+            f"| [{text_of(name)}]({page}#interp.{name}) | {text_of(' '.join(about[name].split()))} |" for name in mine
+        ]
+    missing = [name for name in public if name not in listed]
+    pages["reference/errors.md"] = "# Errors\n" + "".join(f"\n::: interp.{name}\n" for name in missing)
+    head = "# Public names\n\nEverything that `import interp` offers; the rooms below it are documented in their files."
+    return {"reference.md": f"{head}\n\n| name | about |\n|---|---|\n" + "\n".join(rows) + "\n", **pages}
 
 
 def gallery() -> dict[str, str]:
@@ -85,7 +96,7 @@ def gallery() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         write(folder, models, ("question", "accuracy", "live"))
         found = {f"gallery/{path.name}": path.read_text("utf-8") for path in Path(folder).glob("*.html")}
-    lines = [f"| [{name}](gallery/{slug(name)}.html) | {cell(interp.load(name).task.describe)} |" for name in models]
+    lines = [f"| [{name}](gallery/{slug(name)}.html) | {text_of(interp.load(name).task.describe)} |" for name in models]
     head = (
         "# Gallery\n\nEach page has the model itself in it: change its input, switch parts off, set its attention. "
         "Nothing is sent anywhere. These pages hold the first screen only; "
@@ -96,28 +107,34 @@ def gallery() -> dict[str, str]:
     return {"gallery.md": head + "\n".join(lines) + foot, **found}
 
 
-def notebooks() -> str:
-    """Every notebook with what its cells put out; figures are the pictures that it is shipped with."""
+def notebooks() -> dict[str, str]:
+    """A page that lists the notebooks, and one for each, with what its cells put out; figures are shipped pictures."""
     import nbformat
     from nbclient import NotebookClient
 
-    quick = bool(os.environ.get("INTERP_DOCS_QUICK"))
-    parts = ["# Notebooks\n\n" + ("As they are shipped.\n" if quick else "Run when this page was made.\n")]
+    pages, rows = {}, []
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         shipped = [picture(cell) for cell in notebook.cells]
-        if not quick:
+        if os.environ.get("INTERP_DOCS_RUN"):
             where = {"metadata": {"path": str(ROOT)}}
             NotebookClient(notebook, timeout=3600, resources=where, extra_arguments=QUIET).execute()
+        parts = []
         for cell, drawn in zip(notebook.cells, shipped):
             source = cell.source.strip()
             if cell.cell_type == "markdown":
-                parts.append(re.sub(r"^#", "##", LINK.sub(r"] (`\1`)", source), flags=re.MULTILINE))
+                parts.append(LINK.sub(r"] (`\1`)", source))
             elif source:
                 parts.append(f"```python\n{source}\n```")
                 parts += [shown for output in cell.get("outputs", []) if (shown := as_text(output))]
                 parts += drawn
-    return "\n\n".join(parts)
+        name = f"notebooks/{path.stem}.md"
+        title, _, about = parts[0].removeprefix("# ").partition("\n")
+        rows.append(f"| [{text_of(title)}]({name}) | {text_of(about.strip().split(chr(10))[0])} |")
+        pages[name] = "\n\n".join(parts)
+    head = "# Notebooks\n\nAs they are shipped; each runs from the first cell to the last.\n\n"
+    head += "| notebook | about |\n|---|---|\n"
+    return {"notebooks.md": head + "\n".join(rows) + "\n", **pages}
 
 
 def picture(cell: Any) -> list[str]:
@@ -144,8 +161,8 @@ def as_text(output: Any) -> str:
     return "```text\n" + "\n".join(line[:160] for line in shown) + "\n```"
 
 
-def claims() -> str:
-    """The ledger as one table a paper."""
+def claims() -> dict[str, str]:
+    """The verdict of the ledger, and a page for each paper with its table."""
     sys.path.insert(0, str(ROOT / "analyses"))
     try:
         import claims as ledger
@@ -153,19 +170,19 @@ def claims() -> str:
         sys.path.remove(str(ROOT / "analyses"))
     found = ledger.read()
     table = ledger.table_of(found)
-    parts = ["# Claims of four papers", ledger.page(found).verdict]
+    parts, pages = ["# Claims of four papers", ledger.page(found).verdict], {}
     for paper, title in ledger.PAPERS.items():
         rows = table[table["paper"] == paper]
-        parts.append(f"## {title}")
+        parts.append(f"- [{text_of(title)}](claims/{paper}.md): {len(rows)} claims")
         columns = ["claim", "status", "published", "ours", "where"]
         lines = [[*columns, "command"], ["---"] * (len(columns) + 1)]
-        lines += [[*(cell(row[c]) for c in columns), f"`{row['command']}`"] for row in rows.to_dict("records")]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    open_ones = [f"- **{one['id']}**: {cell(one['why'])}" for one in found if "why" in one]
+        lines += [[*(text_of(row[c]) for c in columns), f"`{row['command']}`"] for row in rows.to_dict("records")]
+        pages[f"claims/{paper}.md"] = f"# {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    open_ones = [f"- **{one['id']}**: {text_of(one['why'])}" for one in found if "why" in one]
     parts += ["## Not reproduced: what is open, what was tried, what would decide it", "\n".join(open_ones)]
-    return "\n\n".join(parts)
+    return {"claims.md": "\n\n".join(parts), **pages}
 
 
-def cell(text: str) -> str:
+def text_of(text: str) -> str:
     """Text that stays one cell of a table and means no markup."""
     return re.sub(r"([|*_`\[\]])", r"\\\1", html.escape(str(text), quote=False))

@@ -259,9 +259,9 @@ def test_options_of_certificates_are_those_of_their_method(
     assert "--box" not in said.out
 
 
-def test_attention_weights_are_colored_from_0() -> None:
+def test_attention_weights_are_colored_from_0_to_1() -> None:
     shares = pd.DataFrame({"head": "0.0", "query": ["a", "b"], "key": ["c", "c"], "value": [0.0, 0.9]})
-    axis = circuit(shares).layout.coloraxis
-    assert axis.cmin == 0.0
-    assert axis.cmax == pytest.approx(0.9)
+    axis = circuit(shares, shares=True).layout.coloraxis
+    assert (axis.cmin, axis.cmax) == (0.0, 1.0)
+    assert circuit(shares).layout.coloraxis.cmin == pytest.approx(-0.9)
     assert circuit(shares.assign(value=[-1.0, 0.5])).layout.coloraxis.cmin == -1.0

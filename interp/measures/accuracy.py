@@ -108,7 +108,7 @@ def accuracy(
     task = subject.task
     if inputs is not None:
         return accuracy_on(subject, given(as_batch(subject, inputs)))
-    if n is None and split is None and seed == 0:
+    if n is None and split is None and seed == 0 and few == FEW:
         return accuracy_on(subject, choose(task, work_of(subject), split=task.splits[-1], fixed=False, seconds=WORK))
     n = 1_000 if n is None else n
     if split is None and task.n_inputs is not None and task.n_inputs <= few:
@@ -117,6 +117,7 @@ def accuracy(
     return accuracy_on(subject, Population("sample", drawn, task.n_inputs, split or task.splits[-1], seed))
 
 
+@torch.no_grad()
 def accuracy_on(model: Model, population: Population) -> Accuracy:
     """Measure accuracy on the inputs of a population."""
     subject, batch = Subject.of(model), population.batch

@@ -118,5 +118,5 @@ def fitting(text: str, most: int) -> tuple[str, str]:
             break
         end = cut
     if not end and text:
-        return f"{' '.join(text.split()[:most])} ...", text
+        return f"{' '.join(text.split()[: most - 1])} ...", text
     return text[:end].strip(), text[end:].strip()

@@ -6,7 +6,7 @@ from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.head_types import KINDS, head_types
 from interp.models.subject import Subject
 from interp.report import Report
-from interp.report.sections._shared import weights
+from interp.report.sections._shared import WEIGHT, weights
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
 from interp.tasks import Batch
@@ -53,6 +53,7 @@ def make(study: Study, report: Report) -> None:
                 "query position",
                 "key position",
                 color_title=f"mean {weights(study)}",
+                shares=weights(study) == WEIGHT,
             ),
             "Mean attention from each position (rows) to each position (columns), over the inputs that have both.",
         )
@@ -62,7 +63,11 @@ def make(study: Study, report: Report) -> None:
         table = by_token[by_token["key"].map(study.task.token_id).isin(seen)]
         report.add_figure(
             "attention_by_token",
-            draw.circuit(_named(table, **shape), color_title=f"{weights(study)} to all of a kind"),
+            draw.circuit(
+                _named(table, **shape),
+                color_title=f"{weights(study)} to all of a kind",
+                shares=weights(study) == WEIGHT,
+            ),
             f"Total attention from a query token (rows) to all tokens of one kind (columns){at}, mean over queries.",
         )
     if found is not None:

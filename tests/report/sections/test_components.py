@@ -47,7 +47,7 @@ def test_the_part_that_adds_most_is_named_with_its_own_number() -> None:
     said = sentence(found, inputs, study.task.word)
     assert said in report.html().replace("&#39;", "'")
     for index in found.classes.unique().tolist():
-        means = found.values[found.classes == index].mean(0)
+        means = found.centered[found.classes == index].mean(0)
         best = found.parts["component"].iloc[int(means.argmax())]
         assert f"when '{study.task.word(index)}' is right ({float(means.max()):.4g} logits" in said
         assert best in said
@@ -59,9 +59,10 @@ def test_a_part_that_leads_for_every_answer_is_named_once(second: str) -> None:
     if second == "head 0.0":
         values[2:] = values[2:].flip(1)
     found = Mock(
-        values=values, classes=torch.tensor([0, 0, 1, 1]), parts=pd.DataFrame({"component": ["MLP 0", "head 0.0"]})
+        centered=values, classes=torch.tensor([0, 0, 1, 1]), parts=pd.DataFrame({"component": ["MLP 0", "head 0.0"]})
     )
     said = sentence(found, Mock(exact=True), ("no", "yes").__getitem__)
     once = " for each answer: when 'no' is right (2 logits) and when 'yes' is right (3 logits)."
     apart = " when 'no' is right (2 logits); head 0.0 when 'yes' is right (3 logits)."
-    assert said == f"The part that adds most is MLP 0{once if second == 'MLP 0' else apart}"
+    beyond = "The part that adds most, beyond what it adds to every input, is MLP 0"
+    assert said == f"{beyond}{once if second == 'MLP 0' else apart}"

@@ -36,12 +36,13 @@ def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
     twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
     for model, found, words in (
         (exact, "2, 7, 13", "3 of 14 frequencies hold all"),
-        (twin, "none", "no key freq"),
+        (twin, "none", "Fourier power"),
     ):
         report = Report("p = 29")
         fill(Study(Subject.of(model)), report, ["embeddings"])
         assert {report.facts[f"frequencies_of_{what}"] for what in ("embedding", "readout")} == {found}
         assert words in report.html()
+        assert "no key freq" not in report.html()
         share = report.facts.get("logits_explained_by_readout")  # of |cos(pi k (a - b) / p)|, the mean over a - b
         assert share == (None if model is twin else pytest.approx(8 / math.pi**2, abs=0.02))
 

@@ -1,35 +1,62 @@
-"""The algorithm in a report: what came with interp, what is found on request, a true sentence where neither is so."""
+"""The algorithm in a report: what came with interp, what is found within a budget, and a card of at most 80 words."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
 
 import interp
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections.base import Study, availability
-from interp.report.sections.explanation import NOT_SEARCHED, evidence, make
+from interp.report.sections.explanation import MORE, MOST_WORDS, REQUEST, SEARCH, budget, card, evidence, make
 
 
-def test_without_a_search_the_report_says_so() -> None:
+def test_a_report_explains_any_model_within_the_budget() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=7)
     report = Report("max of three")
     make(Study(Subject.of(model)), report)
-    assert report.verdict == NOT_SEARCHED
-    assert "interp.explain(model)" in report.verdict
-    assert "interp explain MODEL" in report.verdict
+    assert report.verdict.startswith("Explained.\n\nHead 0.0 attends to positions by their token") or (
+        report.verdict.startswith("Explained.\n\n1. Head 0.0 attends to positions by their token")
+    )
+    assert report.verdict.endswith("1 of 1 part used")
+    left_out = Report("max of three")
+    make(Study(Subject.of(model), explains=False), left_out)
+    assert (left_out.verdict, left_out.items) == ("", [])
 
 
 def test_the_list_of_sections_says_how_to_ask_for_a_search() -> None:
-    found = availability(Study(Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=7)))).set_index("section")
-    assert found.loc["explanation", "status"] == "on request"
-    assert found.loc["explanation", "note"].startswith("interp explain MODEL")
-    shipped = availability(Study(Subject.of(interp.load("count01/minimal")))).set_index("section")
-    assert shipped.loc["explanation", ["status", "note"]].tolist() == ["applies", ""]
+    subject = Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=7))
+    found = availability(Study(subject, explains=False)).set_index("section")
+    assert found.loc["explanation", ["status", "note"]].tolist() == ["on request", REQUEST]
+    for given in (subject, Subject.of(interp.load("count01/minimal"))):
+        shown = availability(Study(given)).set_index("section")
+        assert shown.loc["explanation", ["status", "note"]].tolist() == ["applies", ""]
 
 
-def test_a_section_that_is_named_searches() -> None:
-    report = interp.analyze(interp.build("algorithmic/max-of-k-exact", K=3, v=7), sections=["explanation"])
-    assert report.verdict.startswith("Explained.\n\n1. Head 0.0 attends to positions by their token")
-    assert "\n\nThe only part is used. With it alone at its mean, " in report.verdict
+def test_a_model_too_large_for_the_budget_is_not_searched() -> None:
+    small, large = (
+        Study(Subject.of(interp.build("algorithmic/max-of-k-exact", K=k, v=v))) for k, v in ((3, 7), (90, 99))
+    )
+    assert budget(small) == SEARCH
+    assert (budget(large) or 0) < SEARCH / 5
+
+
+@pytest.mark.parametrize("name", ["count01/paper", "histogram/dot", "languages/parity", "algorithmic/induction"])
+def test_a_card_has_at_most_eighty_words(name: str) -> None:
+    subject = Subject.of(interp.load(name))
+    report = Report(name)
+    make(Study(subject), report)
+    assert 3 < len(report.verdict.split()) <= MOST_WORDS
+
+
+def test_a_card_of_many_steps_says_that_the_rest_is_below() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=7))
+    long = replace(found, parts=tuple(replace(one, brief="reads " + "very " * 70 + "much") for one in found.parts))
+    assert len(card(long).split()) <= MOST_WORDS
+    assert MORE in card(long)
+    assert MORE not in card(found)
 
 
 def test_with_seconds_it_searches() -> None:

@@ -1,12 +1,16 @@
-"""The section on strangers' models and on shipped ones; its numbers are tested with the measures."""
+"""The section on models of others and on shipped ones, and how probes grow; its numbers are tested with the measures."""
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
+import torch
 from report.sections.standin_report import one_section
-from standins import NAMES
+from standins import NAMES, standin
 
-from interp.report.sections._shared import reasons
+from interp.measures.variables import fit_probe
+from interp.report.sections.embeddings import growing
+from interp.tasks.populations import Population
 
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
@@ -21,10 +25,21 @@ def test_variables(name) -> None:
     assert {"variables_probe", "variables_along_probe"} <= set(report.figures)
 
 
-def test_features_with_the_same_reason_share_a_sentence() -> None:
-    found = {
-        "a": "No set needs a to tell",
-        "n1 - n0": "No set needs n1 - n0 to tell",
-        "b": "The feature b has one value",
-    }
-    assert reasons(found) == " No set needs a or n1 - n0 to tell. The feature b has one value."
+def test_a_probe_that_more_inputs_would_raise_is_named() -> None:
+    table = pd.DataFrame(
+        [("a", 0, 0.2, 0.2), ("a", 1, 0.46, 0.30), ("b", 0, 0.9, 0.89)], columns=["feature", "layer", "probe", "half"]
+    )
+    inputs = Population("sample", standin("recall").task.sample(1000))
+    said = " More inputs would raise the probe of a (0.300 with half of the inputs, 0.460 with all)."
+    assert growing(table, inputs) == said
+    assert growing(table[table["feature"] == "b"], inputs) == ""
+
+
+def test_half_of_the_inputs_fit_a_worse_probe_of_a_hard_value() -> None:
+    """Eight values in twenty noisy dimensions: a probe of a hundred inputs is worse than one of two hundred."""
+    draw = torch.Generator().manual_seed(0)
+    value = torch.randint(8, (200,), generator=draw)
+    centers = torch.randn(8, 20, dtype=torch.float64, generator=draw)
+    noise = 2.0 * torch.randn(200, 20, dtype=torch.float64, generator=draw)
+    found = fit_probe(centers[value] + noise, value, torch.arange(200))
+    assert found.half < found.accuracy < found.fitted

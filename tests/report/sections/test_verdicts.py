@@ -363,14 +363,14 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
             "read from head 0.0: a linear separator of its output is right on all",
             "cannot",
         ),
-        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read from a single head", "best read"),
-        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, compared with", "best read"),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "", "read"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "", "read"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read from head 0.0 or head 0.1: a linear", "cannot"),
         ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read from any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
         ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "best read from head 0.0", "cannot"),
-        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read from", "best read"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "", "read"),
         ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
     ],
 )
