@@ -14,6 +14,7 @@ from interp.report.sections.base import Study
 from interp.tasks import IGNORED, Batch
 from interp.tasks.populations import InputsAsked, Population, choose, usual
 
+WEIGHT = "attention weight"
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
 SAMPLED_GROUPS = 320
@@ -22,7 +23,7 @@ SAMPLED_GROUPS = 320
 
 def weights(study: Study) -> str:
     """Return what the entries of attention patterns are."""
-    return "raw score" if raw_scores(study.subject) else "attention weight"
+    return "raw score" if raw_scores(study.subject) else WEIGHT
 
 
 def needs_two_answers(study: Study) -> str | None:

@@ -12,7 +12,7 @@ from interp.models.architecture.task_model import standing_hooks
 from interp.report import Report
 from interp.report.aim import inputs
 from interp.report.aim import tokens as token_ids
-from interp.report.sections._shared import weights
+from interp.report.sections._shared import WEIGHT, weights
 from interp.report.sections.base import Study, all_sections, section
 from interp.support import figures as draw
 from interp.support import words
@@ -170,7 +170,7 @@ def example_attention(study: Study, report: Report) -> None:
         heads = [f"{layer}.{head}" for head in range(len(pattern))]
         frames.append(tidy(pattern, "value", head=heads, query=words, key=words))
     kind = weights(study)
-    figure = draw.circuit(pd.concat(frames), color_title=kind, shares=kind == "attention weight")
+    figure = draw.circuit(pd.concat(frames), color_title=kind, shares=kind == WEIGHT)
     report.add_figure(
         "attention_example",
         inputs(figure, "tokens", token_ids(tokens[0].tolist())),

@@ -1,4 +1,4 @@
-"""The section on models of others and on shipped ones, and how probes grow; its numbers are tested with the measures."""
+"""The section on models of others and on shipped ones, and how probes grow; numbers are tested with the measures."""
 
 from __future__ import annotations
 
