@@ -14,7 +14,7 @@ from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutom
 from interp.programs.explanations.bench import STEPS_PER_SECOND
 from interp.programs.explanations.engine import FEWEST, MOST, WORK, work
 from interp.programs.explanations.explanation import how, shipped, summary
-from interp.programs.explanations.findings import STATUSES, USED, svg
+from interp.programs.explanations.findings import STATUSES, svg
 from interp.programs.explanations.strings import Strings
 from interp.programs.words import answer_words
 from interp.report import Report
