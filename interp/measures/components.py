@@ -407,7 +407,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         hooks[f"layer {layer}"] = f"blocks.{layer}.hook_resid_post"
     found: dict[str, list[Tensor]] = {name: [] for name in hooks}
     classes, positions, numbers = [], [], []
-    for here, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
+    for start, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
         _, seen = activations(subject, piece, list(hooks.values()))
         if at == "read":
             where = reads_of(subject, piece)
@@ -416,7 +416,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         else:
             at_rows, places = piece.attention_mask.cpu().nonzero(as_tuple=True)
         positions.append(places)
-        numbers.append(at_rows.cpu() + here.start)
+        numbers.append(at_rows.cpu() + start.start)
         for name, hook in hooks.items():
             stream = seen[hook][at_rows.to(cfg.device), places.to(cfg.device)]
             found[name].append(read_out(subject, stream).double().cpu())

@@ -87,7 +87,7 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
     a key of the kind, the attention to: self, previous_token, first_token, same_token (elsewhere), and induction (after
     an earlier occurrence of the query's token); *_queries: the number of these queries. So a head that always attends
     behind the earlier occurrence has induction 1, however often tokens repeat.
-    inputs: a batch, text or tokens (default: at most 200 test inputs). at: average over "all" query positions, or over
+    inputs: a batch, text or tokens (default: the test inputs). at: average over "all" query positions, or over
     the "read" positions. Source: Olsson et al. 2022; TransformerLens's head_detector, which averages over all queries.
 
     Example:
@@ -97,7 +97,7 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
         [0.14, 0.16, 0.89, 0.93]
     """
     subject = Subject.of(model)
-    batch = batch_of(subject, inputs, most=200)
+    batch = batch_of(subject, inputs)
     check_one_of("at", at, ("all", "read"))
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     sums: dict[str, Tensor] = {}

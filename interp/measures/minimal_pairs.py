@@ -15,6 +15,7 @@ from interp.models.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch_checks import check_batch
 from interp.tasks.pairs import KINDS, Pairs, minimal_pairs
+from interp.tasks.populations import usual
 
 FEWEST = 10
 """Least number of pairs of a kind."""
@@ -61,13 +62,20 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
 
 
 def pairs_from(
-    subject: Subject, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, n: int = 1_000
+    subject: Subject, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, n: int | None = None
 ) -> Pairs:
-    """Return the given pairs; or pairs of the given inputs, checked; or those that the task makes of `clean`."""
+    """Return the given pairs; or pairs of the given inputs, checked; or those that the task makes of `clean`.
+
+    Without inputs, the task makes pairs of n samples (default: of the inputs that measures take, drawn anew).
+    """
     if isinstance(clean, Pairs):
         return clean
     if corrupted is None:
-        return make_pairs(subject, n, batch=None if clean is None else as_batch(subject, clean))
+        if clean is None and n is not None:
+            return make_pairs(subject, n)
+        return make_pairs(
+            subject, batch=usual(subject.task, fixed=False).batch if clean is None else as_batch(subject, clean)
+        )
     if clean is None:
         raise InterpError("corrupted inputs are given without clean ones")
     pairs = Pairs(as_batch(subject, clean), as_batch(subject, corrupted))

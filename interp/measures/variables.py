@@ -165,7 +165,7 @@ def probe(
                 bar.update(len(rows), len(values) * len(places), name)
                 same_site = None if site.position is not None or len(alone) > 1 else Site(site.layer, int(alone))
                 if same_site in known:
-                    rows.append(known[same_site] | {"position": "read"})
+                    rows.append({"feature": name, **known[same_site], "position": "read"})
                     continue
                 known[site] = _probed(subject, batch, streams, site, pairs, value, same, seed)
                 rows.append({"feature": name, **known[site]})

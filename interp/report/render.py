@@ -296,7 +296,9 @@ def _paragraphs(text: str) -> list[str]:
 def _size(figure: go.Figure) -> str:
     """Return the size of a figure's box in CSS."""
     height, hints = height_of(figure), size_hints(figure)
-    least = "".join(f"{name.replace('_', '-')}:{size}px;" for name, size in hints.items() if name != "max_width")
+    least = "".join(f"{name.replace('_', '-')}:{size}px;" for name, size in hints.items() if name.startswith("min_"))
+    if "most_width" in hints:
+        least += f"max-width:{hints['most_width']}px;"
     if "max_width" in hints:
         return f"{least}max-width:{hints['max_width']}px;aspect-ratio:{hints['max_width']}/{height}"
     return f"{least}height:{height}px"
@@ -308,10 +310,10 @@ def height_of(figure: go.Figure) -> int:
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """Return a figure's "min_width" (narrower pages scroll), "max_width" (of square figures) and "min_height" (if it
-    cannot be drawn as low as the others in a column), in pixels."""
+    """Return a figure's "min_width" (narrower pages scroll), "max_width" (of square figures), "most_width" (of others
+    with few columns) and "min_height" (if it cannot be drawn as low as the others in a column), in pixels."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
-    names = ("min_width", "max_width", "min_height")
+    names = ("min_width", "max_width", "most_width", "min_height")
     return {name: int(meta[name]) for name in names if isinstance(meta.get(name), int | float)}
 
 

@@ -99,7 +99,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
     found, inputs = study.once(measured), study.once(population)
     report.heading(
         "Accuracy on every input" if found.exact else "Accuracy on a sample",
-        f"No certificate: {why.split(' cannot be certified: ', 1)[-1]}.",
+        f"No certificate: {why.split(' cannot be certified: ', 1)[-1].split(' (methods for other kinds', 1)[0]}.",
     )
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
     report.say(as_asked(found), "what")

@@ -99,11 +99,9 @@ def make(study: Study, report: Report) -> None:
             "both answer the same, where the program's answer changes and where it stays. shown: at least 0.95 "
             "of both, with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
         )
-    if together := [*found.stand_ins, *found.cancelling]:
-        rows = [
-            (words.joined(one.parts), "stand in for each other" if one in found.stand_ins else "cancel", one.left)
-            for one in together
-        ]
+    rows = [(words.joined(one.parts), "stand in for each other", one.left) for one in found.stand_ins]
+    rows += [(words.joined(one.parts), "cancel", one.left) for one in found.cancelling]
+    if rows:
         report.add_table(
             "explanation_groups",
             pd.DataFrame(rows, columns=["parts", "together", "left"]),

@@ -14,6 +14,8 @@ from interp.support.figures.drawing import color_axis, color_range, compact, log
 from interp.support.figures.theme import plain
 
 Axis = Literal["linear", "log"]
+MOST_BESIDE = 4
+"""Most lines whose legend fits one row."""
 
 
 def lines(
@@ -58,6 +60,8 @@ def lines(
             line={"width": 2, "color": hue, "dash": _DASHES[dash % len(_DASHES)]},
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
+    if len(drawn.data) > MOST_BESIDE:  # their legend has several rows
+        drawn.update_layout(meta={"min_height": 320})
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 

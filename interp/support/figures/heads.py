@@ -86,7 +86,7 @@ def heatmap(
         raise InterpError(
             f"the heat map's matrix has shape {values.shape}; expected ({len(y)}, {len(x)}) from its labels"
         )
-    low, high, diverging = (*ends, False) if fixed else color_limits(values, center, ends)
+    low, high, diverging = (ends[0], ends[1], False) if fixed else color_limits(values, center, ends)
     cells = _cells(values, x, y, x_title, y_title, color_title, more)
     widths = {}
     texts = written if written is not None else _written(np.asarray(matrix, dtype=float)) if show_values else None
@@ -99,7 +99,7 @@ def heatmap(
     if not square:
         widths["min_height"] = min(height, 110 + ROW * len(y))
         if len(x) < FEW_COLUMNS:
-            widths["max_width"] = 260 + 100 * len(x)
+            widths["most_width"] = 320 + 110 * len(x)
     else:
         down["scaleanchor"] = "x"
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
