@@ -35,12 +35,14 @@ def test_the_list_of_sections_says_how_to_ask_for_a_search() -> None:
         assert shown.loc["explanation", ["status", "note"]].tolist() == ["applies", ""]
 
 
-def test_a_model_too_large_for_the_budget_is_not_searched() -> None:
-    small, large = (
-        Study(Subject.of(interp.build("algorithmic/max-of-k-exact", K=k, v=v))) for k, v in ((3, 7), (90, 99))
-    )
-    assert budget(small) == SEARCH
-    assert (budget(large) or 0) < SEARCH / 5
+def test_a_model_too_large_for_the_budget_is_not_searched(monkeypatch) -> None:
+    """The work of a step decides: 5,000 inputs of 300,000 multiplications each leave 400 steps, which are worth it."""
+    subject = Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=7))
+    assert budget(Study(subject)) == SEARCH
+    monkeypatch.setattr("interp.report.sections.explanation.work", lambda *given: 3 * 10**5)
+    assert budget(Study(subject)) == pytest.approx(400 / 20)
+    monkeypatch.setattr("interp.report.sections.explanation.work", lambda *given: 10**10)
+    assert budget(Study(subject)) is None
 
 
 @pytest.mark.parametrize("name", ["count01/paper", "histogram/dot", "languages/parity", "algorithmic/induction"])
