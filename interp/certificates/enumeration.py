@@ -227,7 +227,7 @@ class Whole:
 
 
 def _written(subject: Subject, answer: Tensor) -> str:
-    """Return the tokens of an answer as text, without an end that the model did not reach."""
+    """Return the tokens of an answer as text."""
     words = [subject.task.word(int(output)) for output in answer.tolist() if output != IGNORED]
     return ("" if all(len(word) == 1 for word in words) else " ").join(words) or "nothing"
 

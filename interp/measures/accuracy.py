@@ -12,12 +12,13 @@ from typing import Literal
 import pandas as pd
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
 from interp.measures.runs import work_of
 from interp.models.architecture.answers import find_positions, losses
+from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
 from interp.support import words
 from interp.tasks import IGNORED, Batch, Generates
@@ -179,13 +180,14 @@ class AnswerLayout:
 
     starts: the position at which each row's first answer is read. wanted: the right output indices from there on,
     (rows, answers), IGNORED after a row's last one. tokens: the token of each output index. stop: the output that ends
-    an answer, or None.
+    an answer, or None. longest: the largest number of tokens that a model writes.
     """
 
     starts: Int[Tensor, "rows"]
     wanted: Int[Tensor, "rows answers"]
     tokens: Int[Tensor, "n_out"]
     stop: int | None
+    longest: int
 
 
 def not_generated(subject: Subject, batch: Batch) -> str | None:
@@ -235,7 +237,7 @@ def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
     follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
     if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
         return f"the answers of task {name} are not the next tokens"
-    return AnswerLayout(starts, wanted.long(), tokens, stop)
+    return AnswerLayout(starts, wanted.long(), tokens, stop, wanted.shape[1] if declared is None else declared.length)
 
 
 def _not_as_declared(
@@ -264,12 +266,14 @@ def _not_as_declared(
 class Generated:
     """Generated answers to the question in each row.
 
-    tokens: the answers as output indices, (rows, answers), IGNORED after a stop. right: mask of the right ones. start:
-    the position at which the first answer is read (in the first row, if rows differ). teacher_forced: mask of the
-    answers that are right after the right tokens. asked: mask of the answers that exist.
+    tokens: all that the model writes, as output indices, (rows, written): up to the stop, or to the declared length if
+    the model has so many positions, and IGNORED from there on. It may be longer than the right answer. right: mask of
+    the answers, (rows, answers), that are right. start: the position at which the first answer is read (in the first
+    row, if rows differ). teacher_forced: mask of the answers that are right after the right tokens. asked: mask of the
+    answers that exist.
     """
 
-    tokens: Int[Tensor, "rows answers"]
+    tokens: Int[Tensor, "rows written"]
     right: Bool[Tensor, "rows answers"]
     start: int
     teacher_forced: Bool[Tensor, "rows answers"]
@@ -300,18 +304,34 @@ def generate(model: Model, batch: Batch) -> Generated:
     if isinstance(found, str):
         raise UnsupportedError(found)
     asked, width = found.wanted != IGNORED, batch.tokens.shape[1]
-    rows, made = batch.tokens.clone(), torch.full_like(found.wanted, IGNORED)
+    positions = _positions(subject, width)
+    steps = max(asked.shape[1], min(found.longest, positions - int(found.starts.min())))
+    behind = max(0, min(positions, int(found.starts.max()) + steps) - width)
+    rows = nn.functional.pad(batch.tokens, (0, behind), value=subject.task.pad_id or 0)
+    made = torch.full((len(rows), steps), IGNORED)
     running = torch.ones(len(rows), dtype=torch.bool)
-    for step in range(asked.shape[1]):
-        at = (found.starts + step).clamp_max(width - 1)
+    for step in range(steps):
+        at = (found.starts + step).clamp_max(rows.shape[1] - 1)
         said = _answers(subject, rows[:, : int(at.max()) + 1], at)
-        made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
+        running &= found.starts + step < positions
+        made[:, step] = torch.where(running, said, IGNORED)
         running &= said != found.stop if found.stop is not None else running
-        here = (at + 1 < width).nonzero()[:, 0]
+        if step + 1 >= asked.shape[1] and not bool(running.any()):
+            break
+        here = (at + 1 < rows.shape[1]).nonzero()[:, 0]
         # An output that is not finite is a wrong answer; continue with output 0's token.
         rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
-    right = (made == found.wanted) & asked
+    right = (made[:, : asked.shape[1]] == found.wanted) & asked
     return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
+
+
+def _positions(subject: Subject, width: int) -> int:
+    """Return the length up to which a model's text may grow: rows of a batch have `width` tokens, and always fit."""
+    model = subject.model
+    if not isinstance(model, TaskModel):
+        return max(width, model.cfg.n_ctx)
+    limit = width if model.length_limit is not None else model.spec.max_length
+    return 2**31 if limit is None else max(width, limit)
 
 
 def _forced(subject: Subject, batch: Batch, found: AnswerLayout, asked: Tensor) -> Bool[Tensor, "rows answers"]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError, UnsupportedError
+from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.tasks import Generates
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -54,6 +55,21 @@ def test_exact_match_is_that_of_the_original(error: float) -> None:
         assert question in wrong
         right = task.answer(question)
         assert found.counterexample == f"{question}: the generated answer is {said[question]}, right is {right}"
+
+
+@pytest.mark.parametrize(("length", "written"), [(3, "777"), (4, "7777"), (6, "77777")])
+def test_a_counterexample_shows_all_that_the_model_wrote(length: int, written: str) -> None:
+    """A model of eight positions that writes 7 for ever, where "0$" is right: until the length or the positions end."""
+    generates = Generates(start="=", stop="$", length=length)
+    task = type("Longer", (Sums,), {"name": "sums_written_on", "generates": generates})()
+    with quiet_construction():
+        model = HookedTransformer(config(n_layers=1, d_model=2, d_head=2, n_ctx=8, d_vocab=14, attn_only=True))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.unembed.b_U[7] = 1.0
+    found = interp.certify(interp.load(model, task=task))
+    assert found.counterexample == f"0+0=: the generated answer is {written}, right is 0$"
 
 
 def sorter(task: Sorting | None = None) -> Any:
