@@ -67,7 +67,7 @@ def test_a_counterexample_shows_all_that_the_model_wrote(length: int, written: s
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-        model.unembed.b_U[7] = 1.0
+        model.unembed.b_U[7] = model.pos_embed.W_pos[0, 0] = 1.0
     found = interp.certify(interp.load(model, task=task))
     assert found.counterexample == f"0+0=: the generated answer is {written}, right is 0$"
 
