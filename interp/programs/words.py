@@ -174,10 +174,14 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
     """Where a head attends whose scores depend on the key alone: by an order of values, or more to some than others."""
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
     if all(scores[one] - scores[other] >= ORDER for one, other in pairwise(order)):
-        listed = ", ".join(repr(keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
+        listed = (
+            ", ".join(_value(key, keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
+        )
         return f"to positions where {said(program, key)} comes first in the order {listed}"
-    weights = "" if brief else f" ({_weights(scores, keys)})"
-    more = _more(scores, keys, order, key == "position")
+    weights = "" if brief else f" ({_weights(scores, keys, key)})"
+    if len(order) == len(keys) and scores[order[0]] - scores[order[-1]] < SLIGHT:
+        return f"almost evenly to all positions that it sees{weights}"
+    more = _more(scores, keys, order, key)
     return f"to positions by {_there(program, key)}{more}{weights}{',' * bool(more)}"
 
 
@@ -189,25 +193,56 @@ def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
         return by
     (scores,) = step.scores
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
-    powers = [f"{keys[at]!r} n^{scores[at] - scores[order[0]]:.2g}" for at in order[1:NAMED]]
+    powers = [f"{_value(step.key, keys[at])} n^{scores[at] - scores[order[0]]:.2g}" for at in order[1:NAMED]]
     more = f", {len(order) - NAMED} more" if len(order) > NAMED else ""
-    return f"{by} as weights ({keys[order[0]]!r} 1, {', '.join(powers)}{more}, with n tokens)"
+    return f"{by} as weights ({_value(step.key, keys[order[0]])} 1, {', '.join(powers)}{more}, with n tokens)"
 
 
-def _more(scores: Sequence[float], keys: Values, order: Sequence[int], places: bool) -> str:
+def _more(scores: Sequence[float], keys: Values, order: Sequence[int], key: str) -> str:
     """Which values a soft head attends to more than to others. order: those it attends to, the largest score first."""
     drops = [scores[one] - scores[other] for one, other in pairwise(order)]
     if len(order) > NAMED and min(drops) > 0 and all(keys[at].isdecimal() for at in order):
         numbers = [int(keys[at]) for at in order]
-        for more, sign in (("later" if places else "larger", -1), ("earlier" if places else "smaller", 1)):
+        later, earlier = ("later", "earlier") if key == "position" else ("larger", "smaller")
+        for more, sign in ((later, -1), (earlier, 1)):
             if numbers == sorted(numbers, key=lambda number: sign * number):
                 return f", the {more} the more"
-    most = [keys[at] for at in order if scores[at] >= scores[order[0]] - STRONG]
-    if len(most) < len(order):
-        return f", most to each {_values(most, len(keys))}"
+    most = sum(scores[at] >= scores[order[0]] - STRONG for at in order)
+    if most < len(order):
+        return _compared("most", "least", order, most, keys, key)
     if not drops or max(drops) < SLIGHT:
         return ""
-    return f", more to each {_values([keys[at] for at in order[: drops.index(max(drops)) + 1]], len(keys))}"
+    return _compared("more", "less", order, drops.index(max(drops)) + 1, keys, key)
+
+
+def _compared(more: str, less: str, order: Sequence[int], n: int, keys: Values, key: str) -> str:
+    """The first n values of an order, or if these are many, the others, or if both are, how many of them."""
+    first, others = order[:n], order[n:]
+    if key == "position":
+        return f", {more} to {_positions(first, len(keys))}"
+    if n <= NAMED or len(others) > NAMED:
+        listed = (
+            words.either([repr(keys[at]) for at in first], NAMED) if n <= NAMED else f"of {n} of {len(order)} values"
+        )
+        return f", {more} to each {listed}"
+    return f", {less} to each {words.either([repr(keys[at]) for at in others], NAMED)}"
+
+
+def _value(key: str, value: str) -> str:
+    """A value of a key in a list: a position is a number, and a token of the same name is quoted."""
+    return f"position {value}" if key == "position" else repr(value)
+
+
+def _positions(chosen: Sequence[int], n: int) -> str:
+    """Some of n positions: "the first position", "positions 3 to 7"."""
+    listed = sorted(chosen)
+    if len(listed) == 1:
+        return "the first position" if listed == [0] else f"position {listed[0]}"
+    if len(listed) > NAMED and listed == list(range(listed[0], listed[-1] + 1)):
+        return f"positions {listed[0]} to {listed[-1]}"
+    if len(listed) > NAMED:
+        return f"{len(listed)} of {n} positions"
+    return f"positions {words.joined([str(at) for at in listed])}"
 
 
 def _there(program: Program, name: str) -> str:
@@ -220,14 +255,14 @@ def _here(program: Program, name: str) -> str:
     return f"its own {name}" if name in ("token", "position") else f"{said(program, name)} at its own position"
 
 
-def _weights(scores: Sequence[float], keys: Values) -> str:
+def _weights(scores: Sequence[float], keys: Values, key: str) -> str:
     """The weights of a soft head, largest first, relative to the largest."""
     order = sorted(range(len(keys)), key=lambda at: -scores[at])
     top = max(scores)
     parts = []
     for at in order[:NAMED]:
         ratio = 2.718281828459045 ** (scores[at] - top) if scores[at] > NEVER else 0.0
-        parts.append(f"{keys[at]!r} {ratio:.2g}" if ratio else f"{keys[at]!r} 0")
+        parts.append(f"{ratio:.2g} at position {keys[at]}" if key == "position" else f"{keys[at]!r} {ratio:.2g}")
     more = f", {len(keys) - NAMED} more" if len(keys) > NAMED else ""
     return f"weights {', '.join(parts)}{more}"
 
@@ -300,13 +335,7 @@ def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int, eve
 
 def _places(chosen: Sequence[int], n: int) -> str:
     """Fixed positions that a head attends to."""
-    if len(chosen) == 1:
-        return "to the first position" if chosen == [0] else f"to position {chosen[0]}"
-    if len(chosen) > NAMED and list(chosen) == list(range(chosen[0], chosen[-1] + 1)):
-        return f"evenly to positions {chosen[0]} to {chosen[-1]}"
-    if len(chosen) > NAMED:
-        return f"evenly to {len(chosen)} of {n} positions"
-    return f"evenly to positions {words.joined([str(at) for at in chosen])}"
+    return f"{'evenly ' * (len(chosen) > 1)}to {_positions(chosen, n)}"
 
 
 def _pairs(program: Program, step: Head) -> str:

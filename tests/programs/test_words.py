@@ -1,0 +1,68 @@
+"""Words of soft heads: positions are numbers, tokens are quoted, and long lists become what is left out of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from interp.programs.language import Program
+from interp.programs.steps import NEVER, Head, Linear
+from interp.programs.words import step_words
+
+LETTERS = tuple("abcdefgh")
+
+
+def said(weights: Sequence[float], key: str = "token", brief: bool = True) -> str:
+    """How a head attends whose weight for each value of the key is given, 0 for none."""
+    scores = tuple(math.log(weight) if weight else NEVER for weight in weights)
+    head = Head("h", "", key, (scores,), "token", "head 0.0")
+    program = Program(LETTERS, len(weights), True, (head,), Linear("answer", (), (), (0.0,), ("x",)))
+    return step_words(program, head, brief).removeprefix("attends ").removesuffix("and reads the token").rstrip(" ,")
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ((0.2, 1, 0.1, 0.1), "most to position 1"),
+        ((1, 0.2, 0.1, 0.1), "most to the first position"),
+        ((0.1, 1, 1, 0.1), "most to positions 1 and 2"),
+        ((0.1, *[1] * 5, 0.1), "most to positions 1 to 5"),
+        ((0.1, 1, 0.1, *[1] * 5), "most to 6 of 8 positions"),
+        ((0.7, 1, 0.7, 0.7), "more to position 1"),
+    ],
+)
+def test_positions_are_not_quoted_like_tokens(weights: Sequence[float], words: str) -> None:
+    assert said(weights, "position") == f"to positions by their position, {words}"
+
+
+def test_weights_are_given_at_positions_and_of_tokens() -> None:
+    assert said((0.2, 1, 0.1, 0.1), "position", False).endswith(
+        "(weights 1 at position 1, 0.2 at position 0, 0.1 at position 2, 0.1 at position 3)"
+    )
+    assert said((0.2, 1, 0.1, 0, *[0.05] * 4), brief=False).endswith(
+        "most to each 'b' (weights 'b' 1, 'a' 0.2, 'c' 0.1, 'e' 0.05, 4 more)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ((1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.1), "to positions by their token, most to each 'a', 'b' or 'c'"),
+        ((1, 1, 1, 1, 1, 1, 0.1, 0.1), "to positions by their token, least to each 'g' or 'h'"),
+        ((1, 1, 1, 1, 1, 1, 1, 0.8), "to positions by their token, less to each 'h'"),
+        ((1, 1, 1.02, 1, 1, 0.98, 1, 1), "almost evenly to all positions that it sees"),
+        ((1, 1, 1, 1, 1, 1, 0.95, 0), "to positions by their token"),
+    ],
+)
+def test_long_lists_say_what_is_left_out_of_them(weights: Sequence[float], words: str) -> None:
+    assert said(weights) == words
+
+
+def test_where_both_lists_are_long_their_lengths_are_said() -> None:
+    letters = tuple(f"t{i}" for i in range(12))
+    scores = tuple(0.0 if i < 7 else -3.0 for i in range(12))
+    head = Head("h", "", "token", (scores,), "token", "head 0.0")
+    program = Program(letters, 4, True, (head,), Linear("answer", (), (), (0.0,), ("x",)))
+    assert "most to each of 7 of 12 values, and" in step_words(program, head, brief=True)
