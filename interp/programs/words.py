@@ -241,7 +241,8 @@ def _positions(chosen: Sequence[int], n: int) -> str:
     if len(listed) > NAMED and listed == list(range(listed[0], listed[-1] + 1)):
         return f"positions {listed[0]} to {listed[-1]}"
     if len(listed) > NAMED:
-        return f"{len(listed)} of {n} positions"
+        alternate = listed == list(range(listed[0] % 2, n, 2))
+        return f"the {('even', 'odd')[listed[0]]} positions" if alternate else f"{len(listed)} of {n} positions"
     return f"positions {words.joined([str(at) for at in listed])}"
 
 
