@@ -59,9 +59,10 @@ class Certificate:
 
     status: "certified" (right on every input), "refuted" (the model itself gets the counterexample wrong), or
     "undecided".
-    accuracy: exact share of right answers in exact arithmetic, or an interval (low, high) that contains it. Answers
-    with margins up to `rounding` may differ in the model's own arithmetic. confidence: the confidence of an interval
-    that a sample has narrowed, such as 0.999; None if the accuracy is proved.
+    accuracy: exact share of right answers in exact arithmetic on the numbers which the model holds (its parameters, and
+    its codes of positions as rounded to its number format), or an interval (low, high) that contains it. Answers with
+    margins up to `rounding` may differ in the model's own arithmetic. confidence: the confidence of an interval that a
+    sample has narrowed, such as 0.999; None if the accuracy is proved.
     worst_margin: lower bound on the right answer's logit minus the best wrong one, in exact arithmetic; for a refuted
     model the smallest margin found, which is negative and not always a bound. rounding: bound on the error of that
     difference in the model's arithmetic (None: unknown). A model is certified only if the margin exceeds it.
@@ -102,12 +103,19 @@ class Certificate:
     on_record: bool = False
 
     def __post_init__(self) -> None:
-        """Keep accuracies of models that err below 1, even if one error among 64^10 inputs would round to 1."""
+        """Keep accuracies of models that err below 1, even if one error among 64^10 inputs would round to 1.
+
+        An interval ends at (n - 1) / n at most if one of n answers is wrong.
+        """
         below = math.nextafter(1.0, 0.0)
         if self.accuracy == 1.0 and self.n_errors:
             object.__setattr__(self, "accuracy", below)
-        elif isinstance(self.accuracy, tuple) and self.accuracy[0] == 1.0:
-            object.__setattr__(self, "accuracy", (below, self.accuracy[1]))
+        elif isinstance(self.accuracy, tuple):
+            total = self.n_answers or self.n_inputs
+            errs = self.status == "refuted" and not within_rounding(self)
+            most = min(below, 1 - 1 / total) if errs and total else 1.0
+            ends = (min(self.accuracy[0], below, most), min(self.accuracy[1], most))
+            object.__setattr__(self, "accuracy", ends)
 
     def evidence(self, path: str | Path) -> Path:
         """Write a file that proves the claim to someone who does not trust this package; see certificates/check.

@@ -3,7 +3,9 @@
 The result is about this number format, device, torch version and batch size. Other batch shapes may round differently.
 So some of the inputs are also run in float64, in batches of another shape. Right inputs whose margin is below CLOSE
 times the largest difference between the two runs count as close. They might be wrong in another order of evaluation, so
-a model with close inputs is not certified.
+a model with close inputs is not certified. A float64 model is compared with a run in float32 instead, and the
+difference is divided by 2^29, the ratio of the two formats' roundings: errors are proportional to the rounding of one
+operation. That is an estimate of what rounding changes, so the certificate says that it is about this machine.
 
 A certificate counts single answers, each after the right tokens. By induction, a model generates a whole answer right
 if and only if each token is right after the right ones, so the same run counts whole answers. For the counterexample,
@@ -29,7 +31,6 @@ from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout
 from interp.models.architecture.answers import answered, decide, margins, said_in_run
-from interp.models.architecture.comparison import cast
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
@@ -97,8 +98,14 @@ def certify_inputs(
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
     parameter = next(own.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
+    double = parameter.dtype == torch.float64
+    ran = f"as run{' on this machine' * double}: {dtype} on {device}, torch {torch.__version__}"
     notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
-    notes += (f"some of the inputs were also run in float64: margins differ by at most {slip:.3g}",)
+    notes += (
+        f"rounding is estimated from a run of some inputs in float32: it changes margins by {slip:.3g}"
+        if double
+        else f"some of the inputs were also run in float64: margins differ by at most {slip:.3g}",
+    )
     if found.close:
         notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
@@ -121,8 +128,7 @@ def certify_inputs(
         n_answers=found.answers if found.answers != found.rows else None,
         notes=notes,
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
-        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each"
-        + (f", {said}" if (said := lowered()) else ""),
+        arithmetic=f"{ran}, batches of {batch_size}, one thread each" + (f", {said}" if (said := lowered()) else ""),
         about=AT_HAND,
     )
     return noted(certificate)
@@ -313,22 +319,26 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
         yield text, position, said, task.word(int(classes[at])), float(margin[at])
 
 
+@torch.no_grad()
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
-    """Return the largest change of a margin, on some inputs, in a float64 run with batches of another shape.
+    """Return how far rounding moves a margin: the largest change on some inputs in another format and batch shape.
 
-    The result is at least one rounding of the outputs.
+    The other format is float64, or float32 for a float64 model, with the change scaled to the rounding of float64. The
+    result is at least one rounding of the outputs.
     """
-    exact = replace(subject, model=cast(subject.model, torch.float64))
+    own = next(subject.model.parameters()).dtype
+    other = torch.float64 if own != torch.float64 else torch.float32
+    control, eps = subject.in_format(other), torch.finfo(own).eps
+    scale = min(1.0, eps / torch.finfo(other).eps)
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
-    eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(filter(len, subject.task.inputs(batch_size)), 0, None, step):
         check_batch(subject.task, batch, f"inputs({batch_size})")
         out = subject.logits(batch, chunk=len(batch))
-        other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
+        again = control.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := answered(out)).any()):
             continue  # these answers are wrong in any case
-        one, two = _margins(subject, batch, out), _margins(exact, batch, other)
-        moved = torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite: one output
+        one, two = _margins(subject, batch, out), _margins(control, batch, again)
+        moved = scale * torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(out[finite].abs().max()))
     return worst
 

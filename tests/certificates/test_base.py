@@ -21,9 +21,9 @@ from interp.report.sections.accuracy import certificate_sentence
 
 
 def refuted(worst: float, rounding: float | None, **also: object) -> Certificate:
-    given = {"status": "refuted", "n_errors": 1, "counterexample": "0 1"} | also
-    return Certificate(model="m", accuracy=0.5, n_inputs=2, worst_margin=worst, method="by hand", domain="two inputs",
-                       seconds=0.0, rounding=rounding, **given)  # type: ignore[arg-type]  # fmt: skip
+    given = {"status": "refuted", "n_errors": 1, "counterexample": "0 1", "accuracy": 0.5, "n_inputs": 2} | also
+    return Certificate(model="m", worst_margin=worst, method="by hand", domain="two inputs", seconds=0.0,
+                       rounding=rounding, **given)  # type: ignore[arg-type]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,16 @@ def test_a_model_that_errs_once_among_8_20_inputs_is_below_1() -> None:
     left = refuted(1e-9, 1e-8, status="undecided", n_errors=None)
     assert replace(left, accuracy=(1.0, 1.0)).accuracy == (math.nextafter(1.0, 0.0), 1.0)
     assert replace(left, accuracy=1.0).accuracy == 1.0  # right in exact arithmetic, and not proved as it runs
+
+
+def test_an_interval_of_a_refuted_model_ends_below_1() -> None:
+    """One of n answers is wrong; but an error within rounding may be none in exact arithmetic."""
+    assert refuted(-1.0, 1e-8, n_inputs=50, accuracy=(0.5, 1.0)).accuracy == (0.5, 0.98)
+    assert refuted(-1.0, 1e-8, n_inputs=50, n_answers=100, accuracy=(0.5, 1.0)).accuracy == (0.5, 0.99)
+    assert refuted(-1.0, 1e-8, n_inputs=50, accuracy=(0.5, 0.7)).accuracy == (0.5, 0.7)
+    assert refuted(-1.0, 1e-8, n_inputs=10**40, accuracy=(0.5, 1.0)).accuracy == (0.5, math.nextafter(1.0, 0.0))
+    assert refuted(-1e-9, 1e-8, n_inputs=50, accuracy=(0.5, 1.0)).accuracy == (0.5, 1.0)
+    assert refuted(1e-9, 1e-8, n_inputs=50, accuracy=(0.5, 1.0), status="undecided").accuracy == (0.5, 1.0)
 
 
 def test_a_refusal_names_each_method_and_what_the_task_lacks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import chain, count, product
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ import interp
 from interp.certificates import enumeration
 from interp.certificates.base import registered_methods
 from interp.certificates.certify import options_of
+from interp.certificates.enumeration import certify_inputs
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
@@ -315,3 +317,57 @@ def test_the_float64_copy_of_a_norm_has_no_bfloat16_left(majority: Task) -> None
 
 def test_the_model_is_no_option() -> None:
     assert [*options_of(registered_methods()[enumeration.EVERY_INPUT])] == ["batch_size", "most"]
+
+
+def near_tie(seed: int, task: Task) -> tuple[TaskModel, Fraction]:
+    """A float64 model whose inner numbers are a thousand times its outputs, and the exact margin of one input, abbba.
+
+    A bias was chosen so that this margin is computed as 60 roundings of the outputs.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    layer = Layer(d_head=6, value_output="identity")
+    spec = ModelSpec(task=task.ref, d_model=6, layers=(layer,), readout_at="last", dtype="float64")
+    zero = torch.zeros(1, 6, 6, dtype=torch.float64)
+    large = 1000 * torch.randn(6, generator=draw, dtype=torch.float64)
+    embedding, weight = (torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (5, 2))
+    embedding[:2, 0] = torch.tensor([-30.0, 30.0])
+    weight[:, 0] += torch.tensor([-10.0, 10.0])
+    weight -= (weight @ large)[:, None] * large / (large @ large)
+    tensors = {"embed.W_E": embedding + large, "blocks.0.attn.W_Q": zero, "blocks.0.attn.W_K": zero,
+               "unembed.W_U": weight.T.contiguous(), "unembed.b_U": torch.zeros(2, dtype=torch.float64)}  # fmt: skip
+    model = TaskModel(spec, task, tensors, dtype="float64")
+    row = torch.tensor([[0, 1, 1, 1, 0, 2]])
+    with torch.no_grad():
+        for _ in range(3):
+            out = Subject.of(model).logits(task.batch(row))[0]
+            model.unembed.b_U[0] += float(out[1] - out[0]) - 60 * 2.0**-52 * float(out.abs().max())
+    return model, exact_margin(model, row[0].tolist())
+
+
+def exact_margin(model: TaskModel, row: list[int]) -> Fraction:
+    """The margin of output 1 in fractions: even attention, so that the stream is an embedding plus a mean of them."""
+    given = {name: [[Fraction(x) for x in part] for part in p.detach().double().reshape(-1, p.shape[-1]).tolist()]
+             for name, p in model.named_parameters()}  # fmt: skip
+    rows = [given["embed.W_E"][token] for token in row]
+    stream = [x + sum(column) / len(row) for x, column in zip(rows[-1], zip(*rows))]
+    logits = [sum(x * weight[i] for x, weight in zip(stream, given["unembed.W_U"])) + given["unembed.b_U"][0][i]
+              for i in (0, 1)]  # fmt: skip
+    return logits[1] - logits[0]
+
+
+def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
+    """Against fractions: some are wrong, although the model as run is right by more than the last bits of its output.
+
+    In batches of one row, another float64 run is the same arithmetic.
+    """
+    wrong = 0
+    for seed in range(28):
+        model, margin = near_tie(seed, majority)
+        found = certify_inputs(model, batch_size=1)
+        assert (found.status, found.n_errors, found.accuracy) == ("undecided", 0, 1.0)
+        assert abs(margin - Fraction(found.worst_margin)) <= Fraction(found.rounding or 0)
+        wrong += margin <= 0
+    assert wrong >= 5
+    assert found.arithmetic.startswith("as run on this machine: float64")
+    assert "rounding is estimated from a run of some inputs in float32" in found.notes[0]
+    assert certify_inputs(counting(majority, 0.0, "float64")).status == "certified"

@@ -40,7 +40,8 @@ def sweep(
 
     path: a grid in TOML (see training.sweeps.grid), or a Grid. out: the table's folder, by default out/<grid name>.
     workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
-    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs.
+    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs. Seeds of a cell train
+    together; with fewer of them, as after an interruption, a model is the same up to rounding.
 
     Returns one row per run of the grid (columns: training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
     by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
