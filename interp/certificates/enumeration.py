@@ -99,7 +99,7 @@ def certify_inputs(
     parameter = next(own.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
     double = parameter.dtype == torch.float64
-    ran = f"as run{' on this machine' * double}: {dtype} on {device}, torch {torch.__version__}"
+    run = f"as run{' on this machine' * double}: {dtype} on {device}, torch {torch.__version__}"
     notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
     notes += (
         f"rounding is estimated from a run of some inputs in float32: it changes margins by {slip:.3g}"
@@ -128,7 +128,7 @@ def certify_inputs(
         n_answers=found.answers if found.answers != found.rows else None,
         notes=notes,
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
-        arithmetic=f"{ran}, batches of {batch_size}, one thread each" + (f", {said}" if (said := lowered()) else ""),
+        arithmetic=f"{run}, batches of {batch_size}, one thread each" + (f", {said}" if (said := lowered()) else ""),
         about=AT_HAND,
     )
     return noted(certificate)
