@@ -1,0 +1,240 @@
+"""Which algorithm a program is: its steps without names, parts and constants, so that two programs can be compared.
+
+A variable is known by what it divides: two variables that divide the same positions of the same inputs into the same
+groups are one, whatever their values are called, and whichever head makes them. So programs are compared on common
+inputs, at the positions where a variable is read:
+
+    same steps      the same variables, each made by the same kind of step from the same variables, and graded attention
+                    with the same weights up to TOLERANCE
+    same shape      the same up to thresholds and graded weights: what depends on a graded weight is known by the kind of
+                    its step and by what it reads, not by what it divides
+    same answers    the same answers, whatever the steps are
+
+Left out: names, the order of heads, constants, inputs of a map that what it makes does not depend on, and maps that only
+rename the values of one variable. Heads that do the same are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.programs.language import Program
+from interp.programs.steps import Features, Head, Step, visible
+from interp.programs.waves import Cosines
+
+TOLERANCE = 0.05
+"""Largest difference of the products of two graded weights that are the same."""
+GRADED = 0.01
+"""A weight that is further than this from 0 and 1 is graded."""
+ATTENDED = 0.01
+"""Attention below this share reads nothing that counts as a step."""
+POINTS = 48
+"""Positions at which graded weights are compared."""
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A program without what does not matter to which algorithm it is.
+
+    steps, shape: keys; programs with the same key have the same steps, or shape. weights: of each graded variable, by
+    its key, the products of its weights at pairs of positions, (points, points). answers: the program's answers on the
+    common inputs. variables: the name of each variable in the program, by its key in `steps`, and by its key in
+    `shape`, in the order of the program.
+    """
+
+    steps: str
+    shape: str
+    weights: Mapping[str, Float[np.ndarray, "points points"]]
+    answers: Int[np.ndarray, "reads"]
+    variables: Mapping[str, str]
+    shapes: Mapping[str, str]
+
+    def same_steps(self, other: Canonical) -> bool:
+        """Test whether another program has the same steps, up to TOLERANCE of graded weights."""
+        return self.steps == other.steps and all(
+            self.weights[key].shape == other.weights[key].shape
+            and float(np.abs(self.weights[key] - other.weights[key]).max(initial=0.0)) <= TOLERANCE
+            for key in self.weights
+        )
+
+    def same_answers(self, other: Canonical) -> float:
+        """Return the share of the common inputs' answers that are the same."""
+        return float((self.answers == other.answers).mean()) if len(self.answers) == len(other.answers) else 0.0
+
+
+def canonical(program: Program, tokens: Int[Tensor, "rows length"]) -> Canonical:
+    """Return the canonical form of a program on common inputs (the same for all programs that are compared).
+
+    Example:
+
+        >>> from interp.programs.task import ENDS
+        >>> tokens = torch.tensor([[0, 0, 1], [0, 1, 0], [1, 1, 1], [1, 0, 1]])
+        >>> canonical(ENDS, tokens).steps == canonical(Program.from_json(ENDS.to_json()), tokens).steps
+        True
+    """
+    return _Walk(program, tokens).result()
+
+
+class _Walk:
+    """One program on the common inputs, walked from the answer to what it reads."""
+
+    def __init__(self, program: Program, tokens: Int[Tensor, "rows length"]):
+        self.program, self.tokens = program, tokens
+        self.made: Features = program.run(tokens)
+        self.seen = visible(program.weights(tokens), program.causal)
+        self.read_at = _read_at(program, tokens)
+        self.patterns = {
+            step.name: step.attention(self.made, self.seen) for step in program.steps if isinstance(step, Head)
+        }
+        self.needed = self._needed()
+        self.graded = self._graded()
+        self.keys: dict[str, tuple[str, str]] = {}
+
+    # ------------------------------------------------------------ where variables are read
+
+    def _needed(self) -> dict[str, Bool[Tensor, "rows length"]]:
+        """The positions at which each variable is read."""
+        nowhere = torch.zeros_like(self.tokens, dtype=torch.bool)
+        found = {name: nowhere.clone() for name in self.made}
+        for name in self.program.answer.of:
+            found[name] |= self.read_at
+        for step in reversed(self.program.steps):
+            here = found[step.name]
+            if not isinstance(step, Head):
+                for name in step.of:
+                    found[name] |= here
+                continue
+            asked = here[:, :, None]
+            if step.query:
+                found[step.query] |= here
+            if step.key:
+                found[step.key] |= (asked & (self.seen > -torch.inf)).any(1)
+            found[step.value] |= (asked & (self.patterns[step.name] > ATTENDED)).any(1)
+        return found
+
+    def _graded(self) -> dict[str, bool]:
+        """Whether a variable is graded, or made of one that is: then what it divides hangs on weights or thresholds."""
+        found: dict[str, bool] = {"token": False, "position": False}
+        for step in self.program.steps:
+            weights = self.made[step.name][self.needed[step.name]]
+            between = bool(((weights > GRADED) & (weights < 1 - GRADED)).any() | (weights > 1 + GRADED).any())
+            found[step.name] = between or any(found[name] for name in step.of)
+        return found
+
+    # ------------------------------------------------------------ keys
+
+    def groups(self, name: str, here: Bool[Tensor, "rows length"]) -> Int[np.ndarray, "positions"]:
+        """The group of each position, numbered in the order in which they occur."""
+        return _numbered(self.made[name][here].argmax(-1).numpy())
+
+    def alike(self, name: str) -> str:
+        """The variable that a map only renames, or the variable itself."""
+        while name not in ("token", "position"):
+            step = self.program.step(name)
+            here = self.needed[name]
+            if isinstance(step, Head) or self.graded[name]:
+                return name
+            mine = self.groups(name, here)
+            same = [other for other in step.of if np.array_equal(self.groups(other, here), mine)]
+            if not same:
+                return name
+            name = same[0]
+        return name
+
+    def reads(self, step: Step) -> list[str]:
+        """What a map depends on: of its inputs, those without which its value is not known from the others."""
+        inputs, here = list(step.of), self.needed.get(step.name, self.read_at)
+        if isinstance(step, Head) or any(self.graded[name] for name in inputs):
+            return inputs
+        made = self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
+        for name in step.of:
+            others = [other for other in inputs if other != name]
+            if len(inputs) > 1 and _depends(made, [self.groups(other, here) for other in others]):
+                inputs = others
+        return inputs
+
+    def answered(self) -> Int[Tensor, "rows length"]:
+        return self.program.answer.sums(self.made).argmax(-1)
+
+    def key(self, name: str) -> tuple[str, str]:
+        """The keys of a variable: of its steps, and of its shape."""
+        name = self.alike(name)
+        if name not in self.keys:
+            self.keys[name] = self._key(name)
+        return self.keys[name]
+
+    def _key(self, name: str) -> tuple[str, str]:
+        here = self.needed[name]
+        where = _digest(np.packbits(here.numpy()).tobytes())
+        if name in ("token", "position"):
+            return f"{name} {where}", f"{name} {where}"
+        step = self.program.step(name)
+        divides = "" if self.graded[name] else _digest(self.groups(name, here).tobytes())
+        steps, shapes = (self._made_of(step, grade) for grade in (0, 1))
+        return _digest(f"{steps} {where} {divides}"), _digest(f"{shapes} {where} {divides}")
+
+    def _made_of(self, step: Step, grade: int) -> str:
+        """How a variable is made, in the keys of what it reads."""
+        if isinstance(step, Head):
+            pattern = self.patterns[step.name][self.needed[step.name]]
+            hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
+            chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes()) if hard else "graded"
+            asks = [self.key(name)[grade] if name else "" for name in (step.query, step.key)] if not hard else []
+            return f"attends {chosen} {asks} reads {self.key(step.value)[grade]}"
+        kind = "normed" if type(step).__name__ == "Normed" else "maps"
+        return f"{kind} {sorted({self.key(name)[grade] for name in self.reads(step)})}"
+
+    # ------------------------------------------------------------ the result
+
+    def result(self) -> Canonical:
+        answer, at = self.program.answer, self.read_at
+        keys = [self.key(name) for name in self.reads(answer)]
+        given = self.answered()[at].numpy()
+        graded = any(self.graded[name] for name in answer.of) or isinstance(answer, Cosines)
+        divides = "" if graded else _digest(np.asarray(given).tobytes())
+        steps, shape = (_digest(f"{sorted({key[grade] for key in keys})} {divides}") for grade in (0, 1))
+        weights = {key[0]: self._products(name) for name, key in self.keys.items() if self._soft(name)}
+        order = [name for name in (step.name for step in self.program.steps) if name in self.keys]
+        return Canonical(
+            steps, shape, weights, given, {self.keys[name][0]: name for name in order},
+            {self.keys[name][1]: name for name in order},
+        )  # fmt: skip
+
+    def _soft(self, name: str) -> bool:
+        return name not in ("token", "position") and isinstance(self.program.step(name), Head) and self.graded[name]
+
+    def _products(self, name: str) -> Float[np.ndarray, "points points"]:
+        """The products of the weights at pairs of some positions: the same in whatever order the values come."""
+        points = self.made[name][self.needed[name]]
+        some = points[torch.linspace(0, len(points) - 1, min(POINTS, len(points))).long()] if len(points) else points
+        return (some @ some.T).numpy()
+
+
+def _read_at(program: Program, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
+    """Where answers are read."""
+    if program.read == "all":
+        return program.weights(tokens) > 0
+    return torch.zeros_like(tokens, dtype=torch.bool).scatter(1, program.reads(tokens)[:, None], True)
+
+
+def _numbered(values: Int[np.ndarray, "positions"]) -> Int[np.ndarray, "positions"]:
+    """Number the groups of equal values in the order in which they occur."""
+    _, first, back = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[back].astype(np.int32)
+
+
+def _depends(made: np.ndarray, others: list[np.ndarray]) -> bool:
+    """Test whether the other variables determine what is made."""
+    cells = np.unique(np.stack(others, 1), axis=0, return_inverse=True)[1].ravel()
+    return len(np.unique(np.stack([cells, made], 1), axis=0)) == len(np.unique(cells))
+
+
+def _digest(data: str | bytes) -> str:
+    return sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:16]
