@@ -16,7 +16,7 @@ rename the values of one variable. Heads that do the same are one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -115,7 +115,7 @@ class _Walk:
             if step.query:
                 found[step.query] |= here
             if step.key:
-                found[step.key] |= (asked & (self.seen > -torch.inf)).any(1)
+                found[step.key] |= self._visible_from(here)
             found[step.value] |= (asked & (self.patterns[step.name] > ATTENDED)).any(1)
         return found
 
@@ -150,15 +150,24 @@ class _Walk:
 
     def reads(self, step: Step) -> list[str]:
         """What a map depends on: of its inputs, those without which its value is not known from the others."""
-        inputs, here = list(step.of), self.needed.get(step.name, self.read_at)
-        if isinstance(step, Head) or any(self.graded[name] for name in inputs):
+        inputs, here = self._inlined(step.of), self.needed.get(step.name, self.read_at)
+        if any(self.graded[name] for name in inputs):
             return inputs
         made = self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
-        for name in step.of:
+        for name in list(inputs):
             others = [other for other in inputs if other != name]
             if len(inputs) > 1 and _depends(made, [self.groups(other, here) for other in others]):
                 inputs = others
         return inputs
+
+    def _inlined(self, of: Sequence[str]) -> list[str]:
+        """Inputs of a map; in place of a map that describes no part of a model, what that reads."""
+        found: list[str] = []
+        for name in of:
+            step = None if name in ("token", "position") else self.program.step(name)
+            inner = step is not None and not step.part and not isinstance(step, Head)
+            found += self._inlined(step.of) if step is not None and inner else [name]
+        return list(dict.fromkeys(found))
 
     def answered(self) -> Int[Tensor, "rows length"]:
         return self.program.answer.sums(self.made).argmax(-1)
@@ -186,10 +195,21 @@ class _Walk:
             pattern = self.patterns[step.name][self.needed[step.name]]
             hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
             chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes()) if hard else "graded"
-            asks = [self.key(name)[grade] if name else "" for name in (step.query, step.key)] if not hard else []
+            here = self.needed[step.name]
+            asked = [] if hard else [(step.query, here), (step.key, self._visible_from(here))]
+            asks = [self._asked(name, where, grade) for name, where in asked]
             return f"attends {chosen} {asks} reads {self.key(step.value)[grade]}"
         kind = "normed" if type(step).__name__ == "Normed" else "maps"
         return f"{kind} {sorted({self.key(name)[grade] for name in self.reads(step)})}"
+
+    def _visible_from(self, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
+        """The positions that some of these positions see."""
+        return (here[:, :, None] & (self.seen > -torch.inf)).any(1)
+
+    def _asked(self, name: str, where: Bool[Tensor, "rows length"], grade: int) -> str:
+        """The key of a query or key; a constant one asks nothing."""
+        constant = not name or (not self.graded[name] and not self.groups(name, where).any())
+        return "" if constant else self.key(name)[grade]
 
     # ------------------------------------------------------------ the result
 
