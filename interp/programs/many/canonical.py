@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
 from interp.programs.language import Program
@@ -56,6 +57,17 @@ class Canonical:
     variables: Mapping[str, str]
     shapes: Mapping[str, str]
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data, without the digits that TOLERANCE makes meaningless."""
+        weights = {key: np.round(matrix, 4).tolist() for key, matrix in self.weights.items()}
+        return {**vars(self), "weights": weights, "answers": self.answers.tolist()}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Canonical:
+        """Read the result of to_plain."""
+        weights = {key: np.asarray(rows, dtype=np.float64) for key, rows in data["weights"].items()}
+        return cls(**{**data, "weights": weights, "answers": np.asarray(data["answers"], dtype=np.int64)})
+
     def same_steps(self, other: Canonical) -> bool:
         """Test whether another program has the same steps, up to TOLERANCE of graded weights."""
         return self.steps == other.steps and all(
@@ -69,8 +81,12 @@ class Canonical:
         return float((self.answers == other.answers).mean()) if len(self.answers) == len(other.answers) else 0.0
 
 
-def canonical(program: Program, tokens: Int[Tensor, "rows length"]) -> Canonical:
+def canonical(
+    program: Program, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"] | None = None
+) -> Canonical:
     """Return the canonical form of a program on common inputs (the same for all programs that are compared).
+
+    counts: how often each position counts, as in Program.run.
 
     Example:
 
@@ -79,16 +95,16 @@ def canonical(program: Program, tokens: Int[Tensor, "rows length"]) -> Canonical
         >>> canonical(ENDS, tokens).steps == canonical(Program.from_json(ENDS.to_json()), tokens).steps
         True
     """
-    return _Walk(program, tokens).result()
+    return _Walk(program, tokens, program.weights(tokens) if counts is None else counts).result()
 
 
 class _Walk:
     """One program on the common inputs, walked from the answer to what it reads."""
 
-    def __init__(self, program: Program, tokens: Int[Tensor, "rows length"]):
+    def __init__(self, program: Program, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"]):
         self.program, self.tokens = program, tokens
-        self.made: Features = program.run(tokens)
-        self.seen = visible(program.weights(tokens), program.causal)
+        self.made: Features = program.run(tokens, counts)
+        self.seen = visible(counts, program.causal)
         self.read_at = _read_at(program, tokens)
         self.patterns = {
             step.name: step.attention(self.made, self.seen) for step in program.steps if isinstance(step, Head)
@@ -153,7 +169,9 @@ class _Walk:
         inputs, here = self._inlined(step.of), self.needed.get(step.name, self.read_at)
         if any(self.graded[name] for name in inputs):
             return inputs
-        made = self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
+        made = (
+            self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
+        )
         for name in list(inputs):
             others = [other for other in inputs if other != name]
             if len(inputs) > 1 and _depends(made, [self.groups(other, here) for other in others]):

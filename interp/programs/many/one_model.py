@@ -1,0 +1,58 @@
+"""What one model learned, as a row of plain data: its accuracy, its explanation, and the canonical form of its program."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, TypeAlias
+
+from interp.measures.accuracy import accuracy
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
+from interp.programs.explanations import Explanation, explain_subject
+from interp.programs.explanations.findings import USED
+from interp.programs.many.canonical import canonical
+from interp.programs.running import Running
+from interp.tasks import Batch, Task
+from interp.tasks.populations import everything, sample
+
+Row: TypeAlias = dict[str, Any]
+COMMON = 256
+"""Most inputs on which programs are compared."""
+SEED = 3
+"""Seed of these inputs, if they are drawn."""
+
+
+def learned(model: TaskModel, name: str) -> Row:
+    """Explain a model and return its row: accuracy and its interval, level, agreement, constants, parts, and the
+    canonical form of its program (None without one)."""
+    subject = Subject.of(model)
+    found = explain_subject(subject, name)
+    right = accuracy(subject)
+    return {
+        "model": name, "task": found.task, "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy,
+        "low": right.low, "high": right.high, "exact": right.exact, "n": right.n, "level": found.level,
+        "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
+        "constants": found.constants if found.found else None, "parts": len(found.parts),
+        "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
+        "canonical": None, "explanation": json.loads(found.to_json()), **_form(found, subject),
+    }  # fmt: skip
+
+
+def _form(found: Explanation, subject: Subject) -> Row:
+    if found.program is None:
+        return {}
+    running = Running.of(subject, common(subject.task))
+    return {"canonical": canonical(found.program, running.batch.tokens, running.counts).to_plain()}
+
+
+def common(task: Task) -> Batch:
+    """Return the inputs on which all models of a task are compared."""
+    few = task.n_inputs is not None and task.n_inputs <= COMMON
+    return (everything(task) if few else sample(task, COMMON, seed=SEED)).batch
+
+
+def _least(found: Explanation) -> float | None:
+    """The least interchange intervention accuracy of a variable, or None without one that changes an answer."""
+    known = [one.interchange.accuracy for one in found.variables]
+    return min((value for value in known if not math.isnan(value)), default=None)

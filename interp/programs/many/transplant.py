@@ -1,0 +1,131 @@
+"""Is "the same algorithm" causal? A variable of one model is put into another one.
+
+The other model runs with the value that the first model's variable has on another input, and must answer as its own
+program does with that value. The value is taken from the first model as it runs, not from its program: of the other
+positions, the one is sought at which the outputs of the variable's places in the first model are nearest to those at the
+source. There the two have the same value, if the first model is right about it. The second model gets what its own
+places have there. So its answer is the right one only if both models hold the same variable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
+from interp.programs.explanations import Explanation
+from interp.programs.interchange import Donors, Interchanger, Placed
+from interp.programs.many.one_model import Row, common
+from interp.tasks.populations import Population
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """One variable of a model that was put into another.
+
+    source, target: the models. variable, into: the places of the variable in the source and in the target. changes,
+    stays: how often the target answers as its program does, of the cases in which the program's answer changes and of
+    those in which it stays, with the numbers of cases and the 95% intervals.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        "source", "target", "variable", "into", "changes", "changes_n", "changes_low", "changes_high",
+        "stays", "stays_n", "stays_low", "stays_high",
+    )  # fmt: skip
+
+    source: str
+    target: str
+    variable: str
+    into: str
+    changes: float
+    changes_n: int
+    changes_low: float
+    changes_high: float
+    stays: float
+    stays_n: int
+    stays_low: float
+    stays_high: float
+
+    def row(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.COLUMNS}
+
+
+@torch.no_grad()
+def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> list[Transplant]:
+    """Put each variable that two models' programs share from the source into the target.
+
+    one, other: the rows of the models. Variables are shared if their canonical forms have the same shape.
+    """
+    giver, taker = (_interchanger(model, row) for model, row in ((source, one), (target, other)))
+    found = []
+    for mine, theirs in _shared(giver, one["canonical"]["shapes"], taker, other["canonical"]["shapes"]):
+        moved = _Transplanter(**vars(taker), nearest=nearest(giver, mine))
+        score = moved.score(theirs)
+        names = (", ".join(placed.parts) for placed in (mine, theirs))
+        found.append(Transplant(one["model"], other["model"], *names, **score.row()))
+    return found
+
+
+def _interchanger(model: TaskModel, row: Row) -> Interchanger:
+    explanation = Explanation.from_json(json.dumps(row["explanation"]))
+    assert explanation.program is not None
+    subject = Subject.of(model)
+    copies = {role.part: role.like for role in explanation.parts if role.like}
+    inputs = common(subject.task)
+    exact = subject.task.n_inputs == len(inputs)
+    population = Population("exact" if exact else "sample", inputs, len(inputs) if exact else subject.task.n_inputs)
+    return Interchanger.of(subject, population, explanation.program, copies)
+
+
+def _shared(
+    giver: Interchanger, mine: Mapping[str, str], taker: Interchanger, theirs: Mapping[str, str]
+) -> Sequence[tuple[Placed, Placed]]:
+    """The variables that both programs have, with their places in each."""
+    pairs = []
+    for key, name in mine.items():
+        here, there = ((placed for placed in of.variables if step in placed.steps)
+                       for of, step in ((giver, name), (taker, theirs.get(key))))  # fmt: skip
+        first, second = next(here, None), next(there, None)
+        if first is not None and second is not None:
+            pairs.append((first, second))
+    return pairs
+
+
+def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
+    """For each position (row * length + position), the one of another row with the nearest outputs of the places.
+
+    Only positions of the same place in rows are compared, and padding is left out.
+    """
+    values = torch.cat([of.running.value(of._part(part)) for part in variable.parts], -1)
+    rows, length, _ = values.shape
+    found = torch.arange(rows * length)
+    for place in range(length):
+        here = of.running.mask[:, place].nonzero()[:, 0]
+        if len(here) > 1:
+            apart = _distances(values[here, place])
+            found[here * length + place] = here[apart.argmin(1)] * length + place
+    return found
+
+
+def _distances(points: Float[Tensor, "points d"]) -> Float[Tensor, "points points"]:
+    """Squared distances, infinite from a point to itself."""
+    apart = torch.cdist(points.double(), points.double())
+    return apart.fill_diagonal_(torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _Transplanter(Interchanger):
+    """Interchanges in a model whose values are those at the positions that are nearest in another model."""
+
+    nearest: Int[Tensor, "positions"] = torch.zeros(0)
+
+    def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
+        """The model's answers with the outputs of all places from the nearest positions."""
+        return super().answered([(one, self.nearest[donors]) for one, donors in swaps])
