@@ -6,12 +6,12 @@ inputs, at the positions where a variable is read:
 
     same steps      the same variables, each made by the same kind of step from the same variables, and graded attention
                     with the same weights up to TOLERANCE
-    same shape      the same up to thresholds and graded weights: what depends on a graded weight is known by the kind of
-                    its step and by what it reads, not by what it divides
+    same shape      the same up to thresholds and graded weights: what depends on a graded weight is known by the kind
+                    of its step and by what it reads, not by what it divides
     same answers    the same answers, whatever the steps are
 
-Left out: names, the order of heads, constants, inputs of a map that what it makes does not depend on, and maps that only
-rename the values of one variable. Heads that do the same are one.
+Left out: names, the order of heads, constants, inputs of a map that what it makes does not depend on, and maps that
+only rename the values of one variable. Heads that do the same are one.
 """
 
 from __future__ import annotations

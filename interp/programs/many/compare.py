@@ -268,8 +268,8 @@ class Comparison(Result):
             low, high = wilson(len(part) / len(frame), len(frame))
             rows.append({
                 "algorithm": name, "models": len(part), "share": len(part) / len(frame), "low": low, "high": high,
-                "accuracy": part["accuracy"].mean(), "least": part["accuracy"].min(), "constants": part["constants"].median(),
-                "how": how[name],
+                "accuracy": part["accuracy"].mean(), "least": part["accuracy"].min(),
+                "constants": part["constants"].median(), "how": how[name],
             })  # fmt: skip
         return pd.DataFrame(rows).sort_values("models", ascending=False, kind="stable", ignore_index=True)
 

@@ -1,4 +1,4 @@
-"""What one model learned, as a row of plain data: its accuracy, its explanation, and the canonical form of its program."""
+"""What one model learned, as plain data: its accuracy, its explanation, and the canonical form of its program."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The other model runs with the value that the first model's variable has on another input, and must answer as its own
 program does with that value. The value is taken from the first model as it runs, not from its program: of the other
-positions, the one is sought at which the outputs of the variable's places in the first model are nearest to those at the
-source. There the two have the same value, if the first model is right about it. The second model gets what its own
+positions, the one is sought at which the outputs of the variable's places in the first model are nearest to those at
+the source. There the two have the same value, if the first model is right about it. The second model gets what its own
 places have there. So its answer is the right one only if both models hold the same variable.
 """
 
@@ -124,8 +124,9 @@ def _distances(points: Float[Tensor, "points d"]) -> Float[Tensor, "points point
 class _Transplanter(Interchanger):
     """Interchanges in a model whose values are those at the positions that are nearest in another model."""
 
-    nearest: Int[Tensor, "positions"] = torch.zeros(0)
+    nearest: Int[Tensor, "positions"] | None = None
 
     def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places from the nearest positions."""
+        assert self.nearest is not None
         return super().answered([(one, self.nearest[donors]) for one, donors in swaps])
