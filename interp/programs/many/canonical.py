@@ -36,6 +36,10 @@ GRADED = 0.01
 """A weight that is further than this from 0 and 1 is graded."""
 ATTENDED = 0.01
 """Attention below this share reads nothing that counts as a step."""
+MOST = 0.5
+"""Attention of at least this share of the largest is where a head with graded attention looks."""
+SEEN = 0.05
+"""Attention to a key, all of its occurrences together, that counts for where a head looks."""
 POINTS = 48
 """Positions at which graded weights are compared."""
 
@@ -44,37 +48,34 @@ POINTS = 48
 class Canonical:
     """A program without what does not matter to which algorithm it is.
 
-    steps, shape: keys; programs with the same key have the same steps, or shape. weights: of each graded variable, by
-    its key, the products of its weights at pairs of positions, (points, points). answers: the program's answers on the
-    common inputs. variables: the name of each variable in the program, by its key in `steps`, and by its key in
-    `shape`, in the order of the program.
+    steps, shape: keys; programs with the same key have the same steps, or shape. weights: of the heads with graded
+    attention, by the key of their steps, the products of a head's weights at pairs of positions, (points, points).
+    answers: the program's answers on the common inputs. variables: the names of the variables with the same shape in
+    the program, by their key, in the order of the program.
     """
 
     steps: str
     shape: str
-    weights: Mapping[str, Float[np.ndarray, "points points"]]
+    weights: Mapping[str, Sequence[Float[np.ndarray, "points points"]]]
     answers: Int[np.ndarray, "reads"]
-    variables: Mapping[str, str]
-    shapes: Mapping[str, str]
+    variables: Mapping[str, Sequence[str]]
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data, without the digits that TOLERANCE makes meaningless."""
-        weights = {key: np.round(matrix, 4).tolist() for key, matrix in self.weights.items()}
+        weights = {key: [np.round(one, 4).tolist() for one in each] for key, each in self.weights.items()}
         return {**vars(self), "weights": weights, "answers": self.answers.tolist()}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Canonical:
         """Read the result of to_plain."""
-        weights = {key: np.asarray(rows, dtype=np.float64) for key, rows in data["weights"].items()}
+        weights = {key: [np.asarray(one, dtype=np.float64) for one in each] for key, each in data["weights"].items()}
         return cls(**{**data, "weights": weights, "answers": np.asarray(data["answers"], dtype=np.int64)})
 
     def same_steps(self, other: Canonical) -> bool:
         """Test whether another program has the same steps, up to TOLERANCE of graded weights."""
-        return self.steps == other.steps and all(
-            self.weights[key].shape == other.weights[key].shape
-            and float(np.abs(self.weights[key] - other.weights[key]).max(initial=0.0)) <= TOLERANCE
-            for key in self.weights
-        )
+        if self.steps != other.steps or {*self.weights} != {*other.weights}:
+            return False
+        return all(_near(self.weights[key], other.weights[key]) for key in self.weights)
 
     def same_answers(self, other: Canonical) -> float:
         """Return the share of the common inputs' answers that are the same."""
@@ -198,10 +199,10 @@ class _Walk:
         return self.keys[name]
 
     def _key(self, name: str) -> tuple[str, str]:
+        if name in ("token", "position"):
+            return name, name
         here = self.needed[name]
         where = _digest(np.packbits(here.numpy()).tobytes())
-        if name in ("token", "position"):
-            return f"{name} {where}", f"{name} {where}"
         step = self.program.step(name)
         divides = "" if self.graded[name] else _digest(self.groups(name, here).tobytes())
         steps, shapes = (self._made_of(step, grade) for grade in (0, 1))
@@ -212,13 +213,21 @@ class _Walk:
         if isinstance(step, Head):
             pattern = self.patterns[step.name][self.needed[step.name]]
             hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
-            chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes()) if hard else "graded"
+            chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes())
+            chosen = chosen if hard else f"most {_digest(np.packbits(self._most(step).numpy()).tobytes())}"
             here = self.needed[step.name]
             asked = [] if hard else [(step.query, here), (step.key, self._visible_from(here))]
             asks = [self._asked(name, where, grade) for name, where in asked]
             return f"attends {chosen} {asks} reads {self.key(step.value)[grade]}"
         kind = "normed" if type(step).__name__ == "Normed" else "maps"
         return f"{kind} {sorted({self.key(name)[grade] for name in self.reads(step)})}"
+
+    def _most(self, step: Head) -> Bool[Tensor, "queries key"]:
+        """Where a head looks: of what gets attention that counts, the keys that get, each once, at least half of the
+        most."""
+        whole = self.patterns[step.name]
+        each = torch.where(whole > SEEN, whole / self.seen.exp().clamp(min=1.0), 0.0)[self.needed[step.name]]
+        return each >= each.amax(-1, keepdim=True) * MOST
 
     def _visible_from(self, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
         """The positions that some of these positions see."""
@@ -238,12 +247,15 @@ class _Walk:
         graded = any(self.graded[name] for name in answer.of) or isinstance(answer, Cosines)
         divides = "" if graded else _digest(np.asarray(given).tobytes())
         steps, shape = (_digest(f"{sorted({key[grade] for key in keys})} {divides}") for grade in (0, 1))
-        weights = {key[0]: self._products(name) for name, key in self.keys.items() if self._soft(name)}
-        order = [name for name in (step.name for step in self.program.steps) if name in self.keys]
-        return Canonical(
-            steps, shape, weights, given, {self.keys[name][0]: name for name in order},
-            {self.keys[name][1]: name for name in order},
-        )  # fmt: skip
+        weights: dict[str, list[Float[np.ndarray, "points points"]]] = {}
+        variables: dict[str, list[str]] = {}
+        for name in (step.name for step in self.program.steps if step.name in self.keys):
+            variables.setdefault(self.keys[name][1], []).append(name)
+            if self._soft(name):
+                weights.setdefault(self.keys[name][0], []).append(self._products(name))
+        for products in weights.values():
+            products.sort(key=np.linalg.norm)
+        return Canonical(steps, shape, weights, given, variables)
 
     def _soft(self, name: str) -> bool:
         return name not in ("token", "position") and isinstance(self.program.step(name), Head) and self.graded[name]
@@ -266,6 +278,13 @@ def _numbered(values: Int[np.ndarray, "positions"]) -> Int[np.ndarray, "position
     """Number the groups of equal values in the order in which they occur."""
     _, first, back = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[back].astype(np.int32)
+
+
+def _near(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    """Test whether matrices are the same up to TOLERANCE, one by one."""
+    if [one.shape for one in some] != [other.shape for other in others]:
+        return False
+    return all(float(np.abs(one - other).max(initial=0.0)) <= TOLERANCE for one, other in zip(some, others))
 
 
 def _depends(made: np.ndarray, others: list[np.ndarray]) -> bool:

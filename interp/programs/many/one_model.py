@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any, TypeAlias
 
+import torch
+
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -23,6 +25,7 @@ SEED = 3
 """Seed of these inputs, if they are drawn."""
 
 
+@torch.no_grad()
 def learned(model: TaskModel, name: str) -> Row:
     """Explain a model and return its row: accuracy and its interval, level, agreement, constants, parts, and the
     canonical form of its program (None without one)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -65,10 +65,11 @@ def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> 
     """
     giver, taker = (_interchanger(model, row) for model, row in ((source, one), (target, other)))
     found = []
-    for mine, theirs in _shared(giver, one["canonical"]["shapes"], taker, other["canonical"]["shapes"]):
-        moved = _Transplanter(**vars(taker), nearest=nearest(giver, mine))
+    for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
+        held = {field.name: getattr(taker, field.name) for field in fields(taker)}
+        moved = _Transplanter(**held, nearest=nearest(giver, mine))
         score = moved.score(theirs)
-        names = (", ".join(placed.parts) for placed in (mine, theirs))
+        names = (", ".join(variable.parts) for variable in (mine, theirs))
         found.append(Transplant(one["model"], other["model"], *names, **score.row()))
     return found
 
@@ -85,17 +86,17 @@ def _interchanger(model: TaskModel, row: Row) -> Interchanger:
 
 
 def _shared(
-    giver: Interchanger, mine: Mapping[str, str], taker: Interchanger, theirs: Mapping[str, str]
+    giver: Interchanger, mine: Mapping[str, Sequence[str]], taker: Interchanger, theirs: Mapping[str, Sequence[str]]
 ) -> Sequence[tuple[Placed, Placed]]:
     """The variables that both programs have, with their places in each."""
-    pairs = []
-    for key, name in mine.items():
-        here, there = ((placed for placed in of.variables if step in placed.steps)
-                       for of, step in ((giver, name), (taker, theirs.get(key))))  # fmt: skip
-        first, second = next(here, None), next(there, None)
-        if first is not None and second is not None:
-            pairs.append((first, second))
-    return pairs
+    pairs = [(placed(giver, mine[key]), placed(taker, theirs[key])) for key in mine if key in theirs]
+    return [(here, there) for here, there in pairs if here.parts and there.parts]
+
+
+def placed(of: Interchanger, names: Sequence[str]) -> Placed:
+    """The variables of these steps as one, in all their places."""
+    each = [one for one in of.variables if set(one.steps) & set(names)]
+    return Placed(tuple(step for one in each for step in one.steps), tuple(part for one in each for part in one.parts))
 
 
 def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
