@@ -8,7 +8,8 @@ Measure: each takes a model and inputs as text, tokens or a batch; the result ha
     attention_patterns, head_types, head_metrics, attention_ratios, reweight_attention, probe, singular_values,
     composition_scores
 Explain
-    find_circuit, evaluate_circuit, Hypothesis, Variable, evaluate_hypothesis, explain, learn_automaton, compile
+    find_circuit, evaluate_circuit, Hypothesis, Variable, evaluate_hypothesis, explain, learn_automaton, compile,
+    compare
 Prove
     certify
 Train
@@ -45,6 +46,7 @@ _ROOMS = {
     "measures.patching": "activation_patching",
     "measures.variables": "probe",
     "programs.compile": "compile",
+    "programs.many.compare": "compare",
     "models.readers.models": "check_conversion",
     "report.sections": "section",
     "report.sections.live": "live",
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
     from interp.programs.compile import compile as compile
     from interp.programs.explanations import Explanation as Explanation
     from interp.programs.explanations.automata import learn_automaton as learn_automaton
+    from interp.programs.many.compare import compare as compare
     from interp.report import Report as Report
     from interp.report.analyze import analyze as analyze
     from interp.report.analyze import certify as certify

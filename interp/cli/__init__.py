@@ -335,6 +335,39 @@ def explain(
         raise typer.Exit(3)
 
 
+@app.command()
+def compare(
+    models: Annotated[
+        list[str], typer.Argument(help="A folder of checkpoints, a model with seeds, or several models.")
+    ],
+    grade: Annotated[
+        str, typer.Option(help="What models of one algorithm have in common: steps, shape or answers.")
+    ] = "shape",
+    out: Annotated[Path | None, typer.Option(help="Folder of the table; a run that was killed goes on there.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write a page, one HTML file.")] = None,
+    table: Annotated[str, typer.Option(help="The table to print: algorithms, models or transplants.")] = "algorithms",
+    workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
+    dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
+    format: FormatOption = OutputFormat.table,
+) -> None:
+    """Find out which algorithm each of many models learned, and which of them are the same."""
+    from interp.errors import check_one_of
+    from interp.programs.many.compare import GRADES
+    from interp.report.compared import comparison_page
+    from interp.report.page import check_out
+
+    check_one_of("grade", grade, GRADES)
+    check_one_of("table", table, ("algorithms", "models", "transplants"))
+    if page is not None:
+        check_out(page)  # before the work starts
+    given = models[0] if len(models) == 1 else models
+    found = interp.compare(given, out, workers, dask=dask).by(grade)  # type: ignore[arg-type]
+    if page is not None:
+        typer.echo(f"wrote {comparison_page(found).save(page)}", err=True)
+    frame = found.to_frame(table)  # type: ignore[arg-type]
+    _print(frame.drop(columns="how") if table == "algorithms" else frame, format)
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def certify(
     checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],

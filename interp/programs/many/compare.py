@@ -8,7 +8,7 @@ and variables of one model are tried in others of its class (transplant.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import cached_property
@@ -75,10 +75,10 @@ def compare(
         done = len(sources) - len(left)
         for row in _learned(left, workers, dask):
             rows.append(row)
+            _check_task(rows.known.values(), row)
             done += 1
             bar.update(done, len(sources), f"{row['model']} {row['level']}" if progress else "")
         found = Comparison([rows.known[source.name] for source in sources])
-        found.check()
         loaded = {source.name: source for source in sources}
         for one, other in found.pairs(tried):
             key = f"{one} -> {other}"
@@ -87,6 +87,15 @@ def compare(
                 rows.append_tests(key, tests)
         found.transplants += [test for key in found.keys(tried) for test in rows.tested[key]]
     return found
+
+
+def _check_task(rows: Iterable[Row], row: Row) -> None:
+    """Raise InterpError if models are of different tasks."""
+    if other := next((one for one in rows if one["task"] != row["task"]), None):
+        raise InterpError(
+            f"only models of one task can be compared, but {other['model']} is of {other['task']}, and {row['model']} "
+            f"of {row['task']}"
+        )
 
 
 class Source:
@@ -185,11 +194,6 @@ class Comparison(Result):
     def __init__(self, rows: Sequence[Row], grade: Grade = "shape"):
         self.rows, self.grade = list(rows), grade
         self.transplants: list[Transplant] = []
-
-    def check(self) -> None:
-        """Raise InterpError if the models are of different tasks."""
-        if len(tasks := sorted({str(row["task"]) for row in self.rows})) > 1:
-            raise InterpError(f"models of different tasks cannot be compared: {', '.join(tasks)}")
 
     def by(self, grade: Grade) -> Comparison:
         """Return the same with algorithms told apart by another grade."""

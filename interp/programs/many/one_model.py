@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from interp.errors import quoted
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -33,13 +34,19 @@ def learned(model: TaskModel, name: str) -> Row:
     found = explain_subject(subject, name)
     right = accuracy(subject)
     return {
-        "model": name, "task": found.task, "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy,
+        "model": name, "task": _task_words(subject.task), "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy,
         "low": right.low, "high": right.high, "exact": right.exact, "n": right.n, "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
         "canonical": None, "explanation": json.loads(found.to_json()), **_form(found, subject),
     }  # fmt: skip
+
+
+def _task_words(task: Task) -> str:
+    """The task with its parameters: models of other parameters answer other questions."""
+    given = ", ".join(f"{name}={quoted(value)}" for name, value in sorted(task.parameters.items()))
+    return f"{task.name}({given})" if given else task.name
 
 
 def _form(found: Explanation, subject: Subject) -> Row:
