@@ -90,11 +90,12 @@ def compare(
 
 
 def _check_task(rows: Iterable[Row], row: Row) -> None:
-    """Raise InterpError if models are of different tasks."""
-    if other := next((one for one in rows if one["task"] != row["task"]), None):
+    """Raise InterpError if models are of different tasks, or of one task with different parameters."""
+    if other := next((one for one in rows if one["asked"] != row["asked"]), None):
+        alike = " with other parameters" * (other["task"] == row["task"])
         raise InterpError(
             f"only models of one task can be compared, but {other['model']} is of {other['task']}, and {row['model']} "
-            f"of {row['task']}"
+            f"of {row['task']}{alike}"
         )
 
 

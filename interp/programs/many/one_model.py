@@ -8,15 +8,15 @@ from typing import Any, TypeAlias
 
 import torch
 
-from interp.errors import quoted
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation, explain_subject
+from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import canonical
 from interp.programs.running import Running
-from interp.tasks import Batch, Task
+from interp.tasks import Batch
 from interp.tasks.populations import everything, sample
 
 Row: TypeAlias = dict[str, Any]
@@ -34,8 +34,9 @@ def learned(model: TaskModel, name: str) -> Row:
     found = explain_subject(subject, name)
     right = accuracy(subject)
     return {
-        "model": name, "task": _task_words(subject.task), "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy,
-        "low": right.low, "high": right.high, "exact": right.exact, "n": right.n, "level": found.level,
+        "model": name, "task": found.task, "asked": subject.task.ref.model_dump_json(), "seed": model.seed,
+        "spec": model.spec.id, "accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact,
+        "n": right.n, "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
@@ -43,23 +44,19 @@ def learned(model: TaskModel, name: str) -> Row:
     }  # fmt: skip
 
 
-def _task_words(task: Task) -> str:
-    """The task with its parameters: models of other parameters answer other questions."""
-    given = ", ".join(f"{name}={quoted(value)}" for name, value in sorted(task.parameters.items()))
-    return f"{task.name}({given})" if given else task.name
-
-
 def _form(found: Explanation, subject: Subject) -> Row:
     if found.program is None:
         return {}
-    running = Running.of(subject, common(subject.task))
+    running = Running.of(subject, common(subject))
     return {"canonical": canonical(found.program, running.batch.tokens, running.counts).to_plain()}
 
 
-def common(task: Task) -> Batch:
-    """Return the inputs on which all models of a task are compared."""
-    few = task.n_inputs is not None and task.n_inputs <= COMMON
-    return (everything(task) if few else sample(task, COMMON, seed=SEED)).batch
+def common(subject: Subject) -> Batch:
+    """Return the inputs on which all models of a task are compared: all, or some of the split that is explained."""
+    task = subject.task
+    if task.n_inputs is not None and task.n_inputs <= COMMON:
+        return everything(task).batch
+    return sample(task, COMMON, inputs_of(subject).split, SEED).batch
 
 
 def _least(found: Explanation) -> float | None:

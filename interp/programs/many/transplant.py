@@ -69,8 +69,8 @@ def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> 
         held = {field.name: getattr(taker, field.name) for field in fields(taker)}
         moved = _Transplanter(**held, nearest=nearest(giver, mine))
         score = moved.score(theirs)
-        names = (", ".join(variable.parts) for variable in (mine, theirs))
-        found.append(Transplant(one["model"], other["model"], *names, **score.row()))
+        places = {"variable": ", ".join(mine.parts), "into": ", ".join(theirs.parts)}
+        found.append(Transplant(source=one["model"], target=other["model"], **places, **score.row()))
     return found
 
 
@@ -79,7 +79,7 @@ def _interchanger(model: TaskModel, row: Row) -> Interchanger:
     assert explanation.program is not None
     subject = Subject.of(model)
     copies = {role.part: role.like for role in explanation.parts if role.like}
-    inputs = common(subject.task)
+    inputs = common(subject)
     exact = subject.task.n_inputs == len(inputs)
     population = Population("exact" if exact else "sample", inputs, len(inputs) if exact else subject.task.n_inputs)
     return Interchanger.of(subject, population, explanation.program, copies)

@@ -1,0 +1,147 @@
+"""Models are the same by what their programs divide, not by names; the table lasts; variables move between models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from shared.random_programs import random_program
+
+import interp
+from interp.errors import InterpError
+from interp.models.architecture.task_model import TaskModel
+from interp.programs.language import Program
+from interp.programs.many import compare as room
+from interp.programs.many.canonical import Canonical, canonical
+from interp.programs.many.compare import Comparison, letters, sources_of
+from interp.programs.many.table import FILE
+from interp.programs.steps import Head, Table
+from interp.programs.task import ENDS, ProgramTask
+
+TOKENS = torch.cartesian_prod(*[torch.arange(2)] * 3)
+DIFFERS = replace(ENDS, steps=(ENDS.steps[0], replace(ENDS.steps[1], entries=(0, 1, 0, 0))))
+"""Whether the row begins with b and ends with a."""
+
+
+def renamed(program: Program) -> Program:
+    """The same program with other names, and with the values of its table the other way round."""
+    first, same = program.steps
+    assert isinstance(first, Head)
+    assert isinstance(same, Table)
+    answer = program.answer
+    table = replace(same, name="x", of=("token", "head"), entries=tuple(1 - one for one in same.entries),
+                    values=same.values[::-1])  # fmt: skip
+    swapped = replace(answer, of=("x",), weights=(answer.weights[0][::-1],))
+    return replace(program, steps=(replace(first, name="head"), table), answer=swapped)
+
+
+def twin(turn: int, program: Program = ENDS) -> TaskModel:
+    return interp.compile(program, rotate=turn, decoys=1, seed=turn)
+
+
+def test_names_and_the_order_of_values_do_not_count() -> None:
+    one, other = canonical(ENDS, TOKENS), canonical(renamed(ENDS), TOKENS)
+    assert one.same_steps(other)
+    assert one.shape == other.shape
+    assert one.same_answers(other) == 1.0
+
+
+def test_other_answers_are_another_algorithm() -> None:
+    one, other = canonical(ENDS, TOKENS), canonical(DIFFERS, TOKENS)
+    assert not one.same_steps(other)
+    assert one.shape != other.shape
+    assert one.same_answers(other) == 0.25  # by hand: both say no to a?b, and differ on all others
+
+
+def test_a_map_that_only_renames_is_left_out() -> None:
+    first, same = ENDS.steps[0], replace(ENDS.steps[1], part="MLP 0")
+    again = Table("again", ("same",), (1, 0), ("x", "y"), part="MLP 1")
+    answer = replace(ENDS.answer, of=("again",), weights=(ENDS.answer.weights[0][::-1],))
+    longer = replace(ENDS, steps=(first, same, again), answer=answer)
+    assert canonical(longer, TOKENS).same_steps(canonical(replace(ENDS, steps=(first, same)), TOKENS))
+
+
+def test_canonical_forms_are_plain_data() -> None:
+    form = canonical(random_program(0).program, next(random_program(0).inputs()).tokens)
+    again = Canonical.from_plain(json.loads(json.dumps(form.to_plain())))
+    assert form.weights
+    assert again.same_steps(form)
+
+
+def test_programs_that_differ_are_told_apart() -> None:
+    """Six random programs on inputs of their own task: no two have the same form."""
+    forms = []
+    for seed in range(6):
+        task = random_program(seed)
+        forms.append(canonical(task.program, task.sample(64).tokens))
+    assert len({form.shape for form in forms}) == 6
+
+
+def test_twins_are_one_and_others_are_not() -> None:
+    task = ProgramTask(program=DIFFERS.to_json())
+    found = interp.compare([twin(1), twin(2)], progress=False)
+    assert found.algorithms == ["A", "A"]
+    assert found.same("model 0", "model 1")
+    tests = found.to_frame("transplants")
+    assert {*tests["source"]} == {"model 0", "model 1"}
+    assert tests[["changes", "stays"]].min().min() == 1.0
+    assert tests["changes_n"].min() > 0
+    with pytest.raises(InterpError, match="only models of one task can be compared, but model 0 is of program"):
+        interp.compare([twin(1), interp.compile(task)], progress=False)
+
+
+def test_a_broken_variable_does_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the source's places say nothing about the variable, the target does not answer as its program."""
+    from interp.programs.many import transplant
+
+    right = transplant.nearest
+
+    def wrong(*given: Any) -> torch.Tensor:
+        found = right(*given)
+        return found[torch.randperm(len(found), generator=torch.Generator().manual_seed(0))]
+
+    monkeypatch.setattr(transplant, "nearest", wrong)
+    found = interp.compare([twin(1), twin(2)], progress=False)
+    assert found.to_frame("transplants")["changes"].min() < 0.9
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for turn in (1, 2):
+        interp.save(twin(turn), tmp_path / f"seed-{turn}.safetensors")
+    whole = interp.compare(tmp_path, tmp_path / "out", progress=False)
+    lines = (tmp_path / "out" / FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / "out" / FILE).write_bytes(lines[0] + lines[1][: len(lines[1]) // 2])  # killed while it wrote
+    asked = []
+    learned = room.learned
+    monkeypatch.setattr(room, "learned", lambda model, name: asked.append(name) or learned(model, name))
+    again = interp.compare(tmp_path, tmp_path / "out", progress=False)
+    assert asked == ["seed-2"]
+    assert again.to_frame().equals(whole.to_frame())
+    assert again.to_frame("transplants").equals(whole.to_frame("transplants"))
+    (tmp_path / "out" / FILE).write_text("mine\n")
+    with pytest.raises(InterpError, match="is not the table of a comparison"):
+        interp.compare(tmp_path, tmp_path / "out", progress=False)
+
+
+def test_shares_have_their_interval() -> None:
+    rows = [{"model": str(n), "canonical": None, "accuracy": 1.0, "constants": None, "how": "", "axes": {}, "task": "t",
+             **dict.fromkeys(("seed", "low", "high", "exact", "level", "answers", "interchange", "parts", "used",
+                              "reason"))} for n in range(4)]  # fmt: skip
+    shares = Comparison(rows).to_frame("algorithms")
+    assert shares["algorithm"].tolist() == ["none"]
+    assert shares["low"].iloc[0] == pytest.approx(0.5101, abs=1e-4)  # Wilson, 4 of 4: 4 / (4 + 1.96^2)
+
+
+def test_which_models_are_compared(tmp_path) -> None:
+    assert [one.name for one in sources_of("count01/paper")] == [f"count01/paper/seed-{n}" for n in range(4)]
+    with pytest.raises(InterpError, match="there is no checkpoint to compare"):
+        sources_of(tmp_path)
+    with pytest.raises(InterpError, match="count01/paper is given twice"):
+        sources_of(["count01/paper", "count01/paper"])
+
+
+def test_names_of_algorithms() -> None:
+    assert [letters(n) for n in (0, 25, 26, 27, 701, 702)] == ["A", "Z", "AA", "AB", "ZZ", "AAA"]
