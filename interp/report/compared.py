@@ -6,7 +6,7 @@ import json
 
 from interp.programs.explanations import Explanation
 from interp.programs.explanations.findings import svg
-from interp.programs.many.compare import Comparison, Grade
+from interp.programs.many.compare import ComparedModels, Grade
 from interp.report.page import Report
 from interp.support.words import counted
 
@@ -19,7 +19,7 @@ GRADE_WORDS: dict[Grade, str] = {
 }
 
 
-def comparison_page(found: Comparison) -> Report:
+def comparison_page(found: ComparedModels) -> Report:
     """Return the page of a comparison, which the command `interp compare --page` writes."""
     shares, models = found.to_frame("algorithms"), found.to_frame("models")
     task = found.rows[0]["task"]

@@ -25,7 +25,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
 from interp.programs.many.canonical import Canonical
 from interp.programs.many.one_model import Row, learned
-from interp.programs.many.table import Rows
+from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
 from interp.tasks.populations import wilson
@@ -52,7 +52,7 @@ def compare(
     dask: str | None = None,
     tried: int = TRIED,
     progress: bool = True,
-) -> Comparison:
+) -> ComparedModels:
     """Find out which algorithm each of many models of one task learned, and which of them are the same.
 
     models: a folder with checkpoints (of a sweep, or of a model with several seeds), the name of a model with seeds, or
@@ -70,7 +70,7 @@ def compare(
     """
     check_size("workers", workers)
     sources = sources_of(models)
-    with Rows(out) as rows, LateBar("compare") as bar:
+    with ComparedTable(out) as rows, LateBar("compare") as bar:
         left = [source for source in sources if source.name not in rows.known]
         done = len(sources) - len(left)
         for row in _learned(left, workers, dask):
@@ -78,7 +78,7 @@ def compare(
             _check_task(rows.known.values(), row)
             done += 1
             bar.update(done, len(sources), f"{row['model']} {row['level']}" if progress else "")
-        found = Comparison([rows.known[source.name] for source in sources])
+        found = ComparedModels([rows.known[source.name] for source in sources])
         loaded = {source.name: source for source in sources}
         for one, other in found.pairs(tried):
             key = f"{one} -> {other}"
@@ -184,7 +184,7 @@ def _executor(workers: int, dask: str | None) -> Iterator[Executor]:
             yield client.get_executor()
 
 
-class Comparison(Result):
+class ComparedModels(Result):
     """Which algorithm each model learned. Tables: to_frame("models" | "algorithms" | "transplants").
 
     grade: what models of one algorithm have in common: the same "steps", the same "shape" (up to thresholds and graded
@@ -196,9 +196,9 @@ class Comparison(Result):
         self.rows, self.grade = list(rows), grade
         self.transplants: list[Transplant] = []
 
-    def by(self, grade: Grade) -> Comparison:
+    def by(self, grade: Grade) -> ComparedModels:
         """Return the same with algorithms told apart by another grade."""
-        found = Comparison(self.rows, check_one_of("grade", grade, GRADES))
+        found = ComparedModels(self.rows, check_one_of("grade", grade, GRADES))
         found.transplants = self.transplants
         return found
 

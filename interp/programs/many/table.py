@@ -16,8 +16,8 @@ from interp.programs.many.transplant import Transplant
 FILE = "compared.jsonl"
 
 
-class Rows:
-    """The rows of a comparison, by model, in memory or in a folder: `with Rows(folder) as rows: ...`.
+class ComparedTable:
+    """The rows of a comparison, by model, in memory or in a folder: `with ComparedTable(folder) as rows: ...`.
 
     known: the row of each model. tested: what was tried from one model to another. Raises InterpError for a folder that
     cannot be written to, and for a file that is no such table.
@@ -28,7 +28,7 @@ class Rows:
         self.known: dict[str, dict[str, Any]] = {}
         self.tested: dict[str, list[Transplant]] = {}
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> ComparedTable:
         if self.path is None:
             return self
         try:

@@ -69,8 +69,8 @@ def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> 
         held = {field.name: getattr(taker, field.name) for field in fields(taker)}
         moved = _Transplanter(**held, nearest=nearest(giver, mine))
         score = moved.score(theirs)
-        places = {"variable": ", ".join(mine.parts), "into": ", ".join(theirs.parts)}
-        found.append(Transplant(source=one["model"], target=other["model"], **places, **score.row()))
+        here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
+        found.append(Transplant(one["model"], other["model"], here, there, **score.row()))
     return found
 
 

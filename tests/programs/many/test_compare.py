@@ -16,7 +16,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.programs.language import Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import Canonical, canonical
-from interp.programs.many.compare import Comparison, letters, sources_of
+from interp.programs.many.compare import ComparedModels, letters, sources_of
 from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Table
 from interp.programs.task import ENDS, ProgramTask
@@ -130,7 +130,7 @@ def test_shares_have_their_interval() -> None:
     rows = [{"model": str(n), "canonical": None, "accuracy": 1.0, "constants": None, "how": "", "axes": {}, "task": "t",
              **dict.fromkeys(("seed", "low", "high", "exact", "level", "answers", "interchange", "parts", "used",
                               "reason"))} for n in range(4)]  # fmt: skip
-    shares = Comparison(rows).to_frame("algorithms")
+    shares = ComparedModels(rows).to_frame("algorithms")
     assert shares["algorithm"].tolist() == ["none"]
     assert shares["low"].iloc[0] == pytest.approx(0.5101, abs=1e-4)  # Wilson, 4 of 4: 4 / (4 + 1.96^2)
 
