@@ -126,7 +126,7 @@ def stock(draw: random.Random, task: Task) -> Subject:
         fields |= {"d_mlp": 6, "act_fn": draw.choice(["relu", "gelu", "gelu_new", "silu"])}
         fields["gated_mlp"] = draw.random() < 0.3
     with quiet_construction():
-        return Subject.of(HookedTransformer(config(**fields, device="cpu")), task)
+        return Subject.external(HookedTransformer(config(**fields, device="cpu")), task)
 
 
 def random_batch(subject: Subject, seed: int, rows: int = 3) -> Batch:

@@ -273,7 +273,7 @@ def one_case(seed: int) -> tuple[str, str, int, int]:
         economies = [name for name in ECONOMIES if rng.random() < 0.3]
         economize(model, economies)
         model = model if kind == "random" else trained(model, task, 25, seed, economies)
-    subject = Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
+    subject = Subject.external(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
     found = certify_places(convert(subject), seconds=1)
     true = truth(subject)
     compare(subject, found, true)

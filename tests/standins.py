@@ -157,7 +157,7 @@ def standin(name: str) -> Subject:
     model.load_state_dict(load_file(FOLDER / f"{name}.safetensors"), strict=False)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    return Subject.of(model, TASKS[name]())
+    return Subject.external(model, TASKS[name]())
 
 
 def read_of(name: str, logits: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Longer(Recall):
 )  # fmt: skip
 def test_a_task_that_does_not_fit_is_refused_in_one_sentence(task: Recall, says: str) -> None:
     with pytest.raises(InterpError, match=says):
-        interp.analyze(standin("recall").model, task=task, sections=["accuracy"])
+        interp.analyze(Subject.external(standin("recall").model, task=task), sections=["accuracy"])
 
 
 @pytest.mark.parametrize("name", NAMES)

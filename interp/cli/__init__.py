@@ -15,12 +15,9 @@ import interp
 from interp.cli.options import (
     ConfigOption,
     InputsOption,
-    OutputsOption,
-    PaddingOption,
+    Loader,
     SecondsOption,
-    TaskOption,
-    TokensOption,
-    foreign,
+    loads_models,
 )
 from interp.errors import InterpError
 from interp.support.files import no_empty_folder, write_atomically
@@ -233,6 +230,7 @@ def _integers(option: str, listed: str, what: str) -> list[int]:
 
 
 @app.command()
+@loads_models
 def analyze(
     checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; several are compared.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file.")] = Path("report.html"),
@@ -240,12 +238,7 @@ def analyze(
     no_explain: Annotated[bool, typer.Option("--no-explain", help="Do not search for an explanation.")] = False,
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
-    task: TaskOption = "",
-    config: ConfigOption = None,
-    tokens: TokensOption = "",
-    outputs: OutputsOption = "",
-    padding: PaddingOption = "mask",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    load: Loader = str,
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """Write a report on one or more models to an HTML file and print the verdict."""
@@ -254,17 +247,15 @@ def analyze(
 
     console = Console(stderr=True)
     wanted = [name.strip() for name in sections.split(",") if name.strip()] or None
-    given = foreign(task, config, tokens, outputs, padding)
+    sources = [load(name) for name in checkpoints]
     with console.status(f"analyzing {', '.join(checkpoints)}"):
         report = interp.analyze(
-            checkpoints if len(checkpoints) > 1 else checkpoints[0],
+            sources if len(sources) > 1 else sources[0],
             sections=wanted,
             inputs=inputs,
             seconds=seconds,
             explain=not no_explain,
             out=out,
-            device=device,
-            **given,
         )
     if "comparison" in report.tables:
         _print(report.tables["comparison"], format)
@@ -275,17 +266,14 @@ def analyze(
 
 
 @app.command()
+@loads_models
 def sections(
     checkpoints: Annotated[
         list[str] | None, typer.Argument(help="Model names or files; one table for all. Default: names and titles.")
     ] = None,
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
-    task: TaskOption = "",
-    config: ConfigOption = None,
-    tokens: TokensOption = "",
-    outputs: OutputsOption = "",
-    padding: PaddingOption = "mask",
+    load: Loader = str,
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
@@ -299,12 +287,12 @@ def sections(
         return _print_lines(rows, ["section", "title"])
     from interp.report.analyze import list_sections
 
-    given = foreign(task, config, tokens, outputs, padding)
-    named = checkpoints if len(checkpoints) > 1 else checkpoints[0]
-    return _print(list_sections(named, inputs=inputs, seconds=seconds, **given), format)
+    sources = [load(name) for name in checkpoints]
+    return _print(list_sections(sources if len(sources) > 1 else sources[0], inputs=inputs, seconds=seconds), format)
 
 
 @app.command()
+@loads_models
 def explain(
     checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
     seconds: Annotated[
@@ -312,11 +300,7 @@ def explain(
     ] = None,
     share: Annotated[float, typer.Option(help="Share of the model's answers that the program must give.")] = 0.99,
     out: Annotated[Path | None, typer.Option(help="Write it to this JSON file; print only a summary.")] = None,
-    task: TaskOption = "",
-    config: ConfigOption = None,
-    tokens: TokensOption = "",
-    outputs: OutputsOption = "",
-    padding: PaddingOption = "mask",
+    load: Loader = str,
 ) -> None:
     """Read the program of a model's parts, as Python.
 
@@ -325,8 +309,7 @@ def explain(
     """
     if out is not None and not out.parent.is_dir():
         raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")
-    given = foreign(task, config, tokens, outputs, padding)
-    found = interp.explain(checkpoint, seconds=seconds, share=share, **given)
+    found = interp.explain(load(checkpoint), seconds=seconds, share=share)
     typer.echo(str(found) if out is None else found.sentence)
     if out is not None:
         write_atomically(out, found.to_json())
@@ -369,6 +352,7 @@ def compare(
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
+@loads_models
 def certify(
     checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
     more: Annotated[
@@ -377,15 +361,10 @@ def certify(
     options: Annotated[
         bool, typer.Option("--options", help="List the options of the method that applies to this model, and exit.")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="Number format to certify in, e.g. float64 (default: the model's).")] = "",
     evidence: Annotated[
         str | None, typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.")
     ] = None,
-    task: TaskOption = "",
-    config: ConfigOption = None,
-    tokens: TokensOption = "",
-    outputs: OutputsOption = "",
-    padding: PaddingOption = "mask",
+    load: Loader = str,
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """Prove or refute that a model is right on every input. Exit code 0: certified, 1: refuted, 3: undecided.
@@ -394,16 +373,15 @@ def certify(
     """
     if checkpoint.startswith("-"):
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
-    given = foreign(task, config, tokens, outputs, padding)
-    # Load by name first, so that a wrong name fails before the slow imports.
-    source: Any = checkpoint if given else interp.load(checkpoint, dtype=dtype or None)
+    model = interp.load(source) if isinstance(source := load(checkpoint), str) else source
+    # A wrong name fails before the slow imports.
     from interp.certificates import plan
     from interp.certificates.certify import options_table, parse_options
     from interp.certificates.evidence import check_path
-    from interp.report.analyze import open_subject
+    from interp.models.subject import Subject
     from interp.support.resources import threads_for
 
-    subject, _ = open_subject(source, **given, dtype=dtype or None)
+    subject = Subject.of(model)
     planned = plan(subject)
     if options:
         typer.echo(f"{checkpoint} is certified by: {planned.method.name}", err=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +32,15 @@ OutputsOption = Annotated[
 PaddingOption = Annotated[
     str, typer.Option("--padding", help="How a bidirectional model treats padding: mask or attend.")
 ]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="Number format to run in, e.g. float64.")]
+LOADING: dict[str, tuple[Any, Any]] = {
+    "task": ("", TaskOption), "config": (None, ConfigOption), "tokens": ("", TokensOption),
+    "outputs": ("", OutputsOption), "padding": ("mask", PaddingOption), "device": ("cpu", DeviceOption),
+    "dtype": ("", DtypeOption),
+}  # fmt: skip
+"""The options of every command that loads models: default and type."""
+
 InputsOption = Annotated[
     int | None, typer.Option("--inputs", help="Number of inputs to measure on (all, if there are fewer).")
 ]
@@ -37,20 +49,43 @@ SecondsOption = Annotated[
 ]
 
 
-def foreign(task: str, config: Path | None, tokens: str, outputs: str, padding: str) -> dict[str, Any]:
-    """Collect the given options for external models as keyword arguments of analyze, certify and list_sections."""
-    found: dict[str, Any] = {}
-    if task:
-        found["task"] = read_task(task)
-    if config is not None:
-        found["config"] = config
-    if tokens:
-        found["tokens"] = read_ids("--tokens", tokens)
-    if outputs:
-        found["outputs"] = read_ids("--outputs", outputs)
-    if padding not in ("mask", "attend"):
-        raise InterpError(f"--padding {padding}: give mask or attend")
-    return found | ({"padding": padding} if padding != "mask" else {})
+Loader = Callable[[str], Any]
+"""Loads a model by name or path with the options of a command; without any, it returns the name."""
+
+
+def loads_models(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of interp.load. Its parameter `load` becomes a function that loads with them."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "load"]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (default, annotation) in LOADING.items()
+    ]
+
+    def run(**given: Any) -> None:
+        options = {name: given.pop(name) for name in LOADING}
+        command(load=partial(_loaded, options), **given)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    run.__signature__ = inspect.Signature([*keyword, *options])  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*keyword, *options]}
+    return run
+
+
+def _loaded(options: Mapping[str, Any], name: str) -> Any:
+    """Load a model with the options that are given, or return its name if none is."""
+    import interp
+
+    given = {key: value for key, value in options.items() if value not in ("", None) and value != LOADING[key][0]}
+    if "task" in given:
+        given["task"] = read_task(given["task"])
+    for key in ("tokens", "outputs"):
+        if key in given:
+            given[key] = read_ids(f"--{key}", given[key])
+    if given.get("padding") not in (None, "attend"):
+        raise InterpError(f"--padding {given['padding']}: give mask or attend")
+    return interp.load(name, **given) if given else name
 
 
 def read_task(text: str) -> Task | str:

@@ -42,6 +42,7 @@ COUNTED = 2**22
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Limits on the bytes of activations per batch. Within them, a batch may take as many bytes as the weights."""
 
+Padding: TypeAlias = Literal["mask", "attend"]
 Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]
 """TransformerLens hooks (name, function), or a function from a slice of rows to hooks."""
 
@@ -54,49 +55,54 @@ class Subject:
     for the task's output index c (None: the same). Outputs that are no answers of the task come after its own: they
     compete with the answers, and are never right. padding: how an external bidirectional model treats padding: "mask"
     (no position attends to it) or "attend" (like other tokens); task models mask it. notes: what was assumed when the
-    model was loaded, one sentence each. recent: a cache of results within a study; see `once`.
+    model was loaded, one sentence each. source: the path that an external model was loaded from, if any. recent: a
+    cache of results within a study; see `once`.
     """
 
     model: HookedTransformer
     task: Task
     token_ids: Int[Tensor, "d_vocab"] | None = None
     output_ids: Int[Tensor, "n_out"] | None = None
-    padding: Literal["mask", "attend"] = "mask"
+    padding: Padding = "mask"
     notes: tuple[str, ...] = ()
+    source: str = ""
     recent: deque[tuple[HookedTransformer, Batch, object, Any]] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls,
-        model: Model,
-        task: Task | str | None = None,
-        tokens: Mapping[str, int] | None = None,
-        outputs: Mapping[str, int] | None = None,
-        padding: Literal["mask", "attend"] = "mask",
-    ) -> Subject:
-        """Make a subject of a task model, or of any HookedTransformer and its task.
-
-        tokens: the model's id of each of the task's tokens. outputs: the model's output for each answer word (default:
-        the tokens' ids if answers are tokens, otherwise the same indices). Raises InterpError if the task is missing or
-        a vocabulary does not fit.
-        """
-        if not isinstance(task, str | Task | None):
-            raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
+    def of(cls, model: Model) -> Subject:
+        """Make a subject of a task model; a subject stays as it is. Raises InterpError for anything else."""
         if isinstance(model, Subject):
-            _check_nothing_else(model.task, "a subject", task, tokens, outputs, padding)
             return model
         if not isinstance(model, HookedTransformer):
             raise InterpError(f"{of_type(model)} is not a HookedTransformer; see interp.load and interp.build")
         if next(model.parameters()).is_meta:
             raise InterpError(ON_META)
         if isinstance(model, TaskModel):
-            _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
             return cls(model, model.task, notes=model.notes)
-        if task is None:
-            raise InterpError(
-                "a HookedTransformer of your own needs its task: pass "
-                'interp.load(model, task="count01", tokens={"0": 3, ...}) to the measure'
-            )
+        raise InterpError(
+            "a HookedTransformer of your own needs its task: pass "
+            'interp.load(model, task="count01", tokens={"0": 3, ...}) instead'
+        )
+
+    @classmethod
+    def external(
+        cls,
+        model: HookedTransformer,
+        task: Task | str,
+        tokens: Mapping[str, int] | None = None,
+        outputs: Mapping[str, int] | None = None,
+        padding: Padding = "mask",
+    ) -> Subject:
+        """Make a subject of any HookedTransformer and its task, as interp.load does if no spec can express the model.
+
+        tokens: the model's id of each of the task's tokens. outputs: the model's output for each answer word (default:
+        the tokens' ids if answers are tokens, otherwise the same indices). Raises InterpError if a vocabulary does not
+        fit.
+        """
+        if not isinstance(task, str | Task):
+            raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
+        if next(model.parameters()).is_meta:
+            raise InterpError(ON_META)
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir == "bidirectional":
@@ -118,6 +124,13 @@ class Subject:
         name = self.model.spec.id if isinstance(self.model, TaskModel) else "a HookedTransformer of your own"
         parts = f"{counted(cfg.n_layers, 'layer')} of {counted(cfg.n_heads, 'head')}"
         return " ".join([f"{name} on task {self.task.name}: {parts}", *(f"({note})" for note in self.notes)])
+
+    @property
+    def name(self) -> str:
+        """What the model was loaded as, or else a name from its spec."""
+        if isinstance(self.model, TaskModel):
+            return self.model.loaded_as or f"{self.model.spec.id}, seed {self.model.seed}"
+        return self.source or "a HookedTransformer of your own"
 
     def remembering(self) -> Subject:
         """Return a copy that caches the last few results of `once`."""
@@ -454,19 +467,23 @@ def same(one: Batch, other: Batch) -> bool:
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "lengths", "labels"))
 
 
-def _check_nothing_else(
-    own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
+def check_nothing_else(
+    model: HookedTransformer, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
     """Raise InterpError for arguments that contradict a model with its own task."""
-    name = task if isinstance(task, str) or task is None else task.name
+    if not isinstance(model, TaskModel):
+        raise InterpError("this model already has its task: leave out task, tokens, outputs and padding")
+    own, name = model.task, task if isinstance(task, str) or task is None else getattr(task, "name", quoted(task))
+    if not isinstance(task, str | Task | None):
+        raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     if name not in (None, own.name):
-        raise InterpError(f"{who} is a model of task {own.name}, not {name}")
+        raise InterpError(f"{model.spec.id} is a model of task {own.name}, not {name}")
     if isinstance(task, Task) and task.ref != own.ref:
-        raise InterpError(f"{who} is a model of task {own!r}, not {task!r}")
+        raise InterpError(f"{model.spec.id} is a model of task {own!r}, not {task!r}")
     if tokens is not None or outputs is not None or padding != "mask":
         raise InterpError(
-            f"{who} already has the ids of task {own.name}: leave out tokens, outputs and padding, which are for "
-            "external models"
+            f"{model.spec.id} already has the ids of task {own.name}: leave out tokens, outputs and padding, which are "
+            "for external models"
         )
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -37,7 +37,8 @@ from interp.tasks import Task, make_task
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
-    from interp.models.subject import Subject
+    from interp.models.lens import HookedTransformer
+    from interp.models.subject import Padding, Subject
 
 
 def build(
@@ -101,7 +102,7 @@ def load(
     config: Any = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
+    padding: Padding = "mask",
 ) -> TaskModel | Subject: ...
 
 
@@ -115,7 +116,7 @@ def load(
     config: Any = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
+    padding: Padding = "mask",
 ) -> TaskModel | Subject:
     """Load a model: a checkpoint by path or name, an exact model by name, or an external model.
 
@@ -140,94 +141,105 @@ def load(
         >>> interp.load("count01/paper/seed-2")
         TaskModel(count01-d32-h16-4ab466eb8b, task=Count01(), seed=2: 1 layer of 16 heads, 4,712 parameters)
     """
-    own = config is None and (isinstance(name_or_path, str | Path) and _is_own(name_or_path))
-    if task is not None:
-        if spec is not None:
-            raise InterpError("a spec names its task: give spec= or task= with config=, not both")
-        if not own:
-            return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
-    elif not own and (config is not None or tokens is not None or outputs is not None):
+    if spec is not None and task is not None:
+        raise InterpError("a spec names its task: give spec= or task= with config=, not both")
+    bare = task is None and config is None and tokens is None and outputs is None
+    if bare or (config is None and isinstance(name_or_path, str | Path) and _is_own(name_or_path)):
+        _check_name(name_or_path)
+        model = _own(name_or_path, spec, device, dtype)
+        if task is not None or tokens is not None or outputs is not None or padding != "mask":
+            from interp.models.subject import check_nothing_else
+
+            check_nothing_else(model, task, tokens, outputs, padding)
+        return model
+    if task is None:
         raise InterpError('an external model needs its task: task="count01", or a task of your own')
-    model = _load_own(name_or_path, device, dtype, spec)
-    if task is not None or tokens is not None or outputs is not None or padding != "mask":
-        from interp.models.subject import Subject
-
-        Subject.of(model, task, tokens, outputs, padding)  # raises InterpError if they contradict the model
-    return model
+    return _external(name_or_path, task, config, tokens, outputs, padding, device, dtype)
 
 
-def _load_own(
-    name_or_path: Any, device: str | torch.device, dtype: torch.dtype | str | None, spec: ModelSpec | str | Path | None
+def _own(
+    name_or_path: str | Path, spec: ModelSpec | str | Path | None, device: str | torch.device, dtype: Any
 ) -> TaskModel:
     """Load a checkpoint by path or name, or build an exact model by name."""
-    _check_name(name_or_path)
-    name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    # To know the names of constructions takes importing all of them, which a trained model does not need.
-    trained = is_file(Path(name_or_path)) or is_file(shipped_root() / name_or_path / "seed-0.safetensors")
-    if isinstance(name_or_path, str) and not trained and name_or_path in registered_constructions():
-        model = build(name_or_path, device=device, dtype=dtype)
-        model.loaded_as = name_or_path
+    name = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    if isinstance(name, str) and _is_exact(name):
+        model = build(name, device=device, dtype=dtype)
+        model.loaded_as = name
         return model
-    path = find_checkpoint(name_or_path)
+    path = find_checkpoint(name)
     if path.name.endswith(PLAIN):
         raise InterpError(no_model(path))
     from interp.models.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
-    checkpoint = _read(path, spec)
-    model = TaskModel(
-        checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype
-    )
-    model.summary, model.notes = checkpoint.summary, _notes(checkpoint.summary)
-    if isinstance(checkpoint.summary.get("curve"), dict):
+    found = _read(path, spec)
+    model = TaskModel(found.spec, found.task, found.tensors, seed=found.seed, device=device, dtype=dtype)
+    model.summary, model.notes = found.summary, _notes(found.summary)
+    if isinstance(found.summary.get("curve"), dict):
         model.history = _history(model)
-    model.length_limit = _proven_limit(checkpoint)
-    model.loaded_as = str(name_or_path)
+    model.length_limit = _proven_limit(found)
+    model.loaded_as = str(name)
     return model
 
 
-def _load_foreign(
+def _is_exact(name: str) -> bool:
+    """Test for the name of a construction. To know them takes importing all, which a trained model does not need."""
+    trained = is_file(Path(name)) or is_file(shipped_root() / name / "seed-0.safetensors")
+    return not trained and name in registered_constructions()
+
+
+def _external(
     source: Any,
     task: Task | str,
     config: Any,
     tokens: Mapping[str, int] | None,
     outputs: Mapping[str, int] | None,
-    padding: Literal["mask", "attend"],
+    padding: Padding,
     device: str | torch.device,
     dtype: torch.dtype | str | None,
 ) -> TaskModel | Subject:
     """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
-    from interp.models.architecture.comparison import cast
     from interp.models.architecture.stock import expressed
     from interp.models.architecture.task_model import TaskModel, as_device, as_dtype
-    from interp.models.lens import HookedTransformer
     from interp.models.readers.models import convert
-    from interp.models.subject import Subject
+    from interp.models.subject import Subject, check_nothing_else
 
-    config = settings_of(config) if isinstance(config, str | Path) else config
+    if isinstance(source, TaskModel | Subject):
+        check_nothing_else(source.model if isinstance(source, Subject) else source, task, tokens, outputs, padding)
+        return source
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
-    notes: tuple[str, ...] = ()
-    if isinstance(source, HookedTransformer):
-        if config is not None:
-            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
-        model = source
-    else:
-        loaded = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
-        model, tokens, notes = loaded.model, loaded.tokens, loaded.notes
-        if notes and loaded.compared is None:
-            warnings.warn(f"{' '.join(notes)} {CHECK}", stacklevel=3)
-    made: TaskModel | None = model if isinstance(model, TaskModel) else None
-    if made is None:
-        subject = Subject.of(model, task, tokens, outputs, padding)
-        try:
-            made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
-        except UnsupportedError:
-            if kind is not None or place != model.W_E.device:  # do not change the caller's model
-                model = cast(model, kind or model.cfg.dtype).to(place, print_details=False)
-            return replace(subject, model=model, notes=notes)
-    made.notes = notes
+    config = settings_of(config) if isinstance(config, str | Path) else config
+    found = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
+    if found.notes and found.compared is None:
+        warnings.warn(f"{' '.join(found.notes)} {CHECK}", stacklevel=3)
+    path = str(source) if isinstance(source, str | Path) else ""
+    if isinstance(found.model, TaskModel):
+        return _finished(found.model, found.notes, path, place, kind)
+    subject = Subject.external(found.model, task, found.tokens, outputs, padding)
+    try:
+        made = expressed(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
+    except UnsupportedError:
+        return replace(subject, model=_moved(subject.model, place, kind), notes=found.notes, source=path)
+    return _finished(made, found.notes, path, place, kind)
+
+
+def _finished(
+    model: TaskModel, notes: tuple[str, ...], path: str, place: torch.device, kind: torch.dtype | None
+) -> TaskModel:
+    """Return a converted model that knows how it was loaded, in its format and on its device."""
     if kind is not None:
-        made.to(kind, print_details=False)
-    return made.to(place, print_details=False)
+        model.to(kind, print_details=False)
+    made = model.to(place, print_details=False)
+    made.notes, made.loaded_as = notes, path
+    return made
+
+
+def _moved(model: HookedTransformer, place: torch.device, kind: torch.dtype | None) -> HookedTransformer:
+    """Return a model in a format and on a device: a copy, where the caller's would change."""
+    from interp.models.architecture.comparison import cast
+
+    if kind is None and place == model.W_E.device:
+        return model
+    return cast(model, kind or model.cfg.dtype).to(place, print_details=False)
 
 
 CHECK = "interp.check_conversion compares the model with your own forward pass."

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
@@ -30,35 +30,27 @@ from interp.report.sections import Study, availability, fill
 from interp.support.progress import tell
 from interp.support.resources import threads_for
 from interp.support.words import counted
-from interp.tasks import Task
 from interp.tasks.populations import InputsAsked
 
 Source = str | Path | HookedTransformer | Subject
+LOADING = ("task", "config", "tokens", "outputs", "padding", "device", "dtype", "spec")
+"""What interp.load takes besides the model."""
 
 
 def analyze(
     source: Source | Sequence[Source],
     *,
-    task: Task | str | None = None,
-    config: Any = None,
-    tokens: Mapping[str, int] | None = None,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
     sections: Sequence[str] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     inputs: int | None = None,
     seconds: float | int | None = None,
     explain: bool = True,
     out: str | Path | None = None,
-    device: str | torch.device = "cpu",
-    dtype: str | torch.dtype | None = None,
 ) -> Report:
     """Make a report on a model: its accuracy (exact if possible), the roles of its parts, and a verdict in words.
 
     source: a name ("count01/paper"), a checkpoint's path, a model, or a list of these (which adds a comparison table).
-    Your own HookedTransformer needs its task. `tokens` maps the task's tokens to the model's ids, `outputs` maps answer
-    words to the model's outputs, and `padding` is "mask" unless the model attends to padding. A file of an external
-    model also needs its `config`, as in interp.load.
+    interp.load takes a model of your own or of another library, with its task, and gives what is wanted here.
     sections: names of the sections to make (default: all that apply; see `report.sections`). options: keyword
     arguments of sections by name, {"heads": {...}}.
     inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: the work per
@@ -79,44 +71,29 @@ def analyze(
     if out is not None:
         check_out(out)  # before the work starts
     asked = InputsAsked.of(inputs, seconds)
-    open_one = partial(
-        open_subject, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device,
-        dtype=dtype,
-    )  # fmt: skip
-    opened = [open_one(one) for one in sources]
-    titles = _told_apart([name for _, name in opened])
-    for (subject, _), title in zip(opened, titles):
+    found = [opened(one) for one in sources]
+    titles = _told_apart([name for _, name in found])
+    for (subject, _), title in zip(found, titles):
         with _said_of(title if len(sources) > 1 else None):
             check_finite(subject)
             check_runs(subject)
     pages = []
-    for one, (subject, name), title in zip(sources, opened, titles):
+    for one, (subject, name), title in zip(sources, found, titles):
         load = f"model = interp.load({name!r})" if isinstance(one, str | Path) else None
         with _said_of(title if len(sources) > 1 else None):
             pages.append(_page(subject, title, load, sections, options, asked, explain))
-    report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in opened])
+    report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in found])
     if out is not None:
         tell(f"wrote {report.save(out)}")
     return report
 
 
-def certify(
-    source: Source,
-    *,
-    task: Task | str | None = None,
-    config: Any = None,
-    tokens: Mapping[str, int] | None = None,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
-    device: str | torch.device = "cpu",
-    dtype: str | torch.dtype | None = None,
-    **options: Any,
-) -> Certificate:
+def certify(source: Source, **options: Any) -> Certificate:
     """Prove or refute that a model is right on every input of a domain (see Certificate).
 
-    options: of the certification method, such as the domain (Count01: box="test" or "cube"). Your own model needs its
-    task (and `config`, `tokens`, `outputs`, `padding` as in analyze), and is run on every input that the task lists.
-    Raises UnsupportedError with the reason if no method applies to the model.
+    source: a name, a path or a model, as in analyze. options: of the certification method, such as the domain (Count01:
+    box="test" or "cube"). A model of your own that no proof takes is run on every input that its task lists. Raises
+    UnsupportedError with the reason if no method applies to the model.
 
     Example:
 
@@ -125,7 +102,9 @@ def certify(
         ('certified', 2046, 'every string of 1 to 10 symbols')
     """
     _check_source(source)
-    subject, _ = open_subject(source, task, config, tokens, outputs, padding, device, dtype)
+    if given := [name for name in LOADING if name in options]:
+        raise InterpError(f"{given[0]} is for interp.load: interp.certify(interp.load(model, {given[0]}=...))")
+    subject, _ = opened(source)
     check_finite(subject)
     with threads_for(subject.model):
         return plan(subject).certificate(**options)
@@ -155,14 +134,8 @@ def _check_source(source: object) -> None:
 def list_sections(
     source: Source | Sequence[Source],
     *,
-    task: Task | str | None = None,
-    config: Any = None,
-    tokens: Mapping[str, int] | None = None,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
     inputs: int | None = None,
     seconds: float | int | None = None,
-    device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
     """List all report sections with their status for a model: applies, on request, or does not apply.
 
@@ -176,9 +149,9 @@ def list_sections(
         'applies'
     """
     asked = InputsAsked.of(inputs, seconds)
-    opened = [open_subject(one, task, config, tokens, outputs, padding, device, None) for one in _sources(source)]
-    titles, frames = _told_apart([name for _, name in opened]), {}
-    for title, (subject, _) in zip(titles, opened):
+    found = [opened(one) for one in _sources(source)]
+    titles, frames = _told_apart([name for _, name in found]), {}
+    for title, (subject, _) in zip(titles, found):
         with _said_of(title if len(titles) > 1 else None):
             check_finite(subject)
             frames[title] = availability(Study(subject, asked=asked))
@@ -211,25 +184,10 @@ def _in_words(found: pd.DataFrame) -> list[str]:
     return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
 
 
-def open_subject(
-    source: Source,
-    task: Task | str | None = None,
-    config: Any = None,
-    tokens: Mapping[str, int] | None = None,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
-    device: str | torch.device = "cpu",
-    dtype: str | torch.dtype | None = None,
-) -> tuple[Subject, str]:
-    """Return the model under study and its name. External files are loaded with their task and config."""
-    if isinstance(source, Subject):
-        return Subject.of(source, task, tokens, outputs, padding), _name_of(source.model)
-    if isinstance(source, HookedTransformer):
-        if config is not None:
-            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
-        return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
-    theirs: Any = {"task": task, "config": config, "tokens": tokens, "outputs": outputs, "padding": padding}
-    return Subject.of(zoo.load(source, device, dtype, **theirs)), str(source)
+def opened(source: Source) -> tuple[Subject, str]:
+    """Return the model under study and its name. A name or path is loaded."""
+    subject = Subject.of(zoo.load(source) if isinstance(source, str | Path) else source)
+    return subject, str(source) if isinstance(source, str | Path) else subject.name
 
 
 def _page(
@@ -273,13 +231,6 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
 # ---------------------------------------------------------------- name and metadata
 
 
-def _name_of(model: HookedTransformer) -> str:
-    """Return a name for a model that was passed as an object."""
-    if not isinstance(model, TaskModel):
-        return "a HookedTransformer of your own"
-    return model.loaded_as or f"{model.spec.id}, seed {model.seed}"
-
-
 def _metadata(subject: Subject) -> dict[str, str]:
     """Describe the model's origin."""
     found = {"interp": version("interp"), "torch": torch.__version__}
@@ -305,22 +256,15 @@ def _metadata(subject: Subject) -> dict[str, str]:
 def explain(
     source: Source,
     *,
-    task: Task | str | None = None,
-    config: Any = None,
-    tokens: Mapping[str, int] | None = None,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
     seconds: float | None = None,
     share: float = 0.99,
-    device: str | torch.device = "cpu",
-    dtype: str | torch.dtype | None = None,
 ) -> Explanation:
     """Read the algorithm out of a model: a program of its parts that runs by itself.
 
     Each part's description takes its place in the running model, and must keep the model's answers. Where the parts do
     not add up to a program, a rule for the answers is searched for, and the level says so; see Explanation.
 
-    source, task, config, tokens, outputs, padding: as in analyze. seconds: stop after as many steps as this time has at
+    source: a name, a path or a model, as in analyze. seconds: stop after as many steps as this time has at
     a nominal speed, the same on every machine (default: never). share: the share of the model's answers, and of each
     frequent answer, that the program must give.
 
@@ -333,9 +277,7 @@ def explain(
     _check_source(source)
     if not 0.5 <= share <= 1:
         raise InterpError(f"share = {share!r} must be from 0.5 to 1")
-    subject, name = open_subject(
-        source, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype
-    )
+    subject, name = opened(source)
     check_finite(subject)
     with threads_for(subject.model):
         return explain_subject(subject, name, InputsAsked.of(None, seconds).seconds or math.inf, share)

@@ -14,6 +14,7 @@ from interp.errors import UnsupportedError
 from interp.families.algorithmic import Addition
 from interp.families.count01.tasks import CountBox
 from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.subject import Subject
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 
@@ -37,7 +38,7 @@ def stranger(n_ctx: int = 700, outputs: int = 8, **more: Any) -> HookedTransform
 
 @pytest.mark.slow
 def test_a_proof_holds_for_a_strangers_weights() -> None:
-    ours, theirs = interp.certify("count01/minimal"), interp.certify(stranger(), task="count01")
+    ours, theirs = interp.certify("count01/minimal"), interp.certify(Subject.external(stranger(), task="count01"))
     assert theirs.about == CONVERTED
     assert (theirs.status, theirs.n_inputs, theirs.accuracy) == ("certified", 502_500, 1.0)
     assert theirs.worst_margin == pytest.approx(ours.worst_margin)
@@ -53,12 +54,12 @@ def test_options_are_those_of_the_proof_and_errors_are_counted() -> None:
     batch = task.sentences(counts)
     places = (batch.tokens == 4).int().argmax(1)
     wrong = int((model(batch.tokens)[range(len(counts)), places].argmax(-1) != batch.labels).sum())
-    found = interp.certify(model, task="count01", box=BOX)
+    found = interp.certify(Subject.external(model, task="count01"), box=BOX)
     assert (found.status, found.n_errors, found.n_inputs) == ("refuted", wrong, 100)
 
 
 def test_evidence_of_a_converted_model_is_its_weights(tmp_path: Path) -> None:
-    found = interp.certify(stranger(), task="count01", box=BOX)
+    found = interp.certify(Subject.external(stranger(), task="count01"), box=BOX)
     assert found.evidence(tmp_path / "proof.json").is_file()
 
 
@@ -68,7 +69,7 @@ def test_a_model_with_hooks_is_not_converted() -> None:
     with pytest.raises(
         UnsupportedError, match=r"count01 does not list its inputs .*; and no proof is about it: there is a hook at blo"
     ):
-        interp.certify(model, task="count01")
+        interp.certify(Subject.external(model, task="count01"))
 
 
 def test_a_model_that_runs_something_else_is_not_certified() -> None:
@@ -76,7 +77,7 @@ def test_a_model_that_runs_something_else_is_not_certified() -> None:
     kind: Any = type(model.unembed)
     model.unembed.__class__ = type("Twice", (kind,), {"forward": lambda self, x: kind.forward(self, x) * 2})
     with pytest.raises(UnsupportedError, match="no proof is about it: a spec cannot express this model: logits differ"):
-        interp.certify(model, task="count01")
+        interp.certify(Subject.external(model, task="count01"))
 
 
 def adder(seed: int, **fields: Any) -> HookedTransformer:
@@ -105,7 +106,7 @@ SHAPES: list[dict[str, Any]] = [
 def test_every_adder_of_others_gets_a_verdict(index: int) -> None:
     """The libraries round angles differently in float32, and sharp heads enlarge that: no other model runs."""
     model = adder(index, **SHAPES[index])
-    found = interp.certify(model, task=Addition(digits=10, plus="0", equals="0"), seconds=0.2)
+    found = interp.certify(Subject.external(model, task=Addition(digits=10, plus="0", equals="0")), seconds=0.2)
     assert (found.status, found.about) == ("refuted", CONVERTED)
 
 
@@ -113,14 +114,14 @@ def test_other_angles_than_those_of_the_config_are_refused() -> None:
     model = adder(0)
     model.blocks[0].attn.rotary_cos[:] = model.blocks[0].attn.rotary_cos.flip(0)
     with pytest.raises(UnsupportedError, match="no proof is about it: a spec cannot express this model: logits differ"):
-        interp.certify(model, task=Addition(digits=10, plus="0", equals="0"))
+        interp.certify(Subject.external(model, task=Addition(digits=10, plus="0", equals="0")))
 
 
 def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
     with pytest.raises(
         UnsupportedError, match=r"on this domain: inputs of task count01 have \d+ tokens; .* n_ctx is 90"
     ):
-        interp.certify(stranger(n_ctx=90), task="count01")
+        interp.certify(Subject.external(stranger(n_ctx=90), task="count01"))
 
 
 def test_outputs_that_are_no_answers_compete_in_any_model(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_outputs_that_are_no_answers_compete_in_any_model(tmp_path: Path) -> Non
             model.unembed.b_U[8] = bias
         loaded = interp.load(model, task="count01", outputs=outputs)
         saved = interp.load(interp.save(loaded, tmp_path / "copy.safetensors"))
-        found = [interp.certify(model, task=task, outputs=outputs, box=BOX)]
+        found = [interp.certify(Subject.external(model, task=task, outputs=outputs), box=BOX)]
         found += [interp.certify(one, box=BOX) for one in (loaded, saved)]
         assert {(one.status, one.n_errors, one.worst_margin, one.counterexample) for one in found} == {
             (status, wrong, found[0].worst_margin, found[0].counterexample)

@@ -145,7 +145,7 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
     with quiet_construction():
         model = HookedTransformer(config)
     ids, outputs = {"a": 4, "b": 7, "?": 0, "x": 1, "y": 2}, {"0": 2, "1": 1}
-    found = interp.certify(model, task=majority, tokens=ids, outputs=outputs, batch_size=9)
+    found = interp.certify(Subject.external(model, task=majority, tokens=ids, outputs=outputs), batch_size=9)
     margins = []
     for word in product("ab", repeat=5):
         out = model(torch.tensor([[ids[letter] for letter in (*word, "?")]]))[0, -1].tolist()
@@ -156,7 +156,7 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
     assert found.n_inputs == 32
     model.blocks[0].hook_attn_out.add_hook(lambda out, hook: out)
     with pytest.raises(UnsupportedError, match=r"there is a hook at blocks\.0\.hook_attn_out"):
-        interp.certify(model, task=majority, tokens=ids, outputs=outputs)
+        interp.certify(Subject.external(model, task=majority, tokens=ids, outputs=outputs))
 
 
 def test_an_answer_tied_with_one_that_is_none_is_an_error() -> None:
@@ -172,11 +172,11 @@ def test_an_answer_tied_with_one_that_is_none_is_an_error() -> None:
         model.unembed.b_U[:] = torch.tensor([1.0, 0.0, 1.0])
     model(torch.zeros(1, 2, dtype=torch.long))
     task = Always()
-    found = interp.certify(model, task=task, outputs={"0": 0, "1": 1})
+    found = interp.certify(Subject.external(model, task=task, outputs={"0": 0, "1": 1}))
     assert (found.status, found.worst_margin, found.n_errors) == ("refuted", 0.0, 32)
     with torch.no_grad():
         model.unembed.b_U[2] = 0.75
-    assert interp.certify(model, task=task, outputs={"0": 0, "1": 1}).worst_margin == 0.25
+    assert interp.certify(Subject.external(model, task=task, outputs={"0": 0, "1": 1})).worst_margin == 0.25
     assert (
         model.blocks[0].attn.alibi.shape[-1] == 2
     )  # TransformerLens keeps the longest bias: the caller's is as it was

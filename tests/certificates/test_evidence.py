@@ -89,7 +89,7 @@ def test_checkpoint_is_compared(tmp_path):
     """A trained model's exact set of errors, and the file whose numbers these are."""
     file = Path("models/count01/paper/seed-0.safetensors")
     path = tmp_path / "paper.json.gz"
-    interp.certify(file, dtype="float64").evidence(path)
+    interp.certify(interp.load(file, dtype="float64")).evidence(path)
     found = run_checker(path, "--checkpoint", file)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "but exactly 9849, on which it is not (n1 - n0 = 1: 9849 of 9849)" in found.stdout
@@ -239,7 +239,9 @@ def test_contexts_hold(tmp_path):
     assert "that came with this file, named lookup: in each of its 400 inputs, rows without padding, by the" in said
     assert said.endswith("as run in float32")
     assert model.sha256 == model_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
-    interp.certify("models/memorization/kgram/seed-0.safetensors", dtype="float64").evidence(tmp_path / "k.json")
+    interp.certify(interp.load("models/memorization/kgram/seed-0.safetensors", dtype="float64")).evidence(
+        tmp_path / "k.json"
+    )
     evidence = json.loads((tmp_path / "k.json").read_text())
     assert "but exactly 22" in check.check(evidence)[1]
     faulty(evidence, claim__domain__errors=evidence["claim"]["domain"]["errors"][1:])

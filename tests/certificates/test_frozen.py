@@ -22,6 +22,7 @@ from interp.families.histogram import Histogram
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.spec import Layer, ModelSpec
+from interp.models.subject import Subject
 from interp.tasks import Task
 from interp.tasks.structure import ProductOfSets
 
@@ -313,10 +314,10 @@ def test_an_output_that_the_task_lacks_is_not_a_right_answer() -> None:
     outputs = {word: i for i, word in enumerate(task.answer_words)}
     with torch.no_grad():
         model.unembed.b_U[2:] = -1e6
-    plain = interp.certify(model, task=task, outputs=outputs)
+    plain = interp.certify(Subject.external(model, task=task, outputs=outputs))
     with torch.no_grad():
         model.unembed.b_U[4] = 1e6
-    found = interp.certify(model, task=task, outputs=outputs)
+    found = interp.certify(Subject.external(model, task=task, outputs=outputs))
     assert (found.status, found.accuracy, found.n_errors) == ("refuted", 0.0, 8)
     assert found.about == base.AT_HAND
     said = (

@@ -45,12 +45,12 @@ def without_nines(digits: int) -> int:
 
 def certified(model: HookedTransformer, task: Addition, **options: float) -> interp.Certificate:
     words = {word: at for at, word in enumerate(task.answer_words)}
-    return certify_places(convert(Subject.of(model, task, outputs=words)), **options)
+    return certify_places(convert(Subject.external(model, task, outputs=words)), **options)
 
 
 def test_a_right_adder_is_certified() -> None:
     task = Addition(digits=4)
-    found = interp.certify(exact(task), task=task)
+    found = interp.certify(Subject.external(exact(task), task=task))
     assert found.status == "certified"
     assert found.n_inputs == PAIRS
     assert (found.accuracy, found.n_errors, found.n_answers) == (1.0, 0, 5 * PAIRS)
@@ -63,7 +63,7 @@ def test_a_right_adder_is_certified() -> None:
 @pytest.mark.slow
 def test_a_right_adder_is_certified_on_all_pairs_of_ten_digits() -> None:
     task = Addition(plus="0", equals="0")
-    found = interp.certify(exact(task), task=task)
+    found = interp.certify(Subject.external(exact(task), task=task))
     assert "certified on 100,000,000,000,000,000,000 inputs (every input of task addition with" in str(found)
     assert found.n_errors == 0
 
@@ -94,9 +94,9 @@ def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
         turned.embed.W_E.copy_(model.embed.W_E[order])
     ids = {word: int((order == at).nonzero()) for at, word in enumerate(task.vocabulary)}
     words = {word: at for at, word in enumerate(task.answer_words)}
-    subject = Subject.of(turned, task, tokens=ids, outputs=words)
+    subject = Subject.external(turned, task, tokens=ids, outputs=words)
     assert certify_places(convert(subject)).status == "certified"
-    assert certify_places(convert(Subject.of(turned, task, outputs=words))).status == "refuted"
+    assert certify_places(convert(Subject.external(turned, task, outputs=words))).status == "refuted"
 
 
 def test_an_output_that_is_not_an_answer_counts_if_largest() -> None:
@@ -162,7 +162,7 @@ def test_a_small_budget_of_memory_cuts_a_batch_into_parts(monkeypatch: pytest.Mo
     model = exact(task)
     (paths,) = declared(task)
     words = {word: at for at, word in enumerate(task.answer_words)}
-    proof = Proof.of(convert(Subject.of(model, task, outputs=words)), paths)
+    proof = Proof.of(convert(Subject.external(model, task, outputs=words)), paths)
     rows, sizes = paths.draw(500), []
     right = proof.right(proof.reads[2].at)[paths.walk(rows)[:, proof.reads[2].after]]
     whole = proof.reads[2].points(rows, right)
@@ -192,7 +192,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     task = Addition(base=3, digits=10)
     model = exact(task, sharp=1.5)
     words = {word: at for at, word in enumerate(task.answer_words)}
-    subject = Subject.of(model, task, outputs=words)
+    subject = Subject.external(model, task, outputs=words)
     (paths,) = declared(task)
     read = Proof.of(convert(subject), paths).reads[5]
     steps = [cost for _, (cost, _) in zip(range(100), read.explore())]
@@ -369,7 +369,9 @@ def test_a_switch_that_no_spec_expresses_is_refused(switch: str) -> None:
 
 def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Addition(digits=2)
-    model = convert(Subject.of(exact(task), task, outputs={word: at for at, word in enumerate(task.answer_words)}))
+    model = convert(
+        Subject.external(exact(task), task, outputs={word: at for at, word in enumerate(task.answer_words)})
+    )
     assert np.isfinite(certify_places(model).worst_margin)
     plain = model.blocks[0].mlp.forward
     monkeypatch.setattr(model.blocks[0].mlp, "forward", lambda x: plain(x) * 1.5)
@@ -382,11 +384,11 @@ def test_a_task_under_the_name_of_another_is_refused() -> None:
         pass
 
     with pytest.raises(UnsupportedError, match="the given task has"):
-        interp.certify(exact(Addition(digits=10)), task=Mine(digits=10))
+        interp.certify(Subject.external(exact(Addition(digits=10)), task=Mine(digits=10)))
 
 
 def test_a_stranger_s_proof_is_not_about_a_fresh_model() -> None:
     task = Addition(base=3, digits=7)
-    found = interp.certify(exact(task), task=task)
+    found = interp.certify(Subject.external(exact(task), task=task))
     assert found.status == "certified"
     assert found.about == CONVERTED

@@ -57,7 +57,7 @@ def read_proof(name: str) -> ReadProof:
     words = {word: at for at, word in enumerate(TASK.answer_words)}
     was, ROUNDOFF[torch.float32] = ROUNDOFF[torch.float32], COARSE
     try:
-        proof = Proof.of(convert(Subject.of(model, TASK, outputs=words)), PATHS)
+        proof = Proof.of(convert(Subject.external(model, TASK, outputs=words)), PATHS)
         return next(read for read in proof.reads if read.at == AT)
     finally:
         ROUNDOFF[torch.float32] = was

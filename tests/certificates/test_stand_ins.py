@@ -66,7 +66,7 @@ def stand_in(name: str, task: Addition, steps: int, seed: int = 0) -> HookedTran
 
 
 def judged(model: HookedTransformer, task: Addition, seconds: float) -> tuple[Subject, Certificate]:
-    subject = Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
+    subject = Subject.external(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
     return subject, certify_places(convert(subject), seconds=seconds)
 
 

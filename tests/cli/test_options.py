@@ -66,6 +66,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The tensors do not determine")
 def test_every_command_takes_a_model_from_elsewhere(foreign: tuple[str, ...], tmp_path: Path) -> None:
     code, out, err = run("sections", *foreign, "--format", "json")
     assert (code, {row["status"] for row in json.loads(out)} >= {"applies"}) == (0, True), err
@@ -78,6 +79,7 @@ def test_every_command_takes_a_model_from_elsewhere(foreign: tuple[str, ...], tm
     assert "does not list its inputs" in err
 
 
+@pytest.mark.filterwarnings("ignore:The tensors do not determine")
 def test_certify_runs_every_input_of_a_model_from_elsewhere(tmp_path: Path) -> None:
     config = {"n_layers": 1, "n_heads": 1, "d_head": 4, "d_model": 4, "n_ctx": 3, "d_vocab": 5, "d_vocab_out": 4,
               "d_mlp": 4, "act_fn": "relu", "normalization_type": "LN", "seed": 0}  # fmt: skip

@@ -247,7 +247,7 @@ def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
-    subject = Subject.of(model, standin("recall").task)
+    subject = Subject.external(model, standin("recall").task)
     batch = subject.task.sample(30, seed=1)
     table = interp.ablate_heads(subject, mode="zero", inputs=batch, reference=batch)
 

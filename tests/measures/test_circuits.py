@@ -74,7 +74,7 @@ def test_circuits_that_are_no_tables_of_tokens_are_refused(changes, which, reaso
         own = HookedTransformer(HookedTransformerConfig.from_dict(fields))
     for one in which:
         with pytest.raises(UnsupportedError, match=reason):
-            token_circuits(Subject.of(own, standin("balance").task), one)
+            token_circuits(Subject.external(own, standin("balance").task), one)
 
 
 def test_scores_are_scaled_as_the_model_scales_them() -> None:
@@ -121,7 +121,7 @@ def test_composition_is_transformer_lens_s_without_norms() -> None:
     model.requires_grad_(False)
     for parameter in model.parameters():  # TransformerLens 4 leaves some at zero
         parameter.normal_(std=0.3)
-    subject = Subject.of(model, standin("recall").task)
+    subject = Subject.external(model, standin("recall").task)
     table = composition_scores(subject).to_frame().set_index(["writer", "reader"])
     for kind in "QKV":
         theirs = model.all_composition_scores(kind)

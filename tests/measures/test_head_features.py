@@ -17,7 +17,7 @@ from interp.models.subject import Subject
 
 @pytest.fixture(scope="module")
 def pairing() -> Subject:
-    return Subject.of(planted(), Pairing())
+    return Subject.external(planted(), Pairing())
 
 
 def test_planted_heads_carry_their_symbols_and_nothing_else(pairing) -> None:
@@ -49,7 +49,7 @@ def test_variance_of_random_groups_is_none_however_many_values() -> None:
 def test_a_constant_output_has_no_share_and_tells_nothing(pairing) -> None:
     idle = planted()
     torch.nn.init.zeros_(idle.blocks[0].attn.W_V)
-    table = head_features(Subject.of(idle, Pairing()), pairing.task.sample(60, seed=1))
+    table = head_features(Subject.external(idle, Pairing()), pairing.task.sample(60, seed=1))
     assert table["variance"].isna().all()
     assert (table["probe"] == table["chance"]).all()
     assert math.isnan(explained(torch.ones(50, 3, dtype=torch.float64), torch.arange(50) % 2))
@@ -73,7 +73,7 @@ def test_what_cannot_be_measured_is_said(pairing) -> None:
         "one": 0 * batch.tokens[:, 0],
         "many": torch.arange(len(batch)),
     }
-    table = head_features(Subject.of(planted(), task), batch)
+    table = head_features(Subject.external(planted(), task), batch)
     assert table.empty
     assert table.attrs["reasons"] == {
         "half": "The feature half has values that are not whole numbers",

@@ -87,7 +87,7 @@ def test_within_a_window_only_its_tokens_are_seen() -> None:
     with torch.no_grad():
         local.blocks[0].attn.W_Q.zero_()  # attention is uniform where it can be
         local.blocks[0].attn.b_Q.zero_()
-    table = head_types(Subject.of(local, subject.task), subject.task.sample(5)).to_frame().set_index("layer")
+    table = head_types(Subject.external(local, subject.task), subject.task.sample(5)).to_frame().set_index("layer")
     of_two, of_all = 6 * math.log(2) / 7, sum(math.log(n) for n in range(1, 8)) / 7
     assert table.loc[0, "uniform"].tolist() == pytest.approx([of_two, of_two])
     assert table.loc[0, "entropy"].tolist() == pytest.approx([of_two, of_two], abs=1e-5)

@@ -187,7 +187,7 @@ def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> Non
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
     toward = own.W_U[:, 1] - own.W_U[:, 0] if n_out == 2 else own.W_U[:, 0]
     lengths = (own.W_O[0] @ toward).norm(dim=-1).detach()
-    found = heads.head_weights(Subject.of(own, task))
+    found = heads.head_weights(Subject.external(own, task))
     np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
 
 

@@ -21,7 +21,7 @@ from interp.models.subject import Subject
 
 @pytest.fixture(scope="module")
 def pairing() -> Subject:
-    return Subject.of(planted(), Pairing())
+    return Subject.external(planted(), Pairing())
 
 
 RIGHT = Hypothesis([Variable("a", at="head 0.0"), Variable("b", at="head 0.1")], answer=lambda a, b: 3 * a + b)
@@ -178,7 +178,7 @@ class Signed(Balance):
 
 
 def test_answers_at_each_position_are_in_the_units_of_the_labels() -> None:
-    subject = Subject.of(standin("balance").model, Signed())
+    subject = Subject.external(standin("balance").model, Signed())
     batch = subject.task.sample(40, seed=1)
     units = Units.of(subject, batch)
     answers = labels_of(subject, units, torch.arange(len(units)), units.classes)

@@ -157,7 +157,7 @@ def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -
         ))  # fmt: skip
     torch.nn.init.zeros_(stock.pos_embed.W_pos)
     stock.requires_grad_(False)
-    table = attention_ratios.token_ratios(Subject.of(stock, model.task), batch=batch)
+    table = attention_ratios.token_ratios(Subject.external(stock, model.task), batch=batch)
     x = stock.embed.W_E
     q, k = (
         x @ getattr(stock.blocks[0].attn, f"W_{n}") + getattr(stock.blocks[0].attn, f"b_{n}")[:, None] for n in "QK"

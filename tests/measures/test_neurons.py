@@ -88,4 +88,4 @@ def test_neurons_of_experts_are_refused() -> None:
     with quiet_construction():
         own = HookedTransformer(HookedTransformerConfig.from_dict({**subject.model.cfg.to_dict(), **more}))
     with pytest.raises(UnsupportedError, match="choose among experts"):
-        neurons_that_matter(Subject.of(own, subject.task), subject.task.sample(5))
+        neurons_that_matter(Subject.external(own, subject.task), subject.task.sample(5))

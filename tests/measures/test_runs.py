@@ -56,5 +56,5 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
     for again, before in zip(measured(), whole):
         torch.testing.assert_close(again, before, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(subject.logits(batch), plain, atol=1e-5, rtol=1e-4)
-    attending = Subject.of(subject.model, subject.task, padding="attend")
+    attending = Subject.external(subject.model, subject.task, padding="attend")
     assert attending.trimmed(batch[0:1]).tokens.shape[1] == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ def test_an_external_bidirectional_model_ignores_padding() -> None:
     model, task = stock(), Parity(length=6, shortest=2)
     batch = task.sample(20, "train", seed=0)
     alone = [model(row[None, :length])[0, 0, 0] for row, length in zip(batch.tokens, batch.lengths.tolist())]
-    subject = Subject.of(model, task)
+    subject = Subject.external(model, task)
     torch.testing.assert_close(subject.logits(batch)[:, 0], torch.stack(alone).detach(), atol=1e-5, rtol=1e-5)
-    attending = Subject.of(model, task, padding="attend").logits(batch)
+    attending = Subject.external(model, task, padding="attend").logits(batch)
     assert not torch.allclose(attending, subject.logits(batch), atol=1e-3)
     torch.testing.assert_close(attending[:, 0], model(batch.tokens)[:, 0, 0].detach())
     assert not any(hook.fwd_hooks for hook in model.hook_dict.values())
@@ -52,10 +53,10 @@ def test_an_external_bidirectional_model_ignores_padding() -> None:
 def test_one_output_decides_by_its_sign_and_two_by_the_larger() -> None:
     task = Parity(length=4)
     batch = task.sample(30, seed=1)
-    one, two = Subject.of(stock(), task), Subject.of(stock(d_vocab_out=2), task)
+    one, two = Subject.external(stock(), task), Subject.external(stock(d_vocab_out=2), task)
     assert one.answers(batch).equal(one.logits(batch)[:, 0] > 0)
     assert two.answers(batch).equal(two.logits(batch).argmax(1) == 1)
-    swapped = Subject.of(two.model, task, outputs={"a member": 0, "not a member": 1})
+    swapped = Subject.external(two.model, task, outputs={"a member": 0, "not a member": 1})
     assert swapped.answers(batch).equal(two.logits(batch)[:, 0] > two.logits(batch)[:, 1])
     assert one.right(batch).equal(one.answers(batch) == batch.labels)
 
@@ -65,7 +66,7 @@ def test_answers_at_each_position_count_every_one_that_is_read() -> None:
     model = stock(d_vocab=5, d_vocab_out=6, attention_dir="causal")
     batch = task.of_sequences(torch.randint(0, 4, (40, 5), generator=torch.Generator().manual_seed(0)))
     said = model(batch.tokens).argmax(-1)[:, 1:]
-    subject = Subject.of(model, task)
+    subject = Subject.external(model, task)
     assert subject.right(batch).shape == (200,)
     assert subject.accuracy(batch) == pytest.approx(float((said == batch.labels[:, 1:]).double().mean()))
     assert subject.answers(batch)[:, 0].tolist() == [-1] * 40
@@ -79,33 +80,34 @@ def test_hooks_that_depend_on_the_row() -> None:
     def at(rows: slice) -> list[Any]:
         return [("hook_embed", lambda x, hook: x + noise[rows, None].to(x))]
 
-    subject = Subject.of(model, task)
+    subject = Subject.external(model, task)
     torch.testing.assert_close(subject.logits(batch, at, chunk=3), subject.logits(batch, at))
     assert not torch.allclose(subject.logits(batch, at), subject.logits(batch))
 
 
 def test_ids_that_do_not_fit() -> None:
     with pytest.raises(InterpError, match=r"has 3 outputs, task parity has 2 answers; .*outputs=.'not a member': 0"):
-        Subject.of(stock(d_vocab_out=3), "parity")
+        Subject.external(stock(d_vocab_out=3), "parity")
     with pytest.raises(InterpError, match="outputs lacks a member of task parity"):
-        Subject.of(stock(d_vocab_out=3), "parity", outputs={"not a member": 0})
+        Subject.external(stock(d_vocab_out=3), "parity", outputs={"not a member": 0})
     with pytest.raises(InterpError, match="answer 'a member' has id 3; the model's outputs are 0 to 2"):
-        Subject.of(stock(d_vocab_out=3), "parity", outputs={"not a member": 0, "a member": 3})
+        Subject.external(stock(d_vocab_out=3), "parity", outputs={"not a member": 0, "a member": 3})
 
 
-def test_what_would_be_ignored_is_refused() -> None:
+def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     """A model that has its task already is not mapped a second time, nor asked about another task in silence."""
     model = interp.build("histogram/dot-exact", T=5, L=4)
     words = {word: i for i, word in enumerate(model.task.vocabulary)}
-    for own in (model, Subject.of(model)):
-        assert Subject.of(own, "histogram").task is model.task
+    path = interp.save(model, tmp_path / "own.safetensors")
+    for own in (model, path):
+        assert interp.load(own, task=Histogram(T=5, L=4)).task.ref == model.task.ref
         for more in ({"tokens": words}, {"outputs": {"1": 0}}, {"padding": "attend"}):
             with pytest.raises(InterpError, match="already has the ids of task histogram: leave out tokens, outputs"):
-                Subject.of(own, **more)
+                interp.load(own, task="histogram", **more)
         with pytest.raises(InterpError, match=r"of task Histogram.*T=5.*, not Histogram.*T=6"):
-            Subject.of(own, Histogram(T=6, L=4))
+            interp.load(own, task=Histogram(T=6, L=4))
         with pytest.raises(InterpError, match="of task histogram, not parity"):
-            Subject.of(own, "parity")
+            interp.load(own, task="parity")
 
 
 def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
@@ -118,8 +120,8 @@ def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
             return torch.full_like(batch.tokens, -100)
 
     with pytest.raises(InterpError, match=r"task subject-silent: .*IGNORED everywhere"):
-        Subject.of(stock(), Silent(length=4))
-    subject = Subject.of(stock(), Parity(length=9))
+        Subject.external(stock(), Silent(length=4))
+    subject = Subject.external(stock(), Parity(length=9))
     with pytest.raises(InterpError, match="inputs of task parity have 10 tokens; the model's n_ctx is 9"):
         subject.right(subject.task.sample(3, seed=0))
 
@@ -202,7 +204,7 @@ def test_wilson_against_scipy(right: int, n: int) -> None:
 
 
 def test_a_sample_to_test_on_repeats_no_input() -> None:
-    subject = Subject.of(stock(), Parity(length=4))
+    subject = Subject.external(stock(), Parity(length=4))
     rows = [tuple(row) for row in batch_of(subject, None).tokens.tolist()]
     assert len(set(rows)) == len(rows) == 16
 
@@ -216,7 +218,7 @@ def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
 
 def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:
     task = Parity(length=6, shortest=2)
-    subject, batch = Subject.of(stock(), task), task.sample(5)
+    subject, batch = Subject.external(stock(), task), task.sample(5)
     strange = replace(batch, tokens=batch.tokens + 7)
     for measure, given in ((interp.ablate_heads, "inputs"), (interp.head_metrics, "test")):
         with pytest.raises(InterpError, match=r"token ids run from 7 to .*task parity has ids 0 to 3"):
@@ -234,13 +236,14 @@ def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
 
 def test_a_report_says_where_some_outputs_are_no_answers() -> None:
     task, words = Parity(length=6, shortest=2), {"not a member": 3, "a member": 0}
-    report = interp.analyze(stock(d_vocab_out=4), task=task, outputs=words, sections=["question"])
+    report = interp.analyze(Subject.external(stock(d_vocab_out=4), task=task, outputs=words), sections=["question"])
     assert report.metadata["answer"] == "the largest of its 4 outputs, of which 2 are answers of the task"
     report = interp.analyze(
-        stock(d_vocab_out=2), task=task, outputs={"not a member": 1, "a member": 0}, sections=["question"]
+        Subject.external(stock(d_vocab_out=2), task=task, outputs={"not a member": 1, "a member": 0}),
+        sections=["question"],
     )
     assert "answer" not in report.metadata
-    report = interp.analyze(stock().double(), task=task, sections=["question"])
+    report = interp.analyze(Subject.external(stock().double(), task=task), sections=["question"])
     assert report.metadata["run in"] == "float64"
 
 
@@ -252,8 +255,8 @@ def test_outputs_that_depend_on_what_ran_before_are_refused() -> None:
     model(torch.tensor([[1, 2, 3, 0, 1, 2, 3, 0]]))
     assert not torch.allclose(model(row), before, atol=1e-3)
     with pytest.raises(InterpError, match="would depend on which inputs ran before"):
-        Subject.of(model, Parity(length=6, shortest=2))
-    Subject.of(stock(positional_embedding_type="alibi", attention_dir="causal"), Parity(length=6, shortest=2))
+        Subject.external(model, Parity(length=6, shortest=2))
+    Subject.external(stock(positional_embedding_type="alibi", attention_dir="causal"), Parity(length=6, shortest=2))
 
 
 def test_outputs_that_are_no_answers_compete_everywhere() -> None:
@@ -266,7 +269,7 @@ def test_outputs_that_are_no_answers_compete_everywhere() -> None:
                 torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel() + 2))
             )
     names = {"tokens": {word: i for i, word in enumerate(task.vocabulary)}, "outputs": {"0": 1, "1": 4, "2": 0, "3": 3}}
-    subject, every = Subject.of(model, task, **names), next(iter(task.inputs(64)))
+    subject, every = Subject.external(model, task, **names), next(iter(task.inputs(64)))
     largest, right = model(every.tokens)[:, -1].argmax(-1), torch.tensor([1, 4, 0, 3])[task.classes(every)[:, -1]]
     share = float((largest == right).double().mean())
     assert bool(torch.isin(largest, torch.tensor([2, 5, 6])).any()), "some answers are none"

@@ -123,7 +123,8 @@ def test_a_model_of_your_own_with_its_own_vocabulary() -> None:
     ids = dict(zip(task.vocabulary, order.tolist()))
     batch = task.sample(6, "train", seed=0)
     torch.testing.assert_close(
-        Subject.of(permuted, "count01", ids).answer_logits(batch), Subject.of(plain, "count01").answer_logits(batch)
+        Subject.external(permuted, "count01", ids).answer_logits(batch),
+        Subject.external(plain, "count01").answer_logits(batch),
     )
 
 
@@ -139,7 +140,9 @@ interp.register_task(Shorter)
 
 @pytest.mark.slow
 def test_a_report_on_a_model_of_your_own_says_that_it_is_sampled() -> None:
-    report = interp.analyze(own_model(list(range(8))), task="count01-shorter", sections=["accuracy", "separation"])
+    report = interp.analyze(
+        Subject.external(own_model(list(range(8))), task="count01-shorter"), sections=["accuracy", "separation"]
+    )
     assert {"low", "high", "rows"} <= set(report.tables["accuracy"].columns)
     assert "on a sample" in report.verdict
     assert len(report.tables["separation"]) == 16
@@ -148,7 +151,7 @@ def test_a_report_on_a_model_of_your_own_says_that_it_is_sampled() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, "needs its task"),
+        ({}, "load takes it with its task"),
         ({"task": "cuont01"}, "unknown task 'cuont01'; .*did you mean 'count01'"),
         ({"task": "count01", "tokens": {"0": 1}}, "tokens lacks .BOS., 1, 2"),
         ({"task": "count01", "tokens": {"a": 1}}, "unknown token of task count01 'a'"),
@@ -156,7 +159,7 @@ def test_a_report_on_a_model_of_your_own_says_that_it_is_sampled() -> None:
 )
 def test_bad_input_for_your_own_model(arguments: dict, sentence: str) -> None:
     with pytest.raises(InterpError, match=sentence):
-        interp.analyze(own_model(list(range(8))), **arguments)
+        interp.analyze(interp.load(own_model(list(range(8))), **arguments))
 
 
 def test_a_vocabulary_that_does_not_fit() -> None:
@@ -165,12 +168,12 @@ def test_a_vocabulary_that_does_not_fit() -> None:
             config(n_layers=1, d_model=4, n_heads=1, d_head=4, attn_only=True, n_ctx=8, d_vocab=5, device="cpu")
         )
     with pytest.raises(InterpError, match="the model has 5 tokens, task count01 has 8"):
-        interp.analyze(other, task="count01")
+        interp.analyze(Subject.external(other, task="count01"))
     words = interp.load("count01/paper").task.vocabulary
     with pytest.raises(InterpError, match=r"id 5; the model's ids are 0 to 4"):
-        interp.analyze(other, task="count01", tokens={word: i for i, word in enumerate(words)})
+        interp.analyze(Subject.external(other, task="count01", tokens={word: i for i, word in enumerate(words)}))
     with pytest.raises(InterpError, match="is a model of task count01, not parity"):
-        interp.analyze("count01/paper", task="parity")
+        interp.load("count01/paper", task="parity")
     with pytest.raises(InterpError, match="no model is given"):
         interp.analyze([])
 

@@ -262,7 +262,7 @@ def foreign(**changes: Any) -> HookedTransformer:
 )
 def test_somebody_elses_model_with_its_own_ids(changes: dict[str, Any]) -> None:
     tokens = {word: 10 - number for number, word in enumerate(Count01().vocabulary)}
-    assert check_model(Subject.of(foreign(**changes), "count01", tokens)) < TOLERANCE
+    assert check_model(Subject.external(foreign(**changes), "count01", tokens)) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_what_the_page_cannot_run_is_refused_with_the_reason(changes: dict[str, 
         reason = "MB of weights"
     tokens = {word: number for number, word in enumerate(Count01().vocabulary)}
     with pytest.raises(UnsupportedError, match=reason):
-        payload(Subject.of(foreign(**changes), "count01", tokens))
+        payload(Subject.external(foreign(**changes), "count01", tokens))
 
 
 class FirstLetter(Ends):
@@ -293,7 +293,7 @@ class FirstLetter(Ends):
 
 def test_answers_at_the_first_position() -> None:
     subject = standin("ends")
-    found = Subject.of(subject.model, FirstLetter())
+    found = Subject.external(subject.model, FirstLetter())
     assert check_model(found) < TOLERANCE
     assert payload(found)["tests"]["places"][0] == [0]
 

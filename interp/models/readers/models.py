@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.errors import CheckpointError, InterpError, short
+from interp.errors import CheckpointError, InterpError, of_type, short
 from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
 from interp.models.architecture.comparison import Comparison, NotCompared, compare, runs
@@ -41,7 +41,6 @@ class Converted:
     """
 
     model: HookedTransformer
-    reading: Conversion
     tokens: Mapping[str, int] | None
     compared: Comparison | None
     notes: tuple[str, ...]
@@ -56,12 +55,18 @@ def convert(
 ) -> Converted:
     """Convert the model in a file, folder, state dict, module or bridge, and compare it with its original.
 
+    A HookedTransformer stays as it is.
+
     The original is the module or bridge that was given, or else the model of the library that wrote the file. Raises
     CheckpointError if the two differ, and all errors of `read`.
     """
     known = make_task(task) if isinstance(task, str) else task
     if not isinstance(known, Task):
         raise InterpError(f"expected a task or its name, got {task!r}")
+    if isinstance(source, HookedTransformer):
+        if given is not None:
+            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
+        return Converted(source, tokens, None, ())
     reading = read(source, given)
     tokens = tokens if tokens is not None else tokens_of(reading, known)
     model: HookedTransformer
@@ -73,7 +78,7 @@ def convert(
     notes = reading.notes if found is None or is_bridge(reading.module) else ()
     if why:
         notes += (f"It was not compared with its original: {why}.",)
-    return Converted(model, reading, tokens, found, notes)
+    return Converted(model, tokens, found, notes)
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:

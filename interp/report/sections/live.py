@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from interp.certificates import Certificate
 from interp.certificates.count_boxes import as_box
@@ -13,7 +13,6 @@ from interp.models.subject import Subject, check_finite
 from interp.report import Report
 from interp.report.sections.base import Study, section
 from interp.report.sections.live_payload import payload
-from interp.tasks import Task
 
 INTRODUCTION = (
     "The model runs in this page. Change the input or switch parts off, and every number is computed again. Gray "
@@ -80,18 +79,10 @@ def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> li
     return None
 
 
-def live(
-    source: str | Path | HookedTransformer | Subject,
-    task: Task | str | None = None,
-    tokens: Mapping[str, int] | None = None,
-    *,
-    outputs: Mapping[str, int] | None = None,
-    padding: Literal["mask", "attend"] = "mask",
-) -> Report:
+def live(source: str | Path | HookedTransformer | Subject) -> Report:
     """Return the live panel alone. Jupyter displays it, and it can be saved as a page.
 
-    source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
-    are as in analyze. Raises UnsupportedError with the reason if there is no panel.
+    source: a name, a path or a model, as in analyze. Raises UnsupportedError with the reason if there is no panel.
 
     Example:
 
@@ -100,8 +91,7 @@ def live(
         'live.html'
     """
     named = isinstance(source, str | Path)
-    model = zoo.load(source) if isinstance(source, str | Path) else source
-    subject = Subject.of(model, task, tokens, outputs, padding)
+    subject = Subject.of(zoo.load(source) if isinstance(source, str | Path) else source)
     check_finite(subject)
     report = Report(str(source) if named else f"a model of task {subject.task.name}")
     report.add_text(INTRODUCTION)

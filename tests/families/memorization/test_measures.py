@@ -142,7 +142,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
                 normalization_type=None,
             )
         )
-    subject = Subject.of(mine, task)
+    subject = Subject.external(mine, task)
     logits = mine(task.all_contexts().tokens)[:, -1].detach().double().numpy()
     close(context_logits(subject), logits, atol=1e-6)
     assert memorization(subject).formula is None  # contexts of one token: heads are of no use

@@ -14,6 +14,7 @@ from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.spec import Training
+from interp.models.subject import Subject
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)
 TABLE = ["table", "table_optimum", "table_contexts", "table_heads", "table_attention"]
@@ -99,6 +100,6 @@ def test_a_hooked_transformer_of_your_own() -> None:
                 normalization_type=None,
             )
         )
-    report = interp.analyze(mine, task=kgram(N=6, M=6), sections=TABLE)
+    report = interp.analyze(Subject.external(mine, task=kgram(N=6, M=6)), sections=TABLE)
     assert "associations are memorized" in report.verdict
     assert {"optimum", "table_heads", "attention_matrix"} <= set(report.tables)

@@ -170,7 +170,7 @@ class AfterOne(NextSymbols):
 def test_sets_of_next_symbols_after_each_prefix() -> None:
     """A stock model whose outputs depend on the current token alone."""
     model = of_last_token([[1.0, -1.0, -1.0], [1.0, 1.0, 1.0]], 6)
-    found = learn_automaton(Subject.of(model, AfterOne()))
+    found = learn_automaton(Subject.external(model, AfterOne()))
     assert (found.longest, found.different, found.model.states) == (6, 0, 2)
     assert found.model.answer("01") == "{0, 1, end}"
     assert found.model.answer("10") == "{0}"
@@ -227,7 +227,7 @@ def of_last_token(outputs: list[list[float]], n_ctx: int) -> HookedTransformer:
 
 def test_a_model_is_not_asked_about_strings_that_are_no_inputs() -> None:
     """After 11 nothing may follow, which the model does not know, and no one asks it."""
-    found = learn_automaton(Subject.of(of_last_token([[1.0, 1.0], [1.0, -1.0]], 4), NoTwoOnes()))
+    found = learn_automaton(Subject.external(of_last_token([[1.0, 1.0], [1.0, -1.0]], 4), NoTwoOnes()))
     assert (found.different, found.strings) == (0, 2 + 3 + 5 + 8)  # Fibonacci's numbers
     assert found.model.answer("011") == "not asked"
     assert found.model.answer("010") == "{0, 1}"
@@ -237,7 +237,7 @@ def test_a_model_is_not_asked_about_strings_that_are_no_inputs() -> None:
 
 
 def test_an_answer_that_depends_on_later_symbols_is_not_asked() -> None:
-    found = learn_automaton(Subject.of(of_last_token([[1.0, 0.0], [0.0, 1.0]], 2), LaterEqual()))
+    found = learn_automaton(Subject.external(of_last_token([[1.0, 0.0], [0.0, 1.0]], 2), LaterEqual()))
     assert (found.strings, found.different) == (4, 2)  # "aa" and "ba": the model says no
 
 
@@ -254,5 +254,5 @@ def test_a_language_of_one_letter() -> None:
 
     model = of_last_token([[1.0, 1.0], [0.0, 0.0]], 6)
     model.cfg.d_vocab = 1
-    found = learn_automaton(Subject.of(model, EvenLength()))
+    found = learn_automaton(Subject.external(model, EvenLength()))
     assert (found.longest, found.strings, found.different, found.task.states) == (6, 6, 3, 2)

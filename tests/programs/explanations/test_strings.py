@@ -87,7 +87,7 @@ class Marked(Balance):
 def test_the_length_of_strings_is_without_their_marks() -> None:
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 9, "d_vocab": 3, "d_vocab_out": 3}
     with quiet_construction():
-        subject = Subject.of(HookedTransformer(config(**fields, attn_only=True)), Marked())
+        subject = Subject.external(HookedTransformer(config(**fields, attn_only=True)), Marked())
     found = Strings.of(subject)
     assert (found.alphabet, found.marks, found.fixed) == (("a", "b"), 1, 8)
     assert found.longest(subject, 1_000_000) == 8
@@ -105,7 +105,7 @@ def test_a_task_that_refuses_one_length_is_none_of_strings(length: int) -> None:
             return batch
 
     with pytest.raises(UnsupportedError, match=f"does not take every string of {length} of its letters"):
-        Strings.of(Subject.of(standin("ends").model, Other()))
+        Strings.of(Subject.external(standin("ends").model, Other()))
 
 
 class Sorted(interp.Task):
@@ -141,7 +141,7 @@ def small(task: interp.Task, length: int) -> Subject:
         model = HookedTransformer(config(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n))
     for parameter in model.parameters():
         parameter.data.normal_(generator=random)
-    return Subject.of(model, task)
+    return Subject.external(model, task)
 
 
 def test_a_task_is_asked_for_no_row_that_it_does_not_list() -> None:
@@ -172,7 +172,7 @@ class Listed(Balance):
 
 
 def test_short_strings_are_the_starts_of_inputs_of_one_length() -> None:
-    subject = Subject.of(standin("balance").model, Listed())
+    subject = Subject.external(standin("balance").model, Listed())
     found = Strings.of(subject)
     assert found.longest(subject, 40) == 5
     said, every = answers(subject, found, 5), answers(subject, found, 8)

@@ -226,7 +226,7 @@ def test_one_wrong_multiset_refutes_a_model_with_many_neurons(kind: MixingKind) 
 
 @pytest.mark.slow
 def test_nothing_is_certified_if_rounding_could_turn_an_answer() -> None:
-    exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", seconds=1)
+    exact = interp.certify(interp.load("histogram/dot-softmax-exact", dtype="float64"), seconds=1)
     assert exact.status == "certified"
     model = interp.build("histogram/dot-softmax-exact", d_model=6)
     assert interp.certify(model).status == "certified"

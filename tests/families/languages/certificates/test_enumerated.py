@@ -85,7 +85,7 @@ def test_rearranged_strings_share_a_proof_only_where_valid() -> None:
 
 
 def test_a_single_length_that_fails_is_named() -> None:
-    found = interp.certify("languages/parity-learned", dtype="float64", longest=10)
+    found = interp.certify(interp.load("languages/parity-learned", dtype="float64"), longest=10)
     assert found.status == "refuted"
     assert found.tables["lengths"].set_index("length").loc[10, ["right", "wrong"]].tolist() == [1023, 1]
 
