@@ -22,7 +22,7 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "unknown"})()
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigField:
     """A field of a TransformerLens config that changes outputs.
 
     default: the field's default, which is assumed. shown: reads the value off the tensors, given the fields before it
@@ -161,54 +161,54 @@ def _on(switch: str, also: Callable[[Fields], bool] = lambda fields: True) -> Ca
     return lambda fields: bool(fields[switch]) and also(fields)
 
 
-def _scaled_by(switch: str, *names: tuple[str, Any]) -> tuple[Setting, ...]:
-    return tuple(Setting(name, default, matters=_on(switch)) for name, default in names)
+def _scaled_by(switch: str, *names: tuple[str, Any]) -> tuple[ConfigField, ...]:
+    return tuple(ConfigField(name, default, matters=_on(switch)) for name, default in names)
 
 
 SETTINGS = (
-    Setting("attn_only", False, lambda t, f: not any(".mlp." in name for name in t), spec=True),
-    Setting("num_experts", None, _experts),
-    Setting("experts_per_token", None, matters=_on("num_experts"), example=1),
-    Setting("norm_topk_prob", False, matters=_on("num_experts")),
-    Setting("gated_mlp", False, _set_by("mlp.W_gate", "experts.0.W_gate.weight"), _mlp, spec=True),
-    Setting("act_fn", "relu", matters=_mlp, example="relu", spec=True),
-    Setting("n_key_value_heads", None, _key_value_heads, spec=True),
-    Setting("use_qk_norm", False, _query_key_norm, spec=True),
-    Setting("original_architecture", None, _architecture, example="Olmo2ForCausalLM"),
-    Setting("normalization_type", "LN", _norm, spec=True),
-    Setting("eps", 1e-5, matters=_normed, spec=True),
-    Setting("final_rms", False, _final_rms, matters=lambda f: f["normalization_type"] in ("LN", "LNPre")),
-    Setting("use_normalization_before_and_after", False, _set_by("ln1_post.w")),
-    Setting("post_embedding_ln", False, _set_by("embed.ln.w")),
-    Setting("attention_dir", "causal", example="causal", spec=True),
-    Setting("positional_embedding_type", "standard", _positions, example="rotary", spec=True),
-    Setting("rotary_dim", None, _rotary_dim, _rotary, spec=True),
-    Setting("rotary_adjacent_pairs", False, _adjacent, _rotary, spec=True),
-    Setting("rotary_base", 10000, _rotary_base, _rotary, spec=True),
-    Setting("rotary_scaling_factor", 1.0, _rotary_scale, _rotary),
-    Setting("use_NTK_by_parts_rope", False, lambda t, f: UNKNOWN if angles(t) is None else False, _rotary),
+    ConfigField("attn_only", False, lambda t, f: not any(".mlp." in name for name in t), spec=True),
+    ConfigField("num_experts", None, _experts),
+    ConfigField("experts_per_token", None, matters=_on("num_experts"), example=1),
+    ConfigField("norm_topk_prob", False, matters=_on("num_experts")),
+    ConfigField("gated_mlp", False, _set_by("mlp.W_gate", "experts.0.W_gate.weight"), _mlp, spec=True),
+    ConfigField("act_fn", "relu", matters=_mlp, example="relu", spec=True),
+    ConfigField("n_key_value_heads", None, _key_value_heads, spec=True),
+    ConfigField("use_qk_norm", False, _query_key_norm, spec=True),
+    ConfigField("original_architecture", None, _architecture, example="Olmo2ForCausalLM"),
+    ConfigField("normalization_type", "LN", _norm, spec=True),
+    ConfigField("eps", 1e-5, matters=_normed, spec=True),
+    ConfigField("final_rms", False, _final_rms, matters=lambda f: f["normalization_type"] in ("LN", "LNPre")),
+    ConfigField("use_normalization_before_and_after", False, _set_by("ln1_post.w")),
+    ConfigField("post_embedding_ln", False, _set_by("embed.ln.w")),
+    ConfigField("attention_dir", "causal", example="causal", spec=True),
+    ConfigField("positional_embedding_type", "standard", _positions, example="rotary", spec=True),
+    ConfigField("rotary_dim", None, _rotary_dim, _rotary, spec=True),
+    ConfigField("rotary_adjacent_pairs", False, _adjacent, _rotary, spec=True),
+    ConfigField("rotary_base", 10000, _rotary_base, _rotary, spec=True),
+    ConfigField("rotary_scaling_factor", 1.0, _rotary_scale, _rotary),
+    ConfigField("use_NTK_by_parts_rope", False, lambda t, f: UNKNOWN if angles(t) is None else False, _rotary),
     *_scaled_by("use_NTK_by_parts_rope", ("NTK_by_parts_low_freq_factor", 1.0), ("NTK_by_parts_high_freq_factor", 4.0),
                 ("NTK_by_parts_factor", 8.0), ("NTK_original_ctx_len", 8192)),
-    Setting("use_yarn_rope", False, lambda t, f: UNKNOWN if angles(t) is None else False, _rotary),
+    ConfigField("use_yarn_rope", False, lambda t, f: UNKNOWN if angles(t) is None else False, _rotary),
     *_scaled_by("use_yarn_rope", ("yarn_factor", 1.0), ("yarn_attention_factor", 1.0), ("yarn_beta_fast", 32.0),
                 ("yarn_beta_slow", 1.0), ("yarn_original_max_position_embeddings", 4096), ("yarn_truncate", True),
                 ("yarn_global_attn_only", False)),
-    Setting("use_dynamic_ntk_rope", False, matters=_rotary),
-    Setting("use_attn_scale", True, spec=True),
-    Setting("attn_scale", -1.0, matters=_on("use_attn_scale"), spec=True),
-    Setting("scale_attn_by_inverse_layer_idx", False, matters=lambda f: f["n_layers"] > 1),
-    Setting("attn_scores_soft_cap", -1.0),
-    Setting("output_logits_soft_cap", -1.0),
-    Setting("use_attention_sinks", False, _set_by("attn.sinks")),
-    Setting("use_logn_attn", False),
-    Setting("train_seq_length", None, matters=lambda f: bool(f["use_logn_attn"] or f["use_dynamic_ntk_rope"])),
-    Setting("clip_qkv", None),
-    Setting("use_local_attn", False),
-    Setting("window_size", None, matters=_on("use_local_attn")),
-    Setting("attn_types", None, matters=_on("use_local_attn")),
-    Setting("rotary_base_local", None, matters=_on("use_local_attn", _rotary)),
-    Setting("parallel_attn_mlp", False, matters=_mlp),
-    Setting("load_in_4bit", False, lambda t, f: any(tensor.dtype == torch.uint8 for tensor in t.values())),
+    ConfigField("use_dynamic_ntk_rope", False, matters=_rotary),
+    ConfigField("use_attn_scale", True, spec=True),
+    ConfigField("attn_scale", -1.0, matters=_on("use_attn_scale"), spec=True),
+    ConfigField("scale_attn_by_inverse_layer_idx", False, matters=lambda f: f["n_layers"] > 1),
+    ConfigField("attn_scores_soft_cap", -1.0),
+    ConfigField("output_logits_soft_cap", -1.0),
+    ConfigField("use_attention_sinks", False, _set_by("attn.sinks")),
+    ConfigField("use_logn_attn", False),
+    ConfigField("train_seq_length", None, matters=lambda f: bool(f["use_logn_attn"] or f["use_dynamic_ntk_rope"])),
+    ConfigField("clip_qkv", None),
+    ConfigField("use_local_attn", False),
+    ConfigField("window_size", None, matters=_on("use_local_attn")),
+    ConfigField("attn_types", None, matters=_on("use_local_attn")),
+    ConfigField("rotary_base_local", None, matters=_on("use_local_attn", _rotary)),
+    ConfigField("parallel_attn_mlp", False, matters=_mlp),
+    ConfigField("load_in_4bit", False, lambda t, f: any(tensor.dtype == torch.uint8 for tensor in t.values())),
 )  # fmt: skip
 """Every field that changes outputs, except for sizes (from shapes) and the dtype (from the tensors), in the order in
 which they are found."""
@@ -310,7 +310,7 @@ def complete(
     return Completed(fields, assumed)
 
 
-def _needed(setting: Setting, tensors: Tensors, fields: Fields, ask: Collection[str]) -> bool:
+def _needed(setting: ConfigField, tensors: Tensors, fields: Fields, ask: Collection[str]) -> bool:
     """Test whether a setting must be asked for."""
     if setting.name == "positional_embedding_type":  # standard, shortformer and ALiBi models have a table
         return setting.name in ask and "pos_embed.W_pos" not in tensors

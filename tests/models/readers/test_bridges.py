@@ -70,7 +70,7 @@ def test_a_native_bridge_is_loaded_as_it_runs(name: str) -> None:
     assert word in ("soft_cap", "final_rms") or (word in "".join(model.notes) and bool(word) == bool(model.notes))
 
 
-def test_a_bridge_with_a_part_of_its_own_is_refused_in_a_sentence() -> None:
+def test_a_bridge_with_a_part_of_its_own_is_refused() -> None:
     bridge = native(eps=0.25)
     part = bridge.blocks[0].mlp
     hook = part.register_forward_hook(lambda module, given, out: 2 * out)
