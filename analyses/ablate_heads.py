@@ -21,7 +21,7 @@ def study(arguments: Arguments) -> Report:
     n_heads = model.cfg.n_heads * model.cfg.n_layers
     groups = "singles" if arguments.mode == "smoke" or n_heads < 2 else "singles+pairs"
     report = interp.analyze(arguments.checkpoint, sections=["heads"])
-    frames = {mode: interp.ablate_heads(model, groups, mode).to_frame() for mode in ("zero", "mean")}
+    frames = {mode: interp.ablate_heads(model, groups, mode=mode).to_frame() for mode in ("zero", "mean")}
     both = pd.concat(frames.values(), ignore_index=True)
     report.heading("Groups of silenced heads")
     report.add_table(
@@ -47,7 +47,7 @@ def study(arguments: Arguments) -> Report:
 def _one_after_another(model: interp.TaskModel, frame: pd.DataFrame, mode: str) -> pd.DataFrame:
     singles = frame[frame["size"] == 1].sort_values("change", ascending=False)
     order = [group[0] for group in singles["heads"]]
-    found = interp.ablate_heads(model, [tuple(order[: k + 1]) for k in range(len(order))], mode).to_frame()
+    found = interp.ablate_heads(model, [tuple(order[: k + 1]) for k in range(len(order))], mode=mode).to_frame()
     return found.assign(silenced=found["size"])[["mode", "silenced", "heads", "accuracy", "change"]]
 
 

@@ -44,8 +44,8 @@ class SpecError(InterpError):
         elif found > MOST_PROBLEMS:
             super().__init__(cut(f"{at}the spec has {found:,} problems, the first: {problems[0]}"))
         else:
-            lines = "\n".join(f"  - {cut(problem)}" for problem in problems)
-            super().__init__(f"{at}the spec has {found} problems:\n{lines}")
+            listed = "; ".join(f"({number}) {cut(problem)}" for number, problem in enumerate(problems, 1))
+            super().__init__(f"{at}the spec has {found} problems: {listed}")
 
 
 MOST_PROBLEMS = 20

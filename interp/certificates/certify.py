@@ -94,9 +94,9 @@ def method_for(model: TaskModel, name: str | None = None) -> Method:
     """Return the first registered method that applies to a model. name: the model's in messages (default: its spec's).
 
     Raises UnsupportedError with the reasons of the methods for such tasks, then the reason why the inputs cannot be
-    run. Methods for other kinds of tasks are only named.
+    run. Methods for other kinds of tasks are left out.
     """
-    reasons, lacks, others = [], [], []
+    reasons, lacks = [], []
     for method in registered_methods().values():
         if (reason := method.refusal(model)) is None:
             return method
@@ -104,12 +104,7 @@ def method_for(model: TaskModel, name: str | None = None) -> Method:
             lacks.append(f"{method.name}: {reason}")
         elif method.other_task(model.task) is None:
             reasons.append(f"{method.name}: {reason}")
-        else:
-            others.append(method.name)
-    said = "; ".join(reasons + lacks)
-    if others:
-        said += f" (methods for other kinds of tasks: {'; '.join(others)})"
-    raise UnsupportedError(f"{name or model.spec.id} cannot be certified: {said}")
+    raise UnsupportedError(f"{name or model.spec.id} cannot be certified: {'; '.join(reasons + lacks)}")
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:

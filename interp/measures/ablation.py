@@ -40,6 +40,7 @@ from interp.measures.runs import (
     hooks_of,
     numbered,
     part_named,
+    parts_of,
     pieces,
     reads_of,
 )
@@ -69,17 +70,18 @@ class Ablation(Tabular):
 
 def ablate(
     model: Model,
-    parts: str | Iterable[Any],
-    mode: str = "mean",
-    *,
+    parts: str | Iterable[Any] | None = None,
     inputs: Inputs | None = None,
+    *,
+    mode: str = "mean",
     reference: Inputs | None = None,
     seed: int = 0,
 ) -> Ablation:
     """Measure a model's accuracy and loss when heads, MLPs or neurons are ablated.
 
     parts: names such as "head 0.3" (or "0.3"), "MLP 1", "neuron 1.7" and "neuron readout.4", each ablated alone; a list
-    or tuple of names is one group, ablated together. mode: zero, mean, pooled_mean or resample (see the module).
+    or tuple of names is one group, ablated together (default: each head and each MLP). mode: zero, mean, pooled_mean
+    or resample (see the module).
     inputs: what is measured (default: the task's test inputs). reference: the inputs for means and resampling
     (default: the training inputs). seed: for drawing the resampled inputs.
     Columns parts, mode, accuracy, change (of the accuracy), loss (in nats; NaN if answers have no loss).
@@ -92,6 +94,7 @@ def ablate(
         [0.98, 0.96, 0.98]
     """
     subject = Subject.of(model)
+    parts = parts_of(subject) if parts is None else parts
     given = [parts] if isinstance(parts, str) else as_list(parts, "parts", '["head 0.3", ("MLP 1", "neuron 1.7")]')
     groups = [
         [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
@@ -114,9 +117,9 @@ def ablate(
 def ablate_heads(
     model: Model,
     groups: str | Iterable[str | Iterable[int | str]] = "singles",
-    mode: str = "mean",
-    *,
     inputs: Inputs | None = None,
+    *,
+    mode: str = "mean",
     reference: Inputs | None = None,
     seed: int = 0,
 ) -> Ablation:
@@ -136,7 +139,7 @@ def ablate_heads(
     subject = Subject.of(model)
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
-    table = ablate(subject, chosen, mode, inputs=inputs, reference=reference, seed=seed).to_frame()
+    table = ablate(subject, chosen, inputs, mode=mode, reference=reference, seed=seed).to_frame()
     layers = [{part.layer for part in group} for group in [[], *chosen]]
     table.insert(0, "heads", [tuple(name.removeprefix("head ") for name in group) for group in table.pop("parts")])
     table.insert(1, "size", [len(group) for group in table["heads"]])

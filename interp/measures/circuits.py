@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of, refuse_if
+from interp.errors import InterpError, UnsupportedError, first_few, one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.embeddings import token_vectors
 from interp.measures.results import Figure, Tabular, draw, tidy
@@ -194,6 +194,8 @@ def _named(given: str, known: Mapping[str, object]) -> list[str]:
     if given in every:
         end = every[given]
         found = [name for name in known if name == end or (end[0] == " " and name.endswith(end))]
+        if not found:
+            raise InterpError(f"this model has no {given}: its matrices are {first_few(known, 8)}")
     if not found:
         raise InterpError(one_of("matrix", given, [*known, *every]))
     return found

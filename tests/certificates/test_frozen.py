@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tasks.test_validation import Three
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -25,6 +24,7 @@ from interp.models.spec import Layer, ModelSpec
 from interp.models.subject import Subject
 from interp.tasks import Task
 from interp.tasks.structure import ProductOfSets
+from tests.tasks.test_task_checks import Three
 
 
 def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:

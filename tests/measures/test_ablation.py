@@ -11,7 +11,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError
 from interp.measures.ablation import aligned, by_position, draw_donors, scores_without
-from interp.measures.runs import Part, heads_of
+from interp.measures.runs import Part, heads_of, parts_of
 from interp.measures.survey import survey
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.listing import list_models
@@ -63,7 +63,7 @@ def accuracy_by_hand(
 def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
     subject = standin(name) if name in NAMES else Subject.of(zoo(name))
     batch = short(subject, 24 if name in NAMES else 6)
-    table = interp.ablate_heads(subject, "singles", "zero", inputs=batch)
+    table = interp.ablate_heads(subject, "singles", mode="zero", inputs=batch)
     n_heads = subject.model.cfg.n_heads
     n_layers = subject.model.cfg.n_layers
     assert list(table["heads"]) == [(), *((f"{i}.{j}",) for i in range(n_layers) for j in range(n_heads))]
@@ -89,7 +89,7 @@ def test_means_are_per_position_for_rows_of_one_length(name) -> None:
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)]))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
     by_place, pooled = (
-        interp.ablate_heads(subject, [(1,)], mode, inputs=batch, reference=reference)
+        interp.ablate_heads(subject, [(1,)], mode=mode, inputs=batch, reference=reference)
         for mode in ("mean", "pooled_mean")
     )
     assert by_place["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
@@ -103,7 +103,7 @@ def test_means_per_position_need_rows_of_one_length() -> None:
     assert not by_position(recall.task.sample(3), recall.task.sample(3), "pooled_mean")
     assert not by_position(ends.task.sample(9), ends.task.sample(9), "mean")
     batch = ends.task.sample(30, seed=1)
-    loss = [interp.ablate_heads(ends, [(0,)], mode, inputs=batch)["loss"][1] for mode in ("mean", "pooled_mean")]
+    loss = [interp.ablate_heads(ends, [(0,)], mode=mode, inputs=batch)["loss"][1] for mode in ("mean", "pooled_mean")]
     assert loss[0] == loss[1]
 
 
@@ -148,7 +148,7 @@ def test_pooled_mean_ablation_and_its_loss(name) -> None:
     fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
-    table = interp.ablate_heads(subject, [(1,)], "pooled_mean", inputs=batch, reference=reference)
+    table = interp.ablate_heads(subject, [(1,)], mode="pooled_mean", inputs=batch, reference=reference)
     assert table["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
     assert table["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
 
@@ -190,11 +190,11 @@ def test_silenced_everything_leaves_a_guess() -> None:
 def test_count_space_and_hooks_agree_in_every_mode(monkeypatch) -> None:
     subject = Subject.of(interp.load("count01/paper"))
     batch, reference = short(subject, 40), short(subject, 30)
-    fast = {mode: interp.ablate_heads(subject, [(0, 3), (7,)], mode, inputs=batch, reference=reference, seed=5)
+    fast = {mode: interp.ablate_heads(subject, [(0, 3), (7,)], mode=mode, inputs=batch, reference=reference, seed=5)
             for mode in ("zero", "mean", "resample")}  # fmt: skip
     monkeypatch.setattr("interp.measures.ablation._is_sum", lambda subject: False)
     for mode, table in fast.items():
-        slow = interp.ablate_heads(subject, [(0, 3), (7,)], mode, inputs=batch, reference=reference, seed=5)
+        slow = interp.ablate_heads(subject, [(0, 3), (7,)], mode=mode, inputs=batch, reference=reference, seed=5)
         assert table["accuracy"].to_list() == slow["accuracy"].to_list()
         assert table["loss"].to_list() == pytest.approx(slow["loss"].to_list(), rel=1e-4)
 
@@ -219,7 +219,7 @@ def test_means_come_from_the_reference_and_not_from_the_test() -> None:
     subject = Subject.of(interp.load("count01/paper"))
     task, group = subject.task, tuple(range(16))
     test, reference = short(subject, 20), task.sentences(torch.tensor([[9, 1, 1], [8, 2, 5], [7, 1, 0]]), seed=1)
-    mine = interp.ablate_heads(subject, [group], "mean", inputs=test, reference=reference)
+    mine = interp.ablate_heads(subject, [group], mode="mean", inputs=test, reference=reference)
     _, cache = subject.model.run_with_cache(reference.tokens)
     mean = cache["z", 0][reference.tokens == 4].mean(0)  # where '=' stands
     at = (test.tokens == 4).int().argmax(1)
@@ -227,7 +227,7 @@ def test_means_come_from_the_reference_and_not_from_the_test() -> None:
     logits = subject.model.run_with_hooks(test.tokens, fwd_hooks=hooks)[torch.arange(20), at].detach()
     wanted = torch.nn.functional.cross_entropy(logits, task.classes(test).gather(1, at[:, None])[:, 0])
     assert mine["loss"][1] == pytest.approx(float(wanted), rel=1e-4)
-    own = interp.ablate_heads(subject, [group], "mean", inputs=test, reference=test)
+    own = interp.ablate_heads(subject, [group], mode="mean", inputs=test, reference=test)
     assert abs(own["loss"][1] - mine["loss"][1]) > 0.1
 
 
@@ -271,4 +271,14 @@ def test_one_ablation_is_the_default_everywhere() -> None:
     assert alone["accuracy"][1] == heads["accuracy"][1] == surveyed == circuit.circuit.accuracy
     assert alone["change"].tolist() == [0.0, alone["accuracy"][1] - alone["accuracy"][0]]
     assert alone["change"][1] < 0  # what a loss of accuracy is
-    assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], "zero", inputs=test)["accuracy"][1]
+    assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], mode="zero", inputs=test)["accuracy"][1]
+
+
+def test_inputs_come_after_the_parts_and_all_parts_are_the_default() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(50, seed=0)
+    named = [str(part) for part in parts_of(subject)]
+    every = interp.ablate(subject, inputs=batch, mode="zero")
+    assert every["parts"].tolist() == [(), *((name,) for name in named)]
+    assert every.table.equals(interp.ablate(subject, named, batch, mode="zero").table)
+    assert interp.ablate_heads(subject, "singles", batch, mode="zero")["accuracy"][1] == every["accuracy"][1]

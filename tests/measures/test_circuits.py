@@ -255,3 +255,10 @@ def test_matrices_have_the_names_that_people_type() -> None:
     assert np.allclose(found.loc[found["matrix"] == "MLP 0 in", "value"], values.detach())
     with pytest.raises(InterpError, match=r"unknown matrix 'W_inn'; known: .*did you mean 'W_in'"):
         interp.singular_values(model, "W_inn")
+
+
+def test_a_known_name_that_a_model_lacks_is_no_misspelling() -> None:
+    """No hint "did you mean 'W_in'" for W_in."""
+    with pytest.raises(InterpError, match="this model has no W_in: its matrices are ") as caught:
+        interp.singular_values(interp.build("count01/minimal"), "W_in")
+    assert "did you mean" not in str(caught.value)

@@ -96,7 +96,7 @@ def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
     test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)
-    table = interp.ablate_heads(model, [(3,), (0, 5)], mode, inputs=test, reference=reference)
+    table = interp.ablate_heads(model, [(3,), (0, 5)], mode=mode, inputs=test, reference=reference)
     at = (reference.tokens == 4).int().argmax(1)
     means = from_cache(model, reference, at).mean(0)
     for group, accuracy in zip([(3,), (0, 5)], table["accuracy"][1:]):

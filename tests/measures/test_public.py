@@ -23,7 +23,9 @@ CALLS = {
     "attention_patterns": lambda subject, batch: interp.attention_patterns(subject, batch[:2]),
     "head_types": lambda subject, batch: interp.head_types(subject, batch),
     "singular_values": lambda subject, batch: interp.singular_values(subject, ["0.0 OV", "MLP 0 in", "unembedding"]),
-    "ablate": lambda subject, batch: interp.ablate(subject, ["0.0", "MLP 0"], "mean", inputs=batch, reference=batch),
+    "ablate": lambda subject, batch: interp.ablate(
+        subject, ["0.0", "MLP 0"], mode="mean", inputs=batch, reference=batch
+    ),
     "find_circuit": lambda subject, batch: interp.find_circuit(subject, batch, 0.2, reference=batch),
 }
 
@@ -84,7 +86,7 @@ def test_parts_are_ablated_by_name_alone_and_together() -> None:
     subject = next(one for one in map(standin, NAMES) if one.model.cfg.d_mlp and not one.model.cfg.attn_only)
     name, batch = next(name for name in NAMES if standin(name) is subject), subject.task.sample(30, seed=4)
     neuron = "neuron 0.2"
-    found = interp.ablate(subject, [neuron, ("head 0.1", "MLP 0")], "zero", inputs=batch)
+    found = interp.ablate(subject, [neuron, ("head 0.1", "MLP 0")], mode="zero", inputs=batch)
     assert found["parts"].tolist() == [(), (neuron,), ("head 0.1", "MLP 0")]
 
     def silence(act: torch.Tensor, hook: object) -> torch.Tensor:

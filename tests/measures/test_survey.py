@@ -23,7 +23,7 @@ def test_all_parts_of_a_strangers_model(name) -> None:
     cfg = subject.model.cfg
     assert len(table) == cfg.n_layers * (cfg.n_heads + (not cfg.attn_only))
     assert table.loc[table["kind"] == "head"].notna().all(axis=None)
-    singles = interp.ablate_heads(subject, "singles", "mean", inputs=test, reference=train)
+    singles = interp.ablate_heads(subject, "singles", mode="mean", inputs=test, reference=train)
     assert table.loc[table["kind"] == "head", "accuracy_mean"].to_list() == singles["accuracy"][1:].to_list()
     assert (table["loss_zero"] > 0).all()
 

@@ -173,7 +173,7 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
     assert drawn.accuracy < 0.5
     assert (drawn.rows, drawn.exact) == (1000, False)
     assert drawn.low < 0.5 < drawn.high + 0.01
-    silenced = interp.ablate_heads(model, "singles", "zero", inputs=half(1000))
+    silenced = interp.ablate_heads(model, "singles", mode="zero", inputs=half(1000))
     assert silenced["accuracy"][0] == pytest.approx(float(Subject.of(model).right(half(1000)).double().mean()))
 
 

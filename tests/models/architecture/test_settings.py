@@ -22,6 +22,7 @@ import interp
 from interp.errors import CheckpointError, InterpError
 from interp.models.architecture.settings import BY_NAME, PASSIVE, SETTINGS, SIZES, complete, set_to
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.models.readers.models import inspect
 
 LENS3 = find_spec("transformer_lens.HookedTransformer") is not None
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
@@ -237,6 +238,14 @@ def test_what_is_assumed_is_said_in_full_everywhere(tmp_path: Path) -> None:
         assert json.loads(file.metadata()["interp"])["summary"]["notes"] == list(model.notes)
     report = interp.analyze(model, sections=["accuracy"])
     assert "parallel_attn_mlp = False" in report.metadata["loaded with"]
+
+
+def test_inspect_takes_the_config_that_load_takes() -> None:
+    state = state_of(stored()["parallel_attn_mlp"])
+    found = dict(inspect(state, {**BASE, "attention_dir": "causal"}).rows)
+    assert (found["d_model"], found["attention_dir"]) == ("8", "causal")
+    assert "parallel_attn_mlp = False" in found["assumed"]
+    assert dict(inspect(state, {"attention_dir": "causal"}).rows)["missing"].count("act_fn") == 1
 
 
 @pytest.mark.skipif(not LENS3, reason="the originals are TransformerLens 3's")

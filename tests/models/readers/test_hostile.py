@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import resource
 import shutil
 import sys
@@ -99,7 +100,7 @@ def read_or_refused(originals: list[Path], tmp_path: Path, seeds: range) -> None
         left = end - time.process_time()
         assert left > 0, (seed, said)  # a file takes milliseconds of CPU: this ends what hangs
         refused += bool(said)
-        assert all(len(line) < 400 for line in said.split("\n  - ")), (seed, said)
+        assert all(len(line) < 400 for line in re.split(r"; \(\d+\) ", said)), (seed, said)
         shutil.rmtree(folder)
     assert refused > len(seeds) // 4
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10**6  # kB
