@@ -48,7 +48,7 @@ def test_a_section_and_its_measure_give_the_same_number(name: str) -> None:
         same(tables["components"], found, "component", ["effect", "spread", "negative"])
     heads = tables["heads"]
     for mode in ("mean", "zero", "resample"):
-        found = interp.ablate(model, heads["part"].tolist(), mode).to_frame()
+        found = interp.ablate(model, heads["part"].tolist(), mode=mode).to_frame()
         found["part"] = [parts[0] if parts else "none" for parts in found["parts"]]
         renamed = heads.rename(columns={f"{what}_{mode}": what for what in ("accuracy", "loss")})
         same(renamed[["part", "accuracy", "loss"]], found, "part", ["accuracy", "loss"])

@@ -5,7 +5,7 @@ room, rooms are the different ones, returns are stays in a room that was left be
 on a higher floor than the one before: the floors are those of the import contracts, cli at the top, errors at the
 bottom. Imports, class bodies, comprehensions and lambdas are no calls. Only the first 10^6 calls of each are followed.
 
-    python analyses/trace_load.py [--rooms] [MODEL]
+    python analyses/benchmarks/trace_load.py [--rooms] [MODEL]
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> dict[str, dict[str, int]]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", nargs="?", default="count01/paper", help="a name or path")
     parser.add_argument("--rooms", action="store_true", help="print the stays of load in order")
-    parser.add_argument("--smoke", action="store_true", help="only load, as the tests do")
+    parser.add_argument("--smoke", action="store_true", help="only load, as the test does")
     given = parser.parse_args(arguments)
     interp.load(given.model)  # imports and caches first
     stays, model = stays_of(lambda: interp.load(given.model))
