@@ -26,7 +26,7 @@ import torch
 from shared.script import Arguments, run
 
 import interp
-from interp.certificates.base import registered_methods, within_rounding
+from interp.certificates.certificate import registered_methods, within_rounding
 from interp.certificates.probes import Mismatch, compare
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import Count01, CountBox

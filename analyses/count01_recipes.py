@@ -68,7 +68,7 @@ def study(arguments: Arguments) -> Report:
 
 def _course(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) -> pd.DataFrame:
     """One row: the heads after some epochs, and how far the optimizer has come by then (learning rate x steps)."""
-    from interp.training.engines.base import learning_rate
+    from interp.training.engines.engine import learning_rate
 
     then = model.snapshots[epoch]
     fitted, tested = (head_outputs(then, sets[split]) for split in ("train", "test"))

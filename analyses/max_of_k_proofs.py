@@ -27,7 +27,7 @@ from shared.script import Arguments, run
 from torch import Tensor
 
 import interp
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
 from interp.report import Report

@@ -24,13 +24,10 @@ SCRIPTS = [*STUDIES, *BENCHMARKS]
 LITTLE = {
     "certificates": "--quick --rounds 1 --adders",
     "files_run": "--call interp.load('count01/paper')",
-    "gpu_engines": "--quick --rounds 1 --device cpu",
-    "memorization": "--smoke",
     "scaling": "--smoke",
     "subsets": "--smoke",
     "train_count01": "--quick",
     "train_histogram": "--models lin --rounds 1 --no-engines",
-    "train_languages": "--quick --seeds 2 --length 10",
     "train_vmap": "--rounds 1 --seeds 2 --batch 8",
 }
 """Arguments with which a benchmark has little to do."""

@@ -20,7 +20,7 @@ from browser import browser, find_browser
 from typer.testing import CliRunner
 
 import interp
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.certify import options_of
 from interp.cli import app
 from interp.models.constructions import registered_constructions

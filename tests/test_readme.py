@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 from typer.testing import CliRunner
 
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.certify import options_of
 from interp.cli import app
 

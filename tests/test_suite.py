@@ -115,7 +115,7 @@ COVERED = {
     "families/histogram/constructions/inventory",
     "tests/families/languages/constructions/test_values.py": (
         "families/languages/constructions/first families/languages/constructions/one "
-        "families/languages/constructions/parts"
+        "families/languages/constructions/rules"
     ),
     "tests/programs/explanations/test_quantities.py": "programs/explanations/kinds_in_order",
     "tests/models/readers/test_models.py": "models/readers/gpt2 models/readers/rotary models/readers/torch_encoder",

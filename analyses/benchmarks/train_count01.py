@@ -26,7 +26,7 @@ from interp.families.count01 import Count01
 from interp.families.count01.training import CountSpaceEngine
 from interp.models.spec import Bias, Layer, Training
 from interp.tasks import IGNORED
-from interp.training.engines.base import Engine
+from interp.training.engines.engine import Engine
 
 SPEC = interp.ModelSpec(
     task=Count01().ref,

@@ -6,8 +6,8 @@ from interp.certificates import evidence_parts as evidence_parts
 from interp.certificates import multisets as multisets
 from interp.certificates import places as places
 from interp.certificates import products as products
-from interp.certificates.base import Certificate as Certificate
-from interp.certificates.base import register_method as register_method
+from interp.certificates.certificate import Certificate as Certificate
+from interp.certificates.certificate import register_method as register_method
 from interp.certificates.certify import Plan as Plan
 from interp.certificates.certify import certify_model as certify_model
 from interp.certificates.certify import method_for as method_for

@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from interp.certificates.base import FRESH, Certificate, MadeBy, Method, noted, registered_methods
+from interp.certificates.certificate import FRESH, Certificate, MadeBy, Method, noted, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, probes_of

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
+from interp.certificates.certificate import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes, margins
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError, UnsupportedError, check_one_of, one_of

@@ -13,7 +13,7 @@ from interp.support.figures import theme
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from interp.certificates.base import Certificate
+    from interp.certificates.certificate import Certificate
 
 COLORS = {"right": theme.GREEN, "wrong": theme.VERMILLION, "undecided": theme.GREY}
 

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.base import AT_HAND, Certificate, Progress, Status, noted, register_method
+from interp.certificates.certificate import AT_HAND, Certificate, Progress, Status, noted, register_method
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from interp.certificates import check
-from interp.certificates.base import Certificate, MadeBy
+from interp.certificates.certificate import Certificate, MadeBy
 from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.task_model import TaskModel
 from interp.support.files import write_atomically

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.certificates.base import Certificate
+from interp.certificates.certificate import Certificate
 from interp.certificates.check import Fault, Model
 from interp.certificates.check import counts as check
 from interp.certificates.check.inputs import one_input, sentence

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.base import Certificate, MadeBy
+from interp.certificates.certificate import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare_with_fresh, frozen, probes_of
 from interp.models.architecture.task_model import TaskModel

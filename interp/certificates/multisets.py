@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.certificates.base import Certificate, MarginCounts, Progress, anything, register_method
+from interp.certificates.certificate import Certificate, MarginCounts, Progress, anything, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError

@@ -19,7 +19,15 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from interp.certificates.base import Certificate, Progress, SampledShare, Status, anything, noted, register_method
+from interp.certificates.certificate import (
+    Certificate,
+    Progress,
+    SampledShare,
+    Status,
+    anything,
+    noted,
+    register_method,
+)
 from interp.certificates.places_model import refusal
 from interp.certificates.places_ranges import union
 from interp.certificates.places_search import DRAWN, OPERATIONS_A_SECOND, PROBED, Proof, ReadProof, first_error

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Stratum
+from interp.certificates.certificate import Stratum
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, token_tables
 from interp.certificates.places_ranges import Cells, Routes, TokenPattern

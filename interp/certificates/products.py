@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exp_error, gamma
-from interp.certificates.base import (
+from interp.certificates.certificate import (
     Certificate,
     Progress,
     SampledShare,

@@ -8,7 +8,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.answers import find_positions
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.training.engines.base import derived_seed
+from interp.training.engines.engine import derived_seed
 
 
 def training_set(spec: ModelSpec, task: Task) -> Batch:

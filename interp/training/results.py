@@ -22,7 +22,7 @@ from interp.models.architecture.checkpoint import save_checkpoint
 from interp.models.spec import ModelSpec
 from interp.models.training_curves import compact
 from interp.support.files import write_atomically
-from interp.training.engines.base import Engine
+from interp.training.engines.engine import Engine
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel

@@ -33,8 +33,8 @@ from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.engines import reference as reference
 from interp.training.engines import stacked as stacked
 from interp.training.engines import vmap as vmap
-from interp.training.engines.base import ENGINES as ENGINES
-from interp.training.engines.base import Engine
+from interp.training.engines.engine import ENGINES as ENGINES
+from interp.training.engines.engine import Engine
 from interp.training.results import FILE, Diverged, RunState, divergence, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 
 FILE = Path(__file__).resolve().parents[2] / "analyses" / "attack_certificates.py"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates.base import SampledShare, Stratum
+from interp.certificates.certificate import SampledShare, Stratum
 from interp.errors import InterpError
 from interp.support import resources
 from interp.support.resources import Budget

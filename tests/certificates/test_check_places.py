@@ -15,7 +15,7 @@ import torch
 from small_adders import adder
 
 import interp
-from interp.certificates.base import MadeBy
+from interp.certificates.certificate import MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition

@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.certificates import method_for
-from interp.certificates.base import MarginCounts
+from interp.certificates.certificate import MarginCounts
 from interp.certificates.certify import options_table
 from interp.certificates.count_boxes import sweep
 from interp.certificates.rounding import logit_error

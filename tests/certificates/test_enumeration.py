@@ -14,7 +14,7 @@ from torch import Tensor
 
 import interp
 from interp.certificates import enumeration
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.certify import options_of
 from interp.certificates.enumeration import certify_inputs
 from interp.errors import InterpError, UnsupportedError

@@ -19,7 +19,7 @@ from majority import Majority
 
 import interp
 from interp.certificates import check
-from interp.certificates.base import Certificate, MadeBy
+from interp.certificates.certificate import Certificate, MadeBy
 from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
 from interp.certificates.evidence_parts import work

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 import interp
-from interp.certificates import base
+from interp.certificates import certificate
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.count01 import Count01
@@ -90,7 +90,7 @@ def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPa
     assert found.source is not None
     assert found.source.model is not model
     assert found.source.model.task is not model.task
-    assert found.about == base.FRESH
+    assert found.about == certificate.FRESH
     assert "fresh model" in found._repr_html_()
     before = {name: p.clone() for name, p in found.source.model.named_parameters()}
     with torch.no_grad():
@@ -319,7 +319,7 @@ def test_an_output_that_the_task_lacks_is_not_a_right_answer() -> None:
         model.unembed.b_U[4] = 1e6
     found = interp.certify(Subject.external(model, task=task, outputs=outputs))
     assert (found.status, found.accuracy, found.n_errors) == ("refuted", 0.0, 8)
-    assert found.about == base.AT_HAND
+    assert found.about == certificate.AT_HAND
     said = (
         f"8 answers are outputs that the task does not name; among those that it names, {plain.n_errors} of 8 answers"
     )

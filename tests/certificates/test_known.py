@@ -12,7 +12,7 @@ import torch
 
 import interp
 from interp.certificates import known as record
-from interp.certificates.base import Certificate
+from interp.certificates.certificate import Certificate
 from interp.certificates.known import NOT_KEPT, from_plain, key_of, known, to_plain
 from interp.errors import UnsupportedError
 from interp.report.sections.accuracy import ON_RECORD, certificate_sentence

@@ -11,7 +11,7 @@ import torch
 
 import interp
 from interp.certificates import certify_model, method_for, multisets
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.multisets import certify_multisets, labels_follow
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError

@@ -12,7 +12,7 @@ from small_adders import adder, compare, exact, truth
 
 import interp
 from interp.certificates import places_search, probes
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.certify import CONVERTED, convert
 from interp.certificates.places import certify_places
 from interp.certificates.places_search import Proof

@@ -14,7 +14,7 @@ import torch
 
 import interp
 from interp.certificates import check, method_for, products
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK

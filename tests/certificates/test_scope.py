@@ -11,8 +11,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import interp
-from interp.certificates import base, certify_model
-from interp.certificates.base import ANY, Method, fields, registered_methods, unknown
+from interp.certificates import certificate, certify_model
+from interp.certificates.certificate import ANY, Method, fields, registered_methods, unknown
 from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
@@ -120,12 +120,12 @@ def with_short_strings(model: TaskModel) -> TaskModel:
 def test_a_new_field_takes_certificates_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = with_short_strings(interp.build(name))
     assert method_for(model).refusal(model) is None
-    known = base.refusal_of
+    known = certificate.refusal_of
 
     def later(spec: ModelSpec, takes: Any) -> str | None:
         return known(with_value(spec, "tolerance", 0.1), takes)
 
-    monkeypatch.setattr(base, "refusal_of", later)
+    monkeypatch.setattr(certificate, "refusal_of", later)
     if (model.task.n_inputs or MOST + 1) <= MOST:  # running the model on every input takes no field for granted
         assert certify_model(model).arithmetic.startswith("as run")
         return

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates.base import ANY, fields, registered_methods
+from interp.certificates.certificate import ANY, fields, registered_methods
 from interp.certificates.probes import compare
 from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox

@@ -71,7 +71,7 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
 
 def by_places(model: Any) -> Any:
     """The certificate of an adder by places and states."""
-    from interp.certificates.base import MadeBy, registered_methods
+    from interp.certificates.certificate import MadeBy, registered_methods
     from interp.certificates.evidence import write_evidence
 
     method = registered_methods()["every path of an automaton, by places and states"]

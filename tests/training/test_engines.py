@@ -20,7 +20,7 @@ from interp.models.architecture.reduced import CountedRows, counted_reads, reduc
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
-from interp.training.engines.base import StackedAdam, derived_seed, learning_rate
+from interp.training.engines.engine import StackedAdam, derived_seed, learning_rate
 from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 

@@ -9,7 +9,7 @@ depends on the task's class.
 from typing import Any
 
 from interp.certificates import check
-from interp.certificates.base import Certificate
+from interp.certificates.certificate import Certificate
 from interp.certificates.check.counts import errors_of_maxima, maxima_sentence
 from interp.certificates.evidence import Finding, checked, register_evidence, stated
 from interp.errors import InterpError

@@ -23,7 +23,7 @@ from interp.models.architecture.reduced import (
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import Group, GroupedEngine, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, register_engine
 
 GROUP_ROWS = 8192
 

@@ -11,6 +11,6 @@ __getattr__, __dir__ = exports(
         "equiangular_frame binary_code circle_points kappa_threshold",
         "theory.frame_search": "search_frame frame_slack frame_for",
         "theory.ranges": "token_mixing",
-        "constructions.parts": "scalar_readout separate",
+        "constructions.readout": "scalar_readout separate",
     },
 )

@@ -17,7 +17,7 @@ from interp.models.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.tasks.batch import joined
 from interp.training.data import epoch_batch, validation_set
-from interp.training.engines.base import Group, GroupedEngine, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, register_engine
 
 ROWS_AT_ONCE = 1 << 15
 """Approximate number of rows, over all models, per batch of held-out strings, so that they fit into the cache."""

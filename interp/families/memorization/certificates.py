@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.certificates import rounding
 from interp.certificates.arithmetic import format_refusal
-from interp.certificates.base import Certificate, Status, anything, register_method
+from interp.certificates.certificate import Certificate, Status, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
 from interp.families.memorization.theory.kl import entropy, kl_rows

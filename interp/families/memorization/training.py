@@ -19,7 +19,7 @@ from interp.models.spec import ModelSpec
 from interp.support.resources import one_thread
 from interp.tasks import Task
 from interp.training.data import epoch_order, training_set
-from interp.training.engines.base import EpochResult, Group, GroupedEngine, learning_rate, register_engine
+from interp.training.engines.engine import EpochResult, Group, GroupedEngine, learning_rate, register_engine
 
 
 def context_logits(

@@ -26,7 +26,7 @@ from interp.models.spec import ModelSpec
 from interp.support.resources import cores
 from interp.tasks import Task
 from interp.training.compiled.layout import Layout, file_of, sources
-from interp.training.engines.base import Engine, EpochResult, learning_rate
+from interp.training.engines.engine import Engine, EpochResult, learning_rate
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 

@@ -14,7 +14,7 @@ from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_batch, targets, validation_set
-from interp.training.engines.base import Group, GroupedEngine, StackedAdam, no_samples, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, StackedAdam, no_samples, register_engine
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel

@@ -23,7 +23,7 @@ from interp.models.architecture.reduced import CountedRows, SlotRows, reduced_ou
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_batch, validation_set
-from interp.training.engines.base import Group, GroupedEngine, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, register_engine
 
 GROUP = {"cpu": 64, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""

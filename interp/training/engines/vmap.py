@@ -22,7 +22,7 @@ from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import joined
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.base import Group, GroupedEngine, no_samples, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, no_samples, register_engine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""

@@ -13,7 +13,7 @@ import torch
 
 import interp
 from interp.certificates import method_for
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.errors import InterpError, UnsupportedError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.certificates import certify_table, last_logits_with_bound

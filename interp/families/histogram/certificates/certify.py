@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.base import Certificate, Progress, SampledShare, Status, Stratum, register_method
+from interp.certificates.certificate import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not

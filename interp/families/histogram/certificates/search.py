@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.certificates.base import Certificate
+from interp.certificates.certificate import Certificate
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, stated

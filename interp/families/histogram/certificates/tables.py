@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, exact, gamma, limits
-from interp.certificates.base import anything
+from interp.certificates.certificate import anything
 from interp.certificates.rounding import projected
 from interp.errors import UnsupportedError
 from interp.families.histogram.occurrences import declared

@@ -14,7 +14,7 @@ from interp.tasks import Task
 from interp.training.compiled.layout import Layout
 from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import validation_set
-from interp.training.engines.base import derived_seed, register_engine
+from interp.training.engines.engine import derived_seed, register_engine
 
 WORK_BATCH = 32
 """Number of sequences whose accuracy is computed together."""

@@ -58,7 +58,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.families.histogram.constructions.parts import (
+from interp.families.histogram.constructions.readout import (
     Wanted,
     dot_attention,
     finish,

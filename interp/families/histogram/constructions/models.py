@@ -17,7 +17,7 @@ from typing import Literal
 
 from interp.errors import InterpError, one_of
 from interp.families.histogram.constructions import inventory, relation
-from interp.families.histogram.constructions.parts import Wanted
+from interp.families.histogram.constructions.readout import Wanted
 from interp.families.histogram.tasks import Histogram
 from interp.families.histogram.theory.frames import simplex_dimension
 from interp.families.histogram.theory.ranges import MixingKind

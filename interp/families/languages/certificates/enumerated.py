@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Progress, Stratum, anything, register_method
+from interp.certificates.certificate import Certificate, Progress, Stratum, anything, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import (

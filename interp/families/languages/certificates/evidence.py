@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interp.certificates.base import Certificate
+from interp.certificates.certificate import Certificate
 from interp.certificates.check.inputs import each_string, one_average, one_class
 from interp.certificates.check.model import Model
 from interp.certificates.check.tasks import LANGUAGES

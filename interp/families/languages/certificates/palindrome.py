@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, Stratum, fields, register_method
+from interp.certificates.certificate import Certificate, Stratum, fields, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
 from interp.errors import check_size

@@ -26,7 +26,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.certificates import rounding
-from interp.certificates.base import Certificate, SampledShare, Status, Stratum, anything, refusal_of, register_method
+from interp.certificates.certificate import (
+    Certificate,
+    SampledShare,
+    Status,
+    Stratum,
+    anything,
+    refusal_of,
+    register_method,
+)
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.errors import InterpError, check_size

@@ -15,7 +15,7 @@ from interp.models.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.training.compiled.layout import Layout, padded
 from interp.training.compiled.shell import CompiledEngine
-from interp.training.engines.base import EpochResult, register_engine
+from interp.training.engines.engine import EpochResult, register_engine
 
 
 @register_engine

@@ -18,7 +18,7 @@ symbol from every row, not only from CLS.
 
 from math import exp, sqrt
 
-from interp.families.languages.constructions.parts import (
+from interp.families.languages.constructions.rules import (
     Block,
     HeadRule,
     NeuronRule,

@@ -12,7 +12,7 @@ With layer norm, rows are only scaled by positive numbers. Neurons without bias 
 sign. The last norm scales it to +-sqrt(d/2) at eps = 0.
 """
 
-from interp.families.languages.constructions.parts import Block, HeadRule, NeuronRule, Recognizer, Stream, norm_of
+from interp.families.languages.constructions.rules import Block, HeadRule, NeuronRule, Recognizer, Stream, norm_of
 from interp.families.languages.tasks.regular import One
 from interp.families.languages.theory import values as theory
 from interp.models.constructions import Construct, register_construction

@@ -61,7 +61,7 @@ grows, which the paper leaves open.
 from math import exp, log
 
 from interp.errors import InterpError
-from interp.families.languages.constructions.parts import (
+from interp.families.languages.constructions.rules import (
     Block,
     HeadRule,
     NeuronRule,

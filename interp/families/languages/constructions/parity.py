@@ -27,7 +27,7 @@ norm with eps = 0 cannot scale. The tenth component is unused, as in the publish
 
 from math import exp, sqrt, tanh
 
-from interp.families.languages.constructions.parts import (
+from interp.families.languages.constructions.rules import (
     Block,
     HeadRule,
     NeuronRule,

@@ -91,7 +91,7 @@ def test_overlaps_between_the_two_bounds_make_neurons_leak(monkeypatch):
     """Erratum 13: three points in the plane of which two overlap by .4, above 1/(L+1) and below 1/L at L = 2."""
     angles = torch.tensor([0.0, math.acos(0.4), 3.5], dtype=torch.float64)
     points = torch.stack([angles.cos(), angles.sin()], 1)
-    monkeypatch.setattr("interp.families.histogram.constructions.parts.frame_for", lambda *given, **options: points)
+    monkeypatch.setattr("interp.families.histogram.constructions.readout.frame_for", lambda *given, **options: points)
     lin = build("lin", T=3, L=2, d_model=2, variant="frame")
     assert lin.numbers["highest_overlap"] == pytest.approx(0.4)
     # A foreign neuron sees the overlap once, where its own token stands everywhere else: just silent.

@@ -5,7 +5,7 @@ import torch
 
 import interp
 from interp.certificates import certify_model
-from interp.certificates.base import registered_methods
+from interp.certificates.certificate import registered_methods
 from interp.families.languages import Dyck1
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.languages.certificates.palindrome import binary_margin, certify_palindrome

@@ -11,7 +11,7 @@ import torch
 from standins import standin
 
 import interp
-from interp.certificates.base import Certificate, MarginCounts, SampledShare, Stratum, noted, within_rounding
+from interp.certificates.certificate import Certificate, MarginCounts, SampledShare, Stratum, noted, within_rounding
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
 from interp.models.architecture.task_model import TaskModel

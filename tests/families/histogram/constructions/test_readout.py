@@ -12,7 +12,7 @@ import torch
 from interp.errors import InterpError
 from interp.families.histogram import feasibility
 from interp.families.histogram.constructions.models import VARIANTS
-from interp.families.histogram.constructions.parts import Wanted, finish, scalar_readout, separate
+from interp.families.histogram.constructions.readout import Wanted, finish, scalar_readout, separate
 from interp.models.constructions import construct
 
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
