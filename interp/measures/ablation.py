@@ -26,18 +26,16 @@ from torch import Tensor
 
 from interp.errors import as_list, check_one_of
 from interp.measures.heads import head_outputs
+from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import (
     Edit,
-    Hook,
     Neuron,
     Part,
     Score,
     Tally,
     activations,
-    forward,
     heads_of,
-    hooks_of,
     numbered,
     part_named,
     parts_of,
@@ -170,10 +168,14 @@ def scores_without(
         return _from_contributions(subject, groups, test, mode, reference, seed)
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
-    for here, piece in pieces(subject, test, values.kept):
-        where, instead = reads_of(subject, piece), values.of(here, piece)
-        for group, tally in zip(groups, tallies):
-            tally.add(subject, where, forward(subject, piece, silence(group, instead)))
+    for here, piece in pieces(subject, test, values.kept + kept(subject)):
+        run, instead = Run(subject, piece), values.of(here, piece)
+        found = run.each(
+            [silence(group, instead) for group in groups],
+            lambda logits, where=run.where: Tally().add(subject, where, logits),  # type: ignore[misc]
+        )
+        for tally, one in zip(tallies, found):
+            tally.join(one)
     return [tally.score for tally in tallies]
 
 
@@ -216,10 +218,10 @@ def _from_contributions(
     return found
 
 
-def silence(group: Sequence[Part | Neuron], instead: dict[str, Tensor | float]) -> list[Hook]:
-    """Return hooks that replace each part of a group by its value in `instead`: per hook point, a number or tensor."""
+def silence(group: Sequence[Part | Neuron], instead: dict[str, Tensor | float]) -> list[Edit]:
+    """Return edits that replace each part of a group by its value in `instead`: per hook point, a number or tensor."""
     values = ((part, instead[part.hook]) for part in group)
-    return hooks_of(Edit(part, part.get(value) if isinstance(value, Tensor) else value) for part, value in values)
+    return [Edit(part, part.get(value) if isinstance(value, Tensor) else value) for part, value in values]
 
 
 class Replacements:

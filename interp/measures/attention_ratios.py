@@ -226,7 +226,7 @@ def _hooked(
         out, seen = activations(subject, piece, [name + "hook_z"], hooks)
         where = reads_of(subject, piece)
         found.append(where.pick(seen[name + "hook_z"]).double().cpu())
-        tally.add(subject, where, out)
+        tally.add(subject, where, where.pick(out))
     return torch.cat(found), tally.score.accuracy
 
 

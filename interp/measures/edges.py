@@ -11,8 +11,9 @@ see the changed input, and the receiver's change propagates to the output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import pandas as pd
@@ -24,18 +25,17 @@ from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.ablation import align
 from interp.measures.metrics import leaning
 from interp.measures.minimal_pairs import Compared, compared, pairs_from
+from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
 from interp.measures.runs import (
     Edit,
     Part,
+    Site,
     activations,
-    forward,
-    hooks_of,
     not_summed,
     parts_of,
     pieces,
-    read_last,
-    read_out,
+    sites_of,
     stream_hook,
     writes,
 )
@@ -145,12 +145,15 @@ class Edges(Tabular):
 
 
 @torch.no_grad()
-def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None) -> Edges:
+def path_patching(
+    model: Model, clean: Inputs | Pairs | None = None, corrupted: Inputs | None = None, *, split: bool = False
+) -> Edges:
     """Measure the exact effect of every edge on minimal pairs: a sender's clean output in the input of one receiver.
 
     recovered: share of the logit difference between the two answers that the edge restores: 0 as in the corrupted run,
     1 as in the clean run, negative if the clean value makes the clean answer less likely. clean, corrupted: as in
-    activation_patching (default: pairs made of 64 samples).
+    activation_patching (default: pairs made of 64 samples). split: whether the queries, keys and values of a head are
+    receivers of their own ("q of head 1.0"); heads that share keys and values share these receivers.
     Source: Goldowsky-Dill et al. 2023; Wang et al. 2022.
     Raises UnsupportedError for more than 64 nodes, and if inputs are not sums over edges.
 
@@ -162,65 +165,86 @@ def path_patching(model: Model, clean: Inputs | Pairs | None = None, corrupted: 
         [['embedding', 'head 0.0', 1.0], ['embedding', 'output', 0.0], ['head 0.0', 'output', 1.0]]
     """
     subject = Subject.of(model)
-    known, wanted = nodes(subject), edges(subject)
+    known = nodes(subject)
+    receivers = _receivers(subject, known, split)
     pairs = reduced_pairs(subject, pairs_from(subject, clean, corrupted, 64))
     with LateBar("path_patching") as bar:
-        return _patched_paths(subject, known, wanted, pairs, bar)
+        return _patched_paths(subject, known, receivers, pairs, bar)
 
 
 def _patched_paths(
-    subject: Subject, known: Sequence[Node], wanted: Sequence[Edge], pairs: Pairs, bar: LateBar
+    subject: Subject, known: Sequence[Node], receivers: Sequence[Receiver], pairs: Pairs, bar: LateBar
 ) -> Edges:
-    names = _names(subject, known)
-    last = read_last(subject)
-    sums = dict.fromkeys(wanted, 0.0)
+    sums = {(sender, one): 0.0 for one in receivers for sender in known[:-1] if _before(sender, _owner(one))}
     clean_sum, corrupted_sum, number = 0.0, 0.0, 0
-    for here, _ in pieces(subject, pairs.corrupted, 4 * len(names) * subject.model.cfg.d_model):
+    names = _names(subject, known)
+    stored = kept(subject) + 3 * (len(names) + len(known)) * subject.model.cfg.d_model
+    for here, _ in pieces(subject, pairs.corrupted, stored):
         piece = pairs[here]
         where = compared(subject, piece)
 
-        def lean(out: Float[Tensor, "reads n_out"], where: Compared = where) -> float:
-            return float(leaning(subject, out.double().cpu(), where).sum())
+        def lean(logits: Float[Tensor, "reads n_out"], where: Compared = where) -> float:
+            return float(leaning(subject, logits.double().cpu(), where).sum())
 
         out, seen = activations(subject, piece.clean, names)
         seen = align(subject, seen, piece.corrupted, piece.clean)
-        base, unpatched = activations(subject, piece.corrupted, names)
+        run = Run(subject, piece.corrupted, where.reads, names)
         clean_sum += lean(out[where.rows, where.clean_at])
-        corrupted_sum += lean(base[where.rows, where.at])
+        corrupted_sum += lean(run.logits)
         number += len(where.rows)
-        stream = unpatched[_input_hook(subject, OUTPUT)][where.rows, where.at]
-
-        def ends(change: Tensor, where: Compared = where, stream: Tensor = stream) -> float:
-            """Lean with a change of the last residual stream, from which the model runs on."""
-            return lean(read_out(subject, stream + change[where.rows, where.at]))
-
-        for sender in known[:-1]:
-            bar.update(here.start, len(pairs), f"from {sender}")
-            change = written(subject, sender, seen) - written(subject, sender, unpatched)
-            inputs: dict[str, dict[str, Tensor]] = {}
-            for edge in [edge for edge in wanted if edge.sender == sender]:
-                hook = _input_hook(subject, edge.receiver)
-                if isinstance(edge.receiver, str):
-                    sums[edge] += ends(change)
-                    continue
-                if hook not in inputs:  # one run gives the outputs of all heads of a layer
-                    add = hooks_of([Edit(hook, change, add=True)])
-                    _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], add)
-                if edge.receiver in last:
-                    after = written(subject, edge.receiver, inputs[hook])
-                    sums[edge] += ends(after - written(subject, edge.receiver, unpatched))
-                    continue
-                put = Edit(edge.receiver, edge.receiver.get(inputs[hook][edge.receiver.hook]))
-                out = forward(subject, piece.corrupted, hooks_of([put]))
-                sums[edge] += lean(out[where.rows, where.at])
+        changes = {one: written(subject, one, seen) - written(subject, one, run.seen) for one in known[:-1]}
+        for hook, reading in groupby(receivers, lambda one: _input_hook(subject, _owner(one))):
+            some = list(reading)
+            bar.update(here.start, len(pairs), f"into {_owner(some[0])}")
+            for edge, effect in _effects(run, hook, some, changes, lean).items():
+                sums[edge] += effect
     if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
         raise InterpError("the clean and the corrupted runs do not differ, so there is nothing to recover")
     rows = [
-        (str(edge.sender), str(edge.receiver), (total - corrupted_sum) / (clean_sum - corrupted_sum))
-        for edge, total in sums.items()
+        (str(sender), str(receiver), (total - corrupted_sum) / (clean_sum - corrupted_sum))
+        for (sender, receiver), total in sums.items()
     ]
     table = pd.DataFrame(rows, columns=["sender", "receiver", "recovered"])
-    return Edges(table, tuple(map(str, known)), len(pairs))
+    order = dict.fromkeys([*map(str, known[:-1]), *map(str, receivers)])
+    return Edges(table, tuple(order), len(pairs))
+
+
+Receiver = Part | Site | str
+
+
+def _receivers(subject: Subject, known: Sequence[Node], split: bool) -> list[Receiver]:
+    """Return the nodes that read others, in order; with `split`, queries, keys and values in place of heads."""
+    if not split:
+        return [*known[1:]]
+    inputs = [site for site in sites_of(subject) if site.what != "pattern"]
+    found: list[Receiver] = []
+    for node in known[1:]:
+        whole = isinstance(node, str) or node.head is None
+        found += [node] if whole else [site for site in inputs if _owner(site) == node]
+    return found
+
+
+def _owner(receiver: Receiver) -> Node:
+    return Part(receiver.layer, receiver.head) if isinstance(receiver, Site) else receiver
+
+
+def _effects(
+    run: Run,
+    hook: str,
+    receivers: Sequence[Receiver],
+    changes: Mapping[Node, Tensor],
+    lean: Callable[[Tensor], float],
+) -> dict[tuple[Node, Receiver], float]:
+    """Return what `lean` makes of the outputs if one sender changes what one of the receivers reads at a hook point."""
+    senders = [one for one in changes if _before(one, _owner(receivers[0]))]
+    inputs = [[Edit(hook, changes[sender], add=True)] for sender in senders]
+    if receivers == [OUTPUT]:
+        return {(sender, OUTPUT): found for sender, found in zip(senders, run.each(inputs, lean))}
+    makes = [one for one in receivers if not isinstance(one, str)]
+    values = run.values(inputs, list(dict.fromkeys(one.hook for one in makes)))
+    pairs = [(i, one) for i in range(len(senders)) for one in makes]
+    found = run.each([[Edit(one, one.get(values[i][one.hook]))] for i, one in pairs], lean)
+    return {(senders[i], one): effect for (i, one), effect in zip(pairs, found)}
 
 
 def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edges]:
@@ -265,26 +289,33 @@ def largest(by_kind: Mapping[str, Edges]) -> Edges:
 
 @torch.no_grad()
 def run_edges(
-    subject: Subject, piece: Batch, kept: Iterable[Edge], instead: dict[Node, Tensor]
-) -> Float[Tensor, "rows length n_out"]:
-    """Run one piece with the computed values on the kept edges only; all other edges carry the values in `instead`.
+    subject: Subject, piece: Batch, kept: Iterable[Edge], instead: dict[Node, Tensor], run: Run | None = None
+) -> Float[Tensor, "reads n_out"]:
+    """Run one piece with the computed values on the kept edges only, and return the outputs at the reads.
 
-    instead: each node's output along edges that are not kept, (rows, length, d_model).
+    instead: what each node passes on along all other edges, (rows, length, d_model). run: the unchanged run of the
+    piece, with activations at `edge_hooks`, if it is known.
     """
     known, keep = nodes(subject), set(kept)
-    names = _names(subject, known)
-    _, seen = activations(subject, piece, names)
-    own = {node: written(subject, node, seen) for node in known[:-1]}
+    run = Run(subject, piece, names=edge_hooks(subject)) if run is None else run
+    own = {node: written(subject, node, run.seen) for node in known[:-1]}
     now: dict[Node, Tensor] = {EMBEDDING: own[EMBEDDING]}
-    for node in known[1:]:
-        stream = seen[_input_hook(subject, node)]
-        for sender in known[:-1]:
-            if sender in now and _before(sender, node):
-                carried = now[sender] if Edge(sender, node) in keep else instead[sender]
-                stream = stream + (carried - own[sender])
-        put = hooks_of([Edit(_input_hook(subject, node), stream)])
-        if isinstance(node, str):
-            return forward(subject, piece, put)
-        _, changed = activations(subject, piece, [node.hook], put)
-        now[node] = written(subject, node, changed)
+    for hook, some in groupby(known[1:], lambda node: _input_hook(subject, node)):
+        receivers, streams = list(some), []
+        for node in receivers:
+            stream = run.seen[hook]
+            for sender in now:
+                if _before(sender, node):
+                    carried = now[sender] if Edge(sender, node) in keep else instead[sender]
+                    stream = stream + (carried - own[sender])
+            streams.append(stream)
+        if receivers == [OUTPUT]:
+            return run.outputs([[Edit(hook, streams[0])]])[0]
+        parts = [one for one in receivers if isinstance(one, Part)]
+        now |= dict(zip(parts, run.apart(parts, streams)))
     raise AssertionError("the output is the last node")
+
+
+def edge_hooks(subject: Subject) -> list[str]:
+    """Return the hook points of what nodes read and write."""
+    return _names(subject, nodes(subject))

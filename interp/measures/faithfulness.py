@@ -24,18 +24,23 @@ from interp.measures.edges import (
     Node,
     check_edges,
     edge_effects,
+    edge_hooks,
     edges_by_kind,
     nodes,
     run_edges,
     written,
 )
 from interp.measures.minimal_pairs import pairs_by_kind
+from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
-from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces, reads_of
+from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
 from interp.support.words import counted, share
 from interp.tasks import Batch
+
+ROUNDING = 1e-6
+"""Changes of a loss, in nats, or relative to a larger loss, that rounding explains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,10 +73,11 @@ class CircuitTest(Result):
     def faithfulness(self) -> float:
         """Share of the loss recovered: 0 if no better than with everything ablated, 1 if as good as the whole model.
 
-        NaN if ablating everything does not change the loss.
+        NaN if ablating everything does not change the loss, up to rounding.
         """
         lost = self.nothing.loss - self.model.loss
-        return (self.nothing.loss - self.circuit.loss) / lost if lost else float("nan")
+        changed = abs(lost) > ROUNDING * max(1.0, abs(self.model.loss))
+        return (self.nothing.loss - self.circuit.loss) / lost if changed else float("nan")
 
     @property
     def incompleteness(self) -> float:
@@ -271,11 +277,11 @@ def _of_edges(
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
     if mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
-    kept = check_edges(subject, wanted)
-    circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]
+    kept_edges = check_edges(subject, wanted)
+    circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != one] for one in kept_edges)]
     alone, nothing, *without = _scores_of_edges(subject, circuits, mode, test, reference, seed)
     whole = scores_without(subject, [[]], test)[0]
-    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept)
+    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
     return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
 
@@ -287,12 +293,12 @@ def _scores_of_edges(
     tallies, known = [Tally() for _ in circuits], nodes(subject)
     parts = [node for node in known if isinstance(node, Part)]
     values = Replacements(subject, parts, test, mode, reference, seed, streams=("blocks.0.hook_resid_pre",))
-    for here, piece in pieces(subject, test, values.kept + 3 * len(known) * subject.model.cfg.d_model):
+    for here, piece in pieces(subject, test, values.kept + kept(subject) + 5 * len(known) * subject.model.cfg.d_model):
         seen = values.of(here, piece)
         full = {name: value for name, value in seen.items() if isinstance(value, Tensor)}
         senders: list[Node] = [EMBEDDING, *parts]
         instead = {node: written(subject, node, full) for node in senders}
-        where = reads_of(subject, piece)
+        run = Run(subject, piece, names=edge_hooks(subject))
         for circuit, tally in zip(circuits, tallies):
-            tally.add(subject, where, run_edges(subject, piece, circuit, instead))
+            tally.add(subject, run.where, run_edges(subject, piece, circuit, instead, run))
     return [tally.score for tally in tallies]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from interp.measures.restart_blocks import Block, added_to_scores, unknown
 from interp.measures.restart_changes import NEURONS, PRE, STAGES, Change, Restarted, Start
 from interp.measures.runs import (
     Edit,
+    Part,
     Reads,
     activations,
     forward,
@@ -30,14 +32,15 @@ from interp.measures.runs import (
     read_out,
     reads_of,
     stream_hook,
+    writes,
 )
 from interp.models.subject import Subject
 from interp.tasks import Batch
 
 Found = TypeVar("Found")
-TOGETHER = 2**19
+TOGETHER = 2**20
 """Numbers of the residual stream that changes of the same place may fill in one batch."""
-SMALL = 2**15
+SMALL = 2**17
 """The same for changes that start at different positions, of which some are then run for nothing."""
 
 KEPT = ("hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_resid_mid")
@@ -139,6 +142,20 @@ class Run:
                 noted = {name: value[index] for name, value in restarted.noted.items()}
                 found[number] = {name: noted.get(name, self.seen[name]) for name in names}
         return [found[number] for number in range(len(listed))]
+
+    @torch.no_grad()
+    def apart(
+        self, parts: Sequence[Part], streams: Sequence[Float[Tensor, "rows length d_model"]]
+    ) -> list[Float[Tensor, "rows length d_model"]]:
+        """Return what all heads of a layer, or its MLP, write if each reads a stream of its own (heads: no biases)."""
+        layer, heads = parts[0].layer, parts[0].head is not None
+        if self.restarts and heads:
+            block = self.blocks[layer]
+            z = block.heads_apart(torch.stack([*streams]), self.every)
+            return list(einsum(z, block.W_O, "row place head d_head, head d_head d_model -> head row place d_model"))
+        hook = f"blocks.{layer}.hook_resid_{'pre' if heads else 'mid'}"
+        found = self.values([[Edit(hook, stream)] for stream in streams], [parts[0].hook])
+        return [writes(self.subject, part, seen) for part, seen in zip(parts, found)]
 
     # ------------------------------------------------------------ which changes run together
 

@@ -163,6 +163,17 @@ class Block:
             edit(pattern)
         return (pattern @ values).transpose(1, 2)
 
+    def heads_apart(
+        self, streams: Float[Tensor, "heads rows length d_model"], every: Int[Tensor, "length"]
+    ) -> Float[Tensor, "rows length heads d_head"]:
+        """Return the outputs of all heads if each reads a stream of its own."""
+        x, attn = self.first_norm(streams), self.attn
+        x = x if self.entering is None else x + self.entering[every]
+        weights, biases = (torch.cat([getattr(attn, f"{kind}_{name}") for name in "QKV"], -1) for kind in "Wb")
+        out = torch.baddbmm(biases[:, None], x.flatten(1, 2), weights).unflatten(1, x.shape[1:3])
+        q, k, v = rearrange(out, "head row place (which d_head) -> which row place head d_head", which=3)
+        return self.mix(self.placed(q, "q", every), self.placed(k, "k", every), v, every)
+
     def _mask(self, at: Int[Tensor, "asking"], like: Tensor) -> Mask:
         added = None if self.added is None else self.added.to(like)
         if self.sloped:

@@ -227,17 +227,23 @@ class Score:
 
 
 class Tally:
-    """Accumulates accuracy and loss over pieces, from the outputs at all positions."""
+    """Accumulates accuracy and loss over pieces, from the outputs at the reads."""
 
     def __init__(self) -> None:
         self.n, self.n_right, self.loss = 0, 0, 0.0
 
-    def add(self, subject: Subject, where: Reads, out: Float[Tensor, "rows length n_out"]) -> None:
-        logits = where.pick(out).double().cpu()
+    def add(self, subject: Subject, where: Reads, logits: Float[Tensor, "reads n_out"]) -> Tally:
+        """Count the answers of some reads; return this tally."""
+        logits = logits.double().cpu()
         self.n += len(where)
         self.n_right += int(correct(logits, where.classes, subject.decision).sum())
         lost = losses(logits, where.classes, subject.decision)
         self.loss += float("nan") if lost is None else float(lost.sum())
+        return self
+
+    def join(self, other: Tally) -> None:
+        """Add what another tally has counted."""
+        self.n, self.n_right, self.loss = self.n + other.n, self.n_right + other.n_right, self.loss + other.loss
 
     @property
     def score(self) -> Score:

@@ -39,7 +39,7 @@ RECENT = 8
 """Number of recent results that a study keeps."""
 COUNTED = 2**22
 """Number of tokens that are counted at once."""
-LEAST_BYTES, MOST_BYTES = 2**24, 2**28
+LEAST_BYTES, MOST_BYTES = 2**26, 2**28
 """Limits on the bytes of activations per batch. Within them, a batch may take as many bytes as the weights."""
 
 Padding: TypeAlias = Literal["mask", "attend"]

@@ -11,7 +11,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching, run_edges
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.minimal_pairs import make_pairs
-from interp.measures.runs import forward
+from interp.measures.runs import forward, reads_of
 from interp.models.subject import Subject
 
 
@@ -120,10 +120,11 @@ def test_circuits_of_edges_by_hand(name) -> None:
     names = {(str(edge.sender), str(edge.receiver)) for edge in kept}
     _, wanted = hand.run(lambda s, r, value: value if (s, r) in names else theirs[s], embedding(name, batch))
     instead = {node: theirs[str(node)] for node in nodes(subject)[:-1]}
-    found = read_of(name, run_edges(subject, batch, kept, instead))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+    found = run_edges(subject, batch, kept, instead)
+    where = reads_of(subject, batch)
+    torch.testing.assert_close(found, wanted.flatten(0, -2), rtol=0, atol=1e-4)
     whole = run_edges(subject, batch, every, instead)
-    torch.testing.assert_close(whole, forward(subject, batch), rtol=0, atol=1e-4)
+    torch.testing.assert_close(whole, where.pick(forward(subject, batch)), rtol=0, atol=1e-4)
 
 
 def test_what_is_no_edge() -> None:
