@@ -138,9 +138,16 @@ def _checked(one: object) -> str | Path | TaskModel:
 
 
 def _of_folder(folder: Path) -> list[Source]:
-    """Checkpoints of a folder and of those in it; snapshots within a run are left out."""
+    """Checkpoints of a folder and of those in it; snapshots within a run are left out. Folders named d=8 are axes."""
     files = sorted(folder.rglob("seed-*.safetensors"), key=_by_number) or sorted(folder.glob("*.safetensors"))
-    return [Source(str(file.relative_to(folder).with_suffix("")), file) for file in files]
+    names = [file.relative_to(folder).with_suffix("") for file in files]
+    return [Source(str(name), file, _axes(name)) for name, file in zip(names, files)]
+
+
+def _axes(name: Path) -> dict[str, Any]:
+    """The axes of a grid that folders name, as numbers where they are."""
+    pairs = (part.partition("=") for part in name.parent.parts)
+    return {axis: int(value) if value.isdigit() else value for axis, equals, value in pairs if equals}
 
 
 def _of_name(name: str) -> list[Source]:
