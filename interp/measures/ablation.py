@@ -331,8 +331,11 @@ def align(subject: Subject, seen: dict[str, Tensor], piece: Batch, donors: Batch
     def moved(name: str, value: Tensor) -> Tensor:
         if not name.endswith("hook_pattern"):
             return value[rows, index]
-        asked = rearrange(value, "row head asking key -> row asking key head")[rows, index]
-        keyed = rearrange(asked, "row asking key head -> row key asking head")[rows, index]
+        # To padding, where no position of the donor belongs, its own padding.
+        padding = torch.arange(index.shape[1], device=index.device).clamp(max=value.shape[-1] - 1)
+        at = torch.where(piece.attention_mask.to(index.device), index, padding)
+        asked = rearrange(value, "row head asking key -> row asking key head")[rows, at]
+        keyed = rearrange(asked, "row asking key head -> row key asking head")[rows, at]
         return rearrange(keyed, "row key asking head -> row head asking key")
 
     return {name: moved(name, value) for name, value in seen.items()}

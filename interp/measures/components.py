@@ -75,13 +75,41 @@ class Contrast:
         return self.sign[:, None] * found.T
 
 
-def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
-    """Choose the contrast between the right and the best wrong output, from the clean run's outputs."""
+def named_answers(
+    subject: Subject, classes: Int[Tensor, "reads"], answer: str | None, rival: str | None
+) -> tuple[Int[Tensor, "reads"], Int[Tensor, "reads"] | None]:
+    """Return the output of `answer` at each read (None: the right one), and of `rival` (None: the best other one).
+
+    Raises InterpError for words that are no answers of the task, and UnsupportedError if outputs are not answers.
+    """
+    if answer is None and rival is None:
+        return classes, None
+    if subject.decision.kind != "argmax":
+        raise UnsupportedError("answer and rival need a model that gives the largest of its outputs as its answer")
+    if answer == rival:
+        raise InterpError(f"answer and rival are both {answer!r}")
+    words = list(subject.task.answer_words)
+    mine, other = (
+        None if word is None else torch.full_like(classes, words.index(check_one_of("answer", word, words)))
+        for word in (answer, rival)
+    )
+    return classes if mine is None else mine, other
+
+
+def contrast(
+    subject: Subject,
+    logits: Float[Tensor, "reads n_out"],
+    classes: Int[Tensor, "reads"],
+    rivals: Int[Tensor, "reads"] | None = None,
+) -> Contrast:
+    """Choose the contrast between one output and another, `rivals` or the largest, from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
     one, none = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
     if rule.kind == "argmax":
         if logits.shape[1] < 2:
             raise UnsupportedError("the model has one output, but no rule that turns it into an answer")
+        if rivals is not None:
+            return Contrast(classes, rivals, one, none)
         wrong = logits.clone()
         if rule.among is not None:
             wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
@@ -169,11 +197,14 @@ def _rounded(effects: Float[Tensor, "components"]) -> Float[Tensor, "components"
 
 
 @torch.no_grad()
-def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attribution:
+def direct_logit_attribution(
+    model: Model, inputs: Inputs | None = None, *, answer: str | None = None, rival: str | None = None
+) -> Attribution:
     """Compute each part's contribution to the right output minus the best wrong one, per read, in float64 logits.
 
     For any number of layers and classes, and answers at one or all positions. inputs: a batch, text or tokens (default:
-    the task's test inputs). Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    the task's test inputs). answer, rival: words of the task that take the place of the right output and of the best
+    other one. Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     Raises UnsupportedError if outputs are not a sum over parts even with the final norm's scale fixed, and InterpError
     if the contributions do not add up to the outputs (the model then has an unknown part).
 
@@ -201,7 +232,7 @@ def direct_logit_attribution(model: Model, inputs: Inputs | None = None) -> Attr
         out, cache = activations(subject, piece, names)
         where = reads_of(subject, piece)
         logits = where.pick(out).double().cpu()
-        chosen = contrast(subject, logits, where.classes)
+        chosen = contrast(subject, logits, *named_answers(subject, where.classes, answer, rival))
         seen = {name: where.pick(value).double().cpu() for name, value in cache.items()}
         scale = seen[norm[0]] if norm else torch.ones(len(logits), 1, dtype=torch.float64)
         toward, bias = readout(subject, chosen)

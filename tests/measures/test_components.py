@@ -168,3 +168,19 @@ def test_outputs_equal_up_to_rounding_are_tied() -> None:
     tied = torch.tensor([[-torch.inf, 30.0, 30.0 + 1e-5, 2.0], [-torch.inf, 30.0 + 1e-5, 30.0, 2.0]])
     assert first_largest(tied).tolist() == [1, 1]
     assert first_largest(torch.tensor([[-torch.inf, 30.0, 30.01, 2.0]])).tolist() == [2]
+
+
+def test_contributions_to_named_answers() -> None:
+    model = interp.load("count01/paper")
+    batch = model.task.sample(5, seed=1)
+    found = direct_logit_attribution(model, batch, answer="5", rival="4")
+    words = list(model.task.answer_words)
+    logits = Subject.of(model).logits(batch).double()
+    wanted = logits[:, words.index("5")] - logits[:, words.index("4")]
+    torch.testing.assert_close(found.values.sum(1), wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InterpError, match="unknown answer"):
+        direct_logit_attribution(model, batch, answer="six")
+    with pytest.raises(InterpError, match="both '5'"):
+        direct_logit_attribution(model, batch, answer="5", rival="5")
+    with pytest.raises(UnsupportedError, match="the largest of its outputs"):
+        direct_logit_attribution(interp.build("languages/parity"), answer="yes")
