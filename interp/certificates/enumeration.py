@@ -30,7 +30,7 @@ from interp.certificates.certificate import AT_HAND, Certificate, Progress, Stat
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import generate, layout
-from interp.models.architecture.answers import answered, decide, margins, said_in_run
+from interp.models.architecture.answers import decide, has_answer, margins, said_in_run
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
@@ -258,7 +258,7 @@ class RunCounts:
 
     def take(self, subject: Subject, ran: Ran, near: float) -> None:
         """Count a batch that was run. Outputs that are not finite are wrong answers."""
-        batch, out, finite, right = ran.batch, ran.out, answered(ran.out), ran.right
+        batch, out, finite, right = ran.batch, ran.out, has_answer(ran.out), ran.right
         margin = torch.where(finite, ran.margin, -torch.inf)
         if bool((shared := right & (margin < -near)).any()):
             said = int(decide(out[shared][:1], subject.decision))
@@ -335,7 +335,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
         check_batch(subject.task, batch, f"inputs({batch_size})")
         out = subject.logits(batch, chunk=len(batch))
         again = control.logits(batch, chunk=max(1, len(batch) // 2 + 1))
-        if not bool((finite := answered(out)).any()):
+        if not bool((finite := has_answer(out)).any()):
             continue  # these answers are wrong in any case
         one, two = _margins(subject, batch, out), _margins(control, batch, again)
         moved = scale * torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite

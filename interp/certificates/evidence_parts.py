@@ -27,7 +27,7 @@ from interp.certificates.check import counts as check
 from interp.certificates.check.inputs import one_input, sentence
 from interp.certificates.check.places import AUTOMATA
 from interp.certificates.check.places import sentence as path_sentence
-from interp.certificates.check.tasks import known
+from interp.certificates.check.tasks import find_task
 from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, checked, register_evidence, stated
 from interp.certificates.places_search import Proof, ReadProof
@@ -125,7 +125,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     token = None if spec.readout_at in ("all", "first", "last") else task.token_id(spec.readout_at)
     plain = [[tokens, reads] for tokens, reads in parts]
     reals = checked(model)
-    said = sentence(reals, token, plain, len(wrong), known(reals))
+    said = sentence(reals, token, plain, len(wrong), find_task(reals))
     n = len(parts)
 
     def rounding(read: Model) -> int:

@@ -26,7 +26,7 @@ NOT_KEPT = ("source", "probes", "on_record")
 """Fields that are not stored: they refer to a model in memory, or are the same for all stored certificates."""
 
 
-def known(model: TaskModel) -> Certificate | None:
+def find_known(model: TaskModel) -> Certificate | None:
     """Return the shipped certificate for this model, or None.
 
     The model is checked and compared with a fresh one on the task's probes, as in certify_model. Raises

@@ -22,7 +22,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
 from interp.support import words
 from interp.tasks import IGNORED, Batch, Generates
-from interp.tasks.populations import Population, choose, everything, given, wilson
+from interp.tasks.populations import Population, choose, everything, population_of, wilson
 
 WORK = 10.0
 """Work, in nominal seconds, that decides on how many inputs accuracy is measured by default."""
@@ -108,7 +108,7 @@ def accuracy(
     subject = Subject.of(model)
     task = subject.task
     if inputs is not None:
-        return accuracy_on(subject, given(as_batch(subject, inputs)))
+        return accuracy_on(subject, population_of(as_batch(subject, inputs)))
     if n is None and split is None and seed == 0 and few == FEW:
         return accuracy_on(subject, choose(task, work_of(subject), split=task.splits[-1], fixed=False, seconds=WORK))
     n = 1_000 if n is None else n

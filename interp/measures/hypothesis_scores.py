@@ -25,7 +25,7 @@ from interp.models.architecture.answers import correct, losses
 from interp.models.subject import Model, Subject
 from interp.support.words import share
 from interp.tasks import Batch
-from interp.tasks.populations import Population, choose, given, sample, wilson
+from interp.tasks.populations import Population, choose, population_of, sample, wilson
 from interp.tasks.sets import set_word
 
 SECONDS = 15.0
@@ -156,7 +156,7 @@ def evaluate_hypothesis(
     _check_places(hypothesis, places)
     if inputs is not None:
         subject.check(inputs)
-    population = _inputs(subject, places) if inputs is None else given(inputs)
+    population = _inputs(subject, places) if inputs is None else population_of(inputs)
     units = Units.of(subject, population.batch)
     if not len(units):
         raise InterpError(NOTHING)

@@ -15,11 +15,11 @@ from torch import Tensor
 from interp.errors import ON_META, InterpError, UnsupportedError, check_one_of, of_type, quoted
 from interp.models.architecture.answers import (
     Decision,
-    answered,
     answers_of,
     decide,
     decision_of,
     find_positions,
+    has_answer,
     read_mask,
     right_classes,
     with_others,
@@ -283,7 +283,7 @@ class Subject:
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
         """Test whether outputs give the right answers; outputs that are not finite count as wrong."""
         right = self.answers_of(logits, batch) == batch.labels
-        return (right[self.read_mask(batch)] if self.read_at == "all" else right) & answered(logits)
+        return (right[self.read_mask(batch)] if self.read_at == "all" else right) & has_answer(logits)
 
     def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
         """Return the share of right answers over all read positions."""

@@ -107,7 +107,7 @@ class Batch:
             return [(" ".join(map(str, row)), str(label)) for row, label in zip(rows, first.labels.tolist())]
 
 
-def joined(batches: Sequence[Batch], pad: int | None) -> Batch:
+def concatenate(batches: Sequence[Batch], pad: int | None) -> Batch:
     """Concatenate batches, with shorter ones padded on the right."""
     width = max(batch.tokens.shape[1] for batch in batches)
 

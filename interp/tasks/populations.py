@@ -29,7 +29,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, quoted
 from interp.support import words
-from interp.tasks.batch import Batch, joined
+from interp.tasks.batch import Batch, concatenate
 from interp.tasks.domain import every_input, n_inputs
 from interp.tasks.task import Task
 
@@ -69,7 +69,7 @@ class InputsAsked:
             raise InterpError(f"seconds = {quoted(seconds)} must be a number above 0")
         return cls(inputs, None if seconds is None else float(seconds))  # type: ignore[arg-type]
 
-    def over(self, other: InputsAsked) -> InputsAsked:
+    def or_else(self, other: InputsAsked) -> InputsAsked:
         """Return this request, or the other one if this one is empty."""
         return other if self == InputsAsked() else self
 
@@ -92,7 +92,7 @@ class Share:
             return value
         return f"{value} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
 
-    def above(self, other: Share) -> bool:
+    def exceeds(self, other: Share) -> bool:
         """Test whether this share is larger and the intervals do not overlap."""
         return self.low > other.high
 
@@ -187,7 +187,7 @@ class Population:
         return [
             name
             for name in order
-            if not (self.share(shares[name]).above(best) if least else best.above(self.share(shares[name])))
+            if not (self.share(shares[name]).exceeds(best) if least else best.exceeds(self.share(shares[name])))
         ]
 
 
@@ -269,7 +269,7 @@ def everything(task: Task) -> Population:
     Raises UnsupportedError for a task that does not list its inputs, and InterpError if the list contradicts the task's
     own declarations (see tasks.domain).
     """
-    batch = joined([*every_input(task)], task.pad_id)
+    batch = concatenate([*every_input(task)], task.pad_id)
     return Population("exact", batch, total=len(batch), weights=weights_of(task, batch))
 
 
@@ -282,12 +282,12 @@ def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Popul
         # Some tasks list inputs and have no sampler for them: see Histogram with L > T.
         if task.n_inputs is None or task.n_inputs > LISTED:
             raise
-        batch = joined([*every_input(task)], task.pad_id)
+        batch = concatenate([*every_input(task)], task.pad_id)
         rows = torch.randint(len(batch), (n,), generator=torch.Generator().manual_seed(seed))
         return Population("sample", batch[rows], task.n_inputs, named, seed)
 
 
-def given(batch: Batch) -> Population:
+def population_of(batch: Batch) -> Population:
     """Make a population of inputs that the caller chose."""
     return Population("given", batch)
 

@@ -115,7 +115,7 @@ def test_the_factor_of_a_sum_s_rounding_and_the_longest_sum():
 def test_a_string_is_judged_where_it_is_read(at: str, place: int):
     model = SimpleNamespace(task="parity", parameters={}, words=["0", "1", "[CLS]", "[EOS]"], n_out=2,
                             spec={"readout_at": at})  # fmt: skip
-    known = check.tasks.known(model)
+    known = check.tasks.find_task(model)
     assert known.right([2, 0, 1]) == {place: 1}
     assert known.right([2, 1, 1]) == {place: 0}
 

@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.certificates import known as record
 from interp.certificates.certificate import Certificate
-from interp.certificates.known import NOT_KEPT, from_plain, key_of, known, to_plain
+from interp.certificates.known import NOT_KEPT, find_known, from_plain, key_of, to_plain
 from interp.errors import UnsupportedError
 from interp.report.sections.accuracy import ON_RECORD, certificate_sentence
 
@@ -31,7 +31,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Certificate:
 
 
 def test_the_same_weights_get_it_and_it_says_so(found: Certificate) -> None:
-    read = known(interp.build(NAME, **SIZES))
+    read = find_known(interp.build(NAME, **SIZES))
     assert read is not None
     for one in fields(found):
         if one.name not in (*NOT_KEPT, "tables", "probed"):
@@ -49,23 +49,23 @@ def test_other_weights_sizes_and_formats_do_not(found: Certificate) -> None:
     changed = interp.build(NAME, **SIZES)
     with torch.no_grad():
         next(changed.parameters()).view(-1)[0] += 1e-6
-    assert known(changed) is None
-    assert known(interp.build(NAME, T=5, L=3)) is None
-    assert known(interp.build(NAME, **SIZES, dtype="float32")) is None
+    assert find_known(changed) is None
+    assert find_known(interp.build(NAME, T=5, L=3)) is None
+    assert find_known(interp.build(NAME, **SIZES, dtype="float32")) is None
 
 
 def test_another_precision_does_not(found: Certificate) -> None:
     model = interp.build(NAME, **SIZES)
     with torch.autocast("cpu"):
-        assert known(model) is None
-    assert known(model) is not None
+        assert find_known(model) is None
+    assert find_known(model) is not None
 
 
 def test_every_shipped_certificate_is_read() -> None:
     """Also those of models whose strings have more symbols than a 64-bit number has digits."""
     table = interp.list_models()
     models = [interp.load(name) for name, seeds in zip(table["name"], table["seeds"]) if seeds]
-    read = {key_of(model): known(model) for model in models}
+    read = {key_of(model): find_known(model) for model in models}
     assert all(read[key].probed > 0 for key in record._all())
 
 
@@ -73,7 +73,7 @@ def test_a_hooked_model_is_refused(found: Certificate) -> None:
     model = interp.build(NAME, **SIZES)
     model.add_perma_hook("blocks.0.attn.hook_z", lambda value, hook: value * 0)
     with pytest.raises(UnsupportedError, match="there is a hook at"):
-        known(model)
+        find_known(model)
 
 
 def test_a_report_reads_it(found: Certificate) -> None:

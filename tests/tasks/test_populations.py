@@ -16,7 +16,7 @@ from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
 from interp.report.sections.base import Study
 from interp.tasks import Batch, Task, make_task, populations
-from interp.tasks.batch import joined
+from interp.tasks.batch import concatenate
 from interp.tasks.populations import (
     SIZES,
     SPEED,
@@ -25,7 +25,7 @@ from interp.tasks.populations import (
     Share,
     choose,
     everything,
-    given,
+    population_of,
     sample,
     wilson,
 )
@@ -137,7 +137,7 @@ def test_fewer_than_200_are_said_to_be_few() -> None:
     assert sample(Balance(), 30).few
     assert not sample(Balance(), 200).few
     assert not everything(make_task(TaskRef(name="max-of-k", parameters={"K": 2, "v": 3}))).few
-    assert given(Balance().sample(1)).on == "on the 1 input given"
+    assert population_of(Balance().sample(1)).on == "on the 1 input given"
 
 
 def test_repetitions_stay_and_weights_are_the_sampler_s() -> None:
@@ -185,9 +185,9 @@ def test_a_share_states_its_interval_and_compares_within_it() -> None:
     assert str(half) == "0.5000 (95% interval 0.4313 to 0.5687)"
     assert str(population.share(0.0)) == "0 (95% interval 0 to 0.0189)"
     assert population.share(torch.tensor([True, False])).value == 0.5
-    assert not population.share(0.55).above(half)
-    assert population.share(0.7).above(half)
-    assert not Share(0.5, 0.5, 0.5).above(Share(0.5, 0.5, 0.5))
+    assert not population.share(0.55).exceeds(half)
+    assert population.share(0.7).exceeds(half)
+    assert not Share(0.5, 0.5, 0.5).exceeds(Share(0.5, 0.5, 0.5))
     assert Population("exact", STRINGS.sample(2)).share(0.5).exact
 
 
@@ -206,7 +206,7 @@ def test_seconds_must_be_a_positive_number(seconds: object) -> None:
 def test_rows_of_several_widths_are_joined_with_padding() -> None:
     parity: Task = make_task("parity")
     parts = [parity.batch(parity.encode([text]).tokens) for text in ("1", "0110")]
-    both = joined(parts, parity.pad_id)
+    both = concatenate(parts, parity.pad_id)
     assert both.lengths.tolist() == [2, 5]
     assert both.tokens[0].tolist() == [*parts[0].tokens[0].tolist(), *[parity.pad_id] * 3]
     assert both.labels.tolist() == [True, False]

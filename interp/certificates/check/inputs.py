@@ -15,7 +15,7 @@ from .enclosures import REALS, Vec, fixed
 from .layer import attend, drifts
 from .model import Model
 from .reading import fields, listed, need, whole, wholes
-from .tasks import CLS, EOS, LANGUAGES, Known, known, parameters_of
+from .tasks import CLS, EOS, LANGUAGES, Known, find_task, parameters_of
 
 Spread = Callable[..., list[Any]]
 """Functions (work, items) -> [work(*item) for item in items], possibly in several processes."""
@@ -45,7 +45,7 @@ def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> boo
 def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
     """Run every input of a table. parts: per input [tokens, [[position, right outputs], ...]]."""
     token, errors = fields(domain, "read errors", "claim.domain")
-    at, seen, task = model.spec["readout_at"], set(), known(model)
+    at, seen, task = model.spec["readout_at"], set(), find_task(model)
     need(token is None or whole(token, 0, len(model.words) - 1, "read") >= 0, "")
     need(at not in ("all", "first", "last") or token is None, f"answers are read at {at!r:.40}, not at a token")
     need(task is None or token == task.read, f"task {model.task} is not read at token {token}")

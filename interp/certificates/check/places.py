@@ -181,7 +181,7 @@ class After:
 
 
 @lru_cache(maxsize=4)
-def behind(decoder: Decoder) -> After:
+def run_after_attention(decoder: Decoder) -> After:
     return After(decoder)
 
 
@@ -193,7 +193,7 @@ class PlaceTerms:
     """
 
     def __init__(self, decoder: Decoder, rows: Rows, at: int, token: int, bases: Any) -> None:
-        self.after = behind(decoder)
+        self.after = run_after_attention(decoder)
         self.rows, place = rows, rows.order.index(at)
         self.steps = [tuple(s for s in steps if p != place or s[1] == token) for p, steps in enumerate(rows.steps)]
         self.states = [{0}]

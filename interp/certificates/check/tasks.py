@@ -31,7 +31,7 @@ class Known(NamedTuple):
     read: int | None
 
 
-def known(model: Model) -> Known | None:
+def find_task(model: Model) -> Known | None:
     """Return the model's task; None if it is unknown. Raises Fault for parameters that the task does not have."""
     made = {"histogram": _histogram, "count01": _count01, "max-of-k": _equals, "modular-addition": _equals}
     if model.task in LANGUAGES:

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.models.architecture.answers import answered
+from interp.models.architecture.answers import has_answer
 from interp.models.architecture.reduced import (
     CountedRows,
     count_space_refusal,
@@ -82,5 +82,5 @@ class CountSpaceEngine(GroupedEngine):
         right = []
         for outputs in reduced_outputs(token_tables(self.spec, group.leaves), first).cpu():
             answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
-            right.append(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
+            right.append(((answers == self.held_out_batch.labels) & has_answer(outputs)).double().mean())
         return torch.stack(right)

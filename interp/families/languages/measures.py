@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
 from interp.measures.accuracy import share
-from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.answers import decide, has_answer
 from interp.models.architecture.task_model import TaskModel, as_dtype
 from interp.models.architecture.ties import first_largest
 from interp.models.constructions import ConstructedWeights, construct
@@ -92,7 +92,7 @@ def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None 
     """Compute the columns of length_curve for one batch. logits: the model's outputs, if already computed."""
     logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
     accepts = decide(logits[:, None], model.spec) == 1
-    wrong = (accepts != batch.labels) | ~answered(logits[:, None])
+    wrong = (accepts != batch.labels) | ~has_answer(logits[:, None])
     members, others = int(batch.labels.sum()), int((~batch.labels).sum())
     false_accepts, false_rejects = int((wrong & ~batch.labels).sum()), int((wrong & batch.labels).sum())
     sampled = share(len(batch) - int(wrong.sum()), len(batch))

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.families.languages.forward import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
-from interp.models.architecture.answers import answered, right_classes
+from interp.models.architecture.answers import has_answer, right_classes
 from interp.models.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.tasks.batch import joined
+from interp.tasks.batch import concatenate
 from interp.training.data import epoch_batch, validation_set
 from interp.training.engines.engine import Group, GroupedEngine, register_engine
 
@@ -66,7 +66,7 @@ class EncoderEngine(GroupedEngine):
             some = slice(start, start + size)
             outputs = encoder_logits(self.spec, group.leaves, rows[some]).cpu()
             right += (
-                ((outputs[..., 0] > 0) == self.held_out.labels[some]).logical_and(answered(outputs)).double().sum(1)
+                ((outputs[..., 0] > 0) == self.held_out.labels[some]).logical_and(has_answer(outputs)).double().sum(1)
             )
         return right / len(self.held_out)
 
@@ -84,6 +84,6 @@ def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
 def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
     """Return one epoch of every model in step order: distinct rows, and correct outputs (models, strings)."""
     parts = [epoch_batch(spec, task, seed, epoch) for seed in seeds]
-    every = joined(parts, task.pad_id)
+    every = concatenate(parts, task.pad_id)
     shape = (len(seeds), len(parts[0]))
     return distinct_rows(spec, task, every).view(*shape), right_classes(task, every, spec.readout_at).bool().view(shape)

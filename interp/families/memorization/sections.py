@@ -103,7 +103,9 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
         f"{found.memorized} of {found.contexts} associations are memorized{share}.",
     ]
     if gap is not None and gap.optimum > 1e-9:
-        sentences.append(f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {above(gap)}.")
+        sentences.append(
+            f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {describe_gap(gap)}."
+        )
     elif gap is not None:
         more = f"; the model has {gap.d}, more than it needs" if gap.d > least else ""
         sentences.append(f"Width {least} is enough for divergence zero{more}.")
@@ -116,7 +118,7 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
     return " ".join(sentences)
 
 
-def above(gap: OptimumGap) -> str:
+def describe_gap(gap: OptimumGap) -> str:
     if abs(gap.gap) <= 1e-6 * gap.optimum:
         return "reaches it"
     if gap.gap < 0:

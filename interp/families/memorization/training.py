@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.kl import entropy
-from interp.models.architecture.answers import answered
+from interp.models.architecture.answers import has_answer
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
 from interp.models.spec import ModelSpec
 from interp.support.resources import one_thread
@@ -90,5 +90,5 @@ class ExactKLEngine(GroupedEngine):
         """Return, per model, the prior probability of contexts whose largest logit is a most likely next token."""
         logits = self.logits(group, self.contexts[None])
         best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
-        right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & answered(logits)
+        right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & has_answer(logits)
         return (right.to(self.prior) @ self.prior).double().cpu()

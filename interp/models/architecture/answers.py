@@ -79,7 +79,7 @@ def with_others(output_ids: Int[Tensor, "n_out"], n_model_out: int, task: Task) 
     return torch.cat([output_ids, others.nonzero()[:, 0]])
 
 
-def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
+def has_answer(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
     """Return the mask of finite outputs. An output with inf or NaN is never right."""
     return outputs.isfinite().all(-1)
 
@@ -88,12 +88,12 @@ def correct(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Bool[Tensor, "*rows"]:
     """Test whether outputs are finite and give these classes."""
-    return (decide(outputs, rule) == classes) & answered(outputs)
+    return (decide(outputs, rule) == classes) & has_answer(outputs)
 
 
 def word_of(task: Task, outputs: Float[Tensor, "n_out"], rule: Decision | ModelSpec) -> str:
     """Return the word for the answer that a model's outputs at one read position give."""
-    if not bool(answered(outputs)):
+    if not bool(has_answer(outputs)):
         return NO_ANSWER
     answer = int(decide(outputs, rule))
     return task.word(answer) if answer < task.n_classes else NOT_NAMED
@@ -156,13 +156,13 @@ def right_in_run(
     out: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Bool[Tensor, "*rows"]:
     """Return which answers are right: the outputs are finite, and the margin is above 0."""
-    return answered(out) & (margins(out.double(), classes, rule) > 0)
+    return has_answer(out) & (margins(out.double(), classes, rule) > 0)
 
 
 def said_in_run(task: Task, out: Float[Tensor, "n_out"], right: int, rule: Decision | ModelSpec) -> str:
     """Return the answer that a model's outputs give, for a counterexample; a tie with the right one is named."""
     out = out.detach()
-    tied = bool(answered(out)) and float(margins(out.double(), torch.tensor(right), rule)) == 0
+    tied = bool(has_answer(out)) and float(margins(out.double(), torch.tensor(right), rule)) == 0
     return f"{word_of(task, out, rule)}{' (a tie)' if tied else ''}"
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.errors import first_few
-from interp.models.architecture.sequence import looked_up
+from interp.models.architecture.sequence import look_up
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch
 
@@ -207,7 +207,7 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
     """Compute outputs for every row. They equal the sequence model's at the positions that the rows represent."""
     z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
-    hidden = mixed + looked_up(tables.offset, rows.query)
+    hidden = mixed + look_up(tables.offset, rows.query)
     if tables.neurons is None:
         return hidden
     weight, bias = tables.neurons
@@ -240,7 +240,7 @@ def _scores_of(
     scores: Float[Tensor, "models heads d_vocab d_vocab"], query: Int[Tensor, "models_or_1 rows"]
 ) -> Float[Tensor, "models heads rows d_vocab"]:
     heads = scores.shape[1]
-    return looked_up(scores.transpose(1, 2).flatten(2), query).unflatten(2, (heads, -1)).transpose(1, 2)
+    return look_up(scores.transpose(1, 2).flatten(2), query).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _by_products(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows heads width"]:

@@ -166,10 +166,10 @@ class _Embedded:
     def times(
         self, weight: Float[Tensor, "models d_model outputs"] | None
     ) -> Float[Tensor, "models rows length outputs"]:
-        return looked_up(self.table if weight is None else self.table @ weight, self.index)
+        return look_up(self.table if weight is None else self.table @ weight, self.index)
 
 
-def looked_up(
+def look_up(
     tables: Float[Tensor, "models entries d"], index: Int[Tensor, "models_or_1 *rows"]
 ) -> Float[Tensor, "models *rows d"]:
     """Look up entries in each model's table, with one index into the concatenated tables."""
@@ -384,7 +384,7 @@ def _mixing_scores(
     if at is None:
         here = table[:, None, :, :length, :length].expand(-1, rows, -1, -1, -1)
     else:
-        here = looked_up(table.transpose(1, 2).flatten(2), at).unflatten(3, (table.shape[1], -1))[..., :length]
+        here = look_up(table.transpose(1, 2).flatten(2), at).unflatten(3, (table.shape[1], -1))[..., :length]
         here = here.transpose(2, 3)
     return here.flatten(0, 1)
 

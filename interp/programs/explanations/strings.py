@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, first_few
-from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.answers import decide, has_answer
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations.lstar import NOT_ASKED, UNKNOWN
@@ -225,7 +225,7 @@ def answers(
 
 def decided(subject: Subject, logits: Tensor) -> Int[Tensor, "rows"]:
     """Return output indices; -1 where outputs are not finite."""
-    return torch.where(answered(logits), decide(logits, subject.decision), -1)
+    return torch.where(has_answer(logits), decide(logits, subject.decision), -1)
 
 
 def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from interp.certificates import Certificate, plan
-from interp.certificates.known import known
+from interp.certificates.known import find_known
 from interp.errors import InterpError, UnsupportedError, as_list, check_one_of, short
 from interp.measures.runs import work_of
 from interp.models.architecture.task_model import TaskModel
@@ -148,7 +148,7 @@ class Study:
         """The certificate, or the reason why the model has none."""
         try:
             if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
-                return known(self.model) or plan(self.subject).certificate(usual=SHORT)
+                return find_known(self.model) or plan(self.subject).certificate(usual=SHORT)
             return plan(self.subject).certificate()
         except UnsupportedError as error:
             return str(error)
@@ -161,7 +161,7 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
 def _population(
     study: Study, section: str, passes: float | int, fits: int, split: str | None, whole: bool, choice: tuple[Any, ...]
 ) -> Population:
-    asked = study.asked_of.get(section, InputsAsked()).over(study.asked)
+    asked = study.asked_of.get(section, InputsAsked()).or_else(study.asked)
 
     cost = work_of(study.subject, passes, fits, whole)
     options = {"split": split, "fixed": study.subject.own_split, "once": partial(study.once, _of_task), **dict(choice)}

@@ -110,7 +110,7 @@ SILENCED, DRAWN, MOST_VALUES, MOST_DOTS = 24, 4, 128, 30
 def most_needed(table: pd.DataFrame, population: Population) -> str:
     """Return a sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
-    if population.share(whole).above(population.share(worst)):
+    if population.share(whole).exceeds(population.share(worst)):
         without = dict(zip(table["neuron"], table["accuracy"]))
         neurons = words.either(f"neuron {name}" for name in population.leaders(without, least=True))
         return f"Accuracy is lowest without {neurons}: {words.share(worst)} ({words.share(whole)} with all)."

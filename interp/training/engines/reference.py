@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.answers import decide, has_answer
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
@@ -75,6 +75,6 @@ def accuracy(model: TaskModel, batch: Batch) -> float:
     """Return the share of correct answers over all read positions."""
     with torch.no_grad():
         outputs, labels = model.read(batch.tokens), batch.labels
-    right = (model.task.answers(decide(outputs, model.spec), batch.tokens) == labels) & answered(outputs)
+    right = (model.task.answers(decide(outputs, model.spec), batch.tokens) == labels) & has_answer(outputs)
     counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
     return float(right[counted].double().mean())

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.models.architecture.answers import answered
+from interp.models.architecture.answers import has_answer
 from interp.models.architecture.parameters import outputs
 from interp.models.architecture.reduced import CountedRows, SlotRows, reduced_outputs, reduced_refusal, token_tables
 from interp.models.spec import ModelSpec
@@ -71,7 +71,7 @@ class StackedEngine(GroupedEngine):
         for index in range(len(group.seeds)):
             one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
             outputs = step_outputs(self.spec, one, rows)
-            good = rows.target.gather(2, outputs.argmax(-1, keepdim=True)) * answered(outputs)[..., None]
+            good = rows.target.gather(2, outputs.argmax(-1, keepdim=True)) * has_answer(outputs)[..., None]
             right.append((good.sum().double() / rows.target.sum().double()).cpu())
         return torch.stack(right)
 

@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.models.architecture.answers import answered, decide, find_positions
+from interp.models.architecture.answers import decide, find_positions, has_answer
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.batch import joined
+from interp.tasks.batch import concatenate
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
 from interp.training.engines.engine import Group, GroupedEngine, no_samples, register_engine
@@ -82,7 +82,7 @@ class VmapEngine(GroupedEngine):
             orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
             return self.fixed[torch.stack(orders).to(self.device)]
         batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
-        every = self._placed(joined(batches, self.task.pad_id))
+        every = self._placed(concatenate(batches, self.task.pad_id))
         shape = (len(seeds), len(batches[0]))
         return Targets(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
 
@@ -127,6 +127,6 @@ class VmapEngine(GroupedEngine):
                 at = find_positions(task, part.tokens, spec.readout_at)[:, None]
             logits = self.logits(group, part.tokens, at)
             for index, outputs in enumerate(logits if spec.readout_at == "all" else logits[:, :, 0]):
-                good = (task.answers(decide(outputs, spec), part.tokens) == part.labels) & answered(outputs)
+                good = (task.answers(decide(outputs, spec), part.tokens) == part.labels) & has_answer(outputs)
                 right[index] += good[use].double().sum().cpu()
         return right / counted.sum().cpu()

@@ -21,7 +21,7 @@ from interp.certificates.certificate import Certificate, Progress, SampledShare,
 from interp.certificates.probes import Probes
 from interp.errors import check_size
 from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
-from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, alike, join
+from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join, largest_equal
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
 from interp.families.histogram.occurrences import declared
@@ -242,7 +242,7 @@ def _conclude(
     notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ()) + share.notes
     closest = float(frame["margin"].min())
     margin = found[0] if found else closest if status == "certified" else min(least, closest)
-    rounding = float(frame["rounding"][frame["margin"] <= alike(closest)].max())
+    rounding = float(frame["rounding"][frame["margin"] <= largest_equal(closest)].max())
     numbers = ("inputs", "right", "wrong", "close", "tied", "undecided")
     by_count = frame.groupby("count").agg(dict.fromkeys(numbers, "sum") | {"margin": "min"})
     proved = np.isfinite(rounding) and rounding > 0

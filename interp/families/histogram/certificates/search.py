@@ -85,7 +85,7 @@ class Open:
         return Open(self.nodes[rows], self.classes[rows], self.at[rows])
 
 
-def alike(margin: Any) -> Any:
+def largest_equal(margin: Any) -> Any:
     """Return the largest number that equals a margin, or each of several, but for rounding; they may be infinite."""
     return margin * (1 + TIED * np.sign(margin))
 
@@ -194,8 +194,8 @@ class Search:
         """Record the smallest margin per count, with the rounding bound of it and of those that are equal to it."""
         book, before = self.ledger, self.ledger.margin.copy()
         np.minimum.at(book.margin, count, margin)
-        book.need[before > alike(book.margin)] = 0.0
-        equal = margin <= alike(book.margin)[count]
+        book.need[before > largest_equal(book.margin)] = 0.0
+        equal = margin <= largest_equal(book.margin)[count]
         np.maximum.at(book.need, count[equal], need[equal])
 
     def _below(

@@ -41,7 +41,7 @@ def scramble(z: Any) -> Any:
 
 
 @inner
-def below(state: Any, n: int) -> int:
+def draw_below(state: Any, n: int) -> int:
     """Draw a number from 0..n-1; `state` is an array of one uint64. The bias is at most n / 2^32."""
     state[0] += GOLDEN
     return np.int64((scramble(state[0]) >> np.uint64(32)) * np.uint64(n) >> np.uint64(32))  # type: ignore[return-value]
@@ -52,10 +52,10 @@ def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int
     """Draw a sequence's distinct tokens and multiplicities into token and count from `first`; return their number."""
     left, i = L, first
     while left > 0:
-        k = 1 + below(state, left - 1 if published and left > 1 else left)
+        k = 1 + draw_below(state, left - 1 if published and left > 1 else left)
         fresh = False
         while not fresh:
-            t = below(state, T)
+            t = draw_below(state, T)
             fresh = True
             for j in range(first, i):
                 if get(token, j) == t:
@@ -77,7 +77,7 @@ def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, dist
     n = 0
     for i in range(distinct):
         for _ in range(get(count, first + i)):
-            j = below(state, n + 1)
+            j = draw_below(state, n + 1)
             put(place, at + n, get(place, at + j))
             put(place, at + j, i)
             n += 1

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.tasks import Histogram
-from interp.models.architecture.answers import answered, decide
+from interp.models.architecture.answers import decide, has_answer
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
 from interp.tasks import Batch
@@ -193,7 +193,7 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
     for part in batch.tokens.to(model.cfg.device).split(512):
         with torch.no_grad():
             outputs = model.read(part)
-        if not bool(answered(outputs).all()):
+        if not bool(has_answer(outputs).all()):
             raise InterpError(f"{model.spec.id} has outputs that are not finite, so they cannot be counts")
         found.append(model.task.answers(decide(outputs, model.spec), part))
     return batch, torch.cat(found).cpu()

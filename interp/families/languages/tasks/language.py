@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.errors import InterpError, check_size
 from interp.models.spec import Scalar
 from interp.tasks.automata import Automaton, Read
-from interp.tasks.batch import Batch, digits_of, joined
+from interp.tasks.batch import Batch, concatenate, digits_of
 from interp.tasks.pairs import Pairs, minimal_pairs
 from interp.tasks.task import Task
 
@@ -275,7 +275,7 @@ class Language(Task):
     def enumerate_up_to(self, length: int) -> Batch:
         """Return all strings of the lengths from 1 to `length`, padded to one width."""
         check_size("length", length)
-        return joined([self.enumerate(each) for each in range(1, length + 1)], self.pad_id)
+        return concatenate([self.enumerate(each) for each in range(1, length + 1)], self.pad_id)
 
 
 def string_automata(
