@@ -400,7 +400,7 @@ class LogitLens(Result):
         places = list(grid["answer"].columns)
         return draw.heatmap(
             grid["probability"].to_numpy(float), [f"{self.words[row][at]} ({at})" for at in places], stages,
-            "input token (position)", "after", "probability of the top token", ends=(0.0, 1.0), square=False,
+            "input token (position)", "after", "probability", ends=(0.0, 1.0), square=False,
             written=grid["answer"].to_numpy(), fixed=True,
             more=[[told[stage, at] for at in places] for stage in stages],
         )  # fmt: skip

@@ -173,23 +173,10 @@ def _blocks(
             here: set[str] = set()  # terms are explained once per section
             made.append(_section(head.title, rest, bool(name), taken, here, pictures))
             told |= here
-        _pair(made)
         yield {"title": title, "id": identifier, "lead": paragraphs, "sections": made, "level": level + bool(name)}
 
 
-def _pair(sections: list[dict[str, Any]]) -> None:
-    """Put neighbors that show only text side by side; alone beside a figure, one would leave a hole."""
-    left = None
-    for section in sections:
-        only_text = all(view["kind"] == "text" for view in section["views"])
-        if only_text and left is not None:
-            left["wide"] = section["wide"] = False
-            left = None
-        else:
-            left = section if only_text else None
-
-
-FIRST_ROWS = 6
+FIRST_ROWS = 4
 """Number of rows that are shown at first of a table that is not folded."""
 WIDE, TALL = 560, 360
 """A section with a live panel, code or a figure that needs WIDE pixels is as wide as the page. A figure that is both
@@ -218,8 +205,7 @@ def _section(
         "figures": [view for view in folded if view["kind"] == "figure"],
         "tables": [view for view in folded if view["kind"] == "table"],
         "holds": ", ".join(counted(len(of[kind]), word) for kind, word in HELD.items() if of[kind]),
-        "wide": all(view["kind"] == "text" for view in shown)
-        or any(view["kind"] in ("live", "code") or view.get("width", 0) > WIDE for view in shown),
+        "wide": any(view["kind"] in ("live", "code") or view.get("width", 0) > WIDE for view in shown),
     }
 
 

@@ -347,7 +347,7 @@ def test_sections_of_words_alone_share_a_row():
     report.block = "where"
     for title in ("One", "Two", "Three"):
         report.heading(title, "Words.")
-    assert re.findall(r'<section class="card( wide)?"', report.html()) == ["", "", " wide"]
+    assert re.findall(r'<section class="card( wide)?"', report.html()) == ["", "", ""]
 
 
 def test_a_folded_figure_leaves_its_caption(frames):

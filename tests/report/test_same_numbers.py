@@ -37,7 +37,8 @@ def same(theirs: pd.DataFrame, ours: pd.DataFrame, key: str | list[str], columns
 def test_a_section_and_its_measure_give_the_same_number(name: str) -> None:
     model = study(name)
     known = set(interp.analyze(model, sections=["question"]).sections.query("status == 'applies'")["section"])
-    report = interp.analyze(model, sections=[one for one in SECTIONS if one in known])
+    wanted = known if name == "balance" else known - {"explanation"}  # a search takes longer than all the rest
+    report = interp.analyze(model, sections=[one for one in SECTIONS if one in wanted])
     tables = report.tables
     if "certificate" in tables:
         assert interp.certify(model).status == report.facts["certificate"]
@@ -69,7 +70,8 @@ def test_a_section_and_its_measure_give_the_same_number(name: str) -> None:
     values = interp.singular_values(model).to_frame().query("index == 0 and circuit == 'OV'")
     found = pd.DataFrame({"head": [f"{a}.{b}" for a, b in zip(values["layer"], values["head"])]})
     same(tables["circuits"], found.assign(OV_largest=values["value"].to_numpy()), "head", ["OV_largest"])
-    assert interp.explain(model).level == report.facts["explanation_level"]
+    if "explanation" in wanted:
+        assert interp.explain(model).level == report.facts["explanation_level"]
 
 
 def test_the_page_names_sections_and_calls_that_exist() -> None:

@@ -35,7 +35,7 @@ def make(study: Study, report: Report) -> None:
 
 def _certified(report: Report, study: Study, found: Certificate) -> None:
     task = study.task
-    report.say(certificate_sentence(found), "proof", ["frontier", "margins"])
+    report.say(certificate_sentence(found, apart=True), "proof", ["frontier", "margins"])
     exact = found.accuracy if isinstance(found.accuracy, float) else None
     if found.status == "refuted" and exact is not None and (drawn := as_drawn(study, exact)):
         report.say(drawn, "proof")
@@ -168,9 +168,12 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 ON_RECORD = "Read from the certificates that came with interp for these weights; interp certify proves it again."
 
 
-def certificate_sentence(found: Certificate) -> str:
-    """Return a certificate as a sentence; an accuracy is never printed as 1 if an input is wrong."""
-    record = [ON_RECORD] if found.on_record else []
+def certificate_sentence(found: Certificate, apart: bool = False) -> str:
+    """Return a certificate as a sentence; an accuracy is never printed as 1 if an input is wrong.
+
+    apart: without where it was read, which the section says.
+    """
+    record = [ON_RECORD] if found.on_record and not apart else []
     whole = [note for note in found.notes if note.startswith(EXACT_MATCH)]
     return " ".join(
         [_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in (*whole, *found.on_trust)), *record]

@@ -79,7 +79,7 @@ def make(study: Study, report: Report) -> None:
             f"{SHARES if found['entropy'].notna().any() else SCORES} the position itself, the previous one, the "
             "first one, other positions with the same token, and positions after an earlier occurrence of the same "
             "token.",
-            dict.fromkeys(KINDS, ".3f"),
+            {kind: ".3f" for kind in KINDS if found[kind].notna().any()},
         )
 
 

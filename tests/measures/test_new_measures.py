@@ -1,0 +1,114 @@
+"""Accuracy by class and position, the lens by token, composition, centered effects; plots of proofs and programs."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from standins import standin
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.models.subject import Subject
+
+
+def test_accuracy_by_class_and_position_adds_up() -> None:
+    subject = standin("balance")
+    batch = subject.task.sample(300, seed=5)
+    found = interp.accuracy(subject, batch)
+    right = subject.right(batch).view(300, 8).double()
+    labels = batch.labels
+    for row in found.by_class.itertuples():
+        assert row.accuracy == pytest.approx(float(right[labels == int(row.answer)].mean()))
+        assert row.answers == int((labels == int(row.answer)).sum())
+    assert found.by_position["accuracy"].tolist() == pytest.approx(right.mean(0).tolist())
+    assert found.by_class["answers"].sum() == found.answers == 2400
+    assert found.accuracy == pytest.approx(float(right.mean()))
+    assert found.plot().data[0].x == ("0", "1", "2")
+    assert len(found.plot("position").data[0].x) == 8
+    with pytest.raises(InterpError, match="plot of accuracy"):
+        found.plot("head")
+    assert repr(found).startswith("Accuracy ")
+
+
+def test_the_lens_names_the_largest_outputs_at_each_position() -> None:
+    model = interp.load("algorithmic/max-of-k")
+    found = interp.logit_lens(model, "3 1 4 1 =", at="all")
+    ids = torch.tensor([[model.task.token_id(word) for word in ["3", "1", "4", "1", "="]]])
+    logits = model(ids)[0].double().detach()
+    top = found.top(3)
+    last = top[top["stage"] == found.stages[-1]]
+    for position in range(5):
+        values, index = logits[position].topk(3)
+        mine = last[last["position"] == position]
+        assert mine["answer"].tolist() == [model.task.answer_words[i] for i in index.tolist()]
+        assert mine["logit"].tolist() == pytest.approx(values.tolist(), abs=1e-4)
+        assert mine["probability"].tolist() == pytest.approx(logits[position].softmax(-1)[index].tolist(), abs=1e-6)
+    grid = found.plot().data[0]
+    assert grid.y == ("layer 0", "embedding")
+    assert grid.x == ("3 (0)", "1 (1)", "4 (2)", "1 (3)", "= (4)")
+    assert grid.text[0][4] == "4"
+    assert found.plot().layout.coloraxis.cmin == 0
+    assert found.plot().layout.coloraxis.cmax == 1
+    with pytest.raises(InterpError, match="row 1 does not exist"):
+        found.plot(row=1)
+    with pytest.raises(UnsupportedError, match="not the logits of a softmax"):
+        interp.logit_lens(interp.load("languages/parity"), interp.load("languages/parity").task.sample(2)).top()
+
+
+def test_composition_scores_have_a_figure() -> None:
+    found = interp.composition_scores(standin("recall"))
+    assert list(found.to_frame().columns) == ["writer", "reader", "Q", "K", "V"]
+    assert found.plot().data[0].y == tuple(f"head 0.{i} -&gt; head 1.{j}" for i in range(2) for j in range(2))
+    assert "Composition scores" in found.title
+
+
+def test_a_part_that_writes_the_same_for_every_input_has_no_centered_effect() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(200, seed=1)
+    found = interp.direct_logit_attribution(subject, batch)
+    assert float(found.values[:, -1].abs().max()) > 0
+    assert float(found.centered[:, -1].abs().max()) == 0  # biases
+    head = list(found.parts["component"]).index("head 1.0")
+    seen = {}
+    subject.model.run_with_hooks(
+        batch.tokens, fwd_hooks=[("blocks.1.attn.hook_z", lambda z, hook: seen.update(z=z.detach().double()))]
+    )
+    wrote = seen["z"][:, 6, 0] @ subject.model.blocks[1].attn.W_O[0].double()
+    share = found.centered[:, head] / found.values[:, head]
+    assert float((share - 1).abs().max()) > 0.01  # the mean is not zero, ...
+    assert float((wrote - wrote.mean(0)).mean(0).abs().max()) < 1e-9  # ... and is taken out
+    twice = interp.direct_logit_attribution(subject, batch[torch.arange(200).repeat(2)])
+    assert twice.centered[:200] == pytest.approx(found.centered, abs=1e-6)
+
+
+def test_a_certificate_and_an_explanation_draw_themselves(tmp_path) -> None:
+    assert {one.name for one in interp.certify("languages/one", longest=6).plot().data} == {
+        "smallest margin",
+        "rounding",
+    }
+    proved = interp.certify(interp.build("algorithmic/max-of-k-exact", K=3, v=8)).plot()
+    assert [one.name for one in proved.data] == ["right", "wrong", "undecided"]
+    assert set(proved.data[0].y) == {1.0}
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
+    assert found.plot().save(tmp_path / "flow.svg").read_text().startswith("<svg")
+    assert found.plot()._repr_html_() == found.plot().svg
+
+
+@pytest.mark.parametrize("name", ["count01/paper", "algorithmic/max-of-k", "histogram/dot", "languages/parity"])
+def test_an_explanation_is_forty_lines_long_at_most(name: str) -> None:
+    from interp.programs.explanations.explanation import shipped
+
+    found = shipped(Subject.of(interp.load(name)))
+    lines = repr(found).splitlines()
+    assert 2 < len(lines) <= 40
+    assert max(map(len, lines)) <= 120
+    assert len(str(found)) >= len(repr(found)) - 200
+
+
+def test_signatures_name_models_and_inputs() -> None:
+    for name in ("logit_lens", "probe", "ablate", "head_types", "accuracy", "find_circuit", "direct_logit_attribution"):
+        parameters = inspect.signature(getattr(interp, name)).parameters
+        assert parameters["model"].annotation == "Model", name
+        assert parameters["inputs"].annotation == "Inputs | None", name
