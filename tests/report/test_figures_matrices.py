@@ -47,7 +47,7 @@ def test_circuit_keeps_the_order_of_heads_and_tokens():
     assert list(figure.data[0].y) == ["=", "0"]
     np.testing.assert_array_equal(figure.data[0].z, [[410, 411, 412], [400, 401, 402]])
     np.testing.assert_array_equal(figure.data[1].z, [[10, 11, 12], [0, 1, 2]])
-    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, 412)
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-412, 412)  # 0 is neutral in every figure
     assert figure.layout.coloraxis.colorbar.title.text == "attention score"
 
 

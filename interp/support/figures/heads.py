@@ -162,8 +162,8 @@ def circuit(
         down = {"title": {"text": row_title if is_first else ""}, "showticklabels": is_first, "autorange": "reversed"}
         matrix = compact(np.array(found).reshape(len(y), len(x)))
         cells = _cells(matrix, x, y, column_title, row_title, color_title, _most(matrix, x))
-        cells.update(name=f"head {head_name(head)}")
-        cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", "<extra>%{fullData.name}</extra>"))
+        named = f"<extra>head {head_name(head)}</extra>"
+        cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", named))
         plots.append(Plot([cells], GRID | across, GRID | down))
     low, high, diverging = (0.0, 1.0, False) if shares else color_limits(frame[value].to_numpy(float), center=0.0)
     axis = color_axis(low, high, color_title, diverging)
