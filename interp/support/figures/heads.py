@@ -41,7 +41,7 @@ GRID = {
     "constrain": "domain",
 }
 
-ROW, FEW_COLUMNS, MOST_NAMED = 18, 6, 64
+ROW, FEW_COLUMNS, MOST_NAMED = 16, 6, 64
 """Least height of a row in pixels; heat maps of fewer columns are narrower than the page; rows and columns up to this
 number are all named."""
 MOST_GAPS, MOST_WRITTEN = 30, 17
