@@ -25,6 +25,7 @@ LITTLE = {
     "certificates": "--quick --rounds 1 --adders",
     "files_run": "--call interp.load('count01/paper')",
     "scaling": "--smoke",
+    "patching": "--smoke",
     "subsets": "--smoke",
     "train_count01": "--quick",
     "train_histogram": "--models lin --rounds 1 --no-engines",
