@@ -16,6 +16,7 @@ find on the same models, by the kind of decoys. Full: seeds 0 to 199; quick: the
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from time import process_time
@@ -147,7 +148,11 @@ def circuit(seed: int, shape: Shape, kind: str) -> dict[str, object]:
 
 def study(arguments: Arguments) -> Report:
     shape = Shape(layers=1, heads=1) if arguments.mode == "smoke" else Shape()
-    table = pd.DataFrame([scored(seed, shape) for seed in seeds(arguments)])
+    rows = []
+    for seed in seeds(arguments):
+        rows.append(scored(seed, shape))
+        print(" | ".join(str(value) for value in rows[-1].values()), file=sys.stderr, flush=True)
+    table = pd.DataFrame(rows)
     chosen = seeds(arguments)[:CIRCUITS]
     circuits = pd.DataFrame([circuit(seed, shape, kind) for kind in KINDS_OF_DECOYS for seed in chosen])
     report = Report("Programs read out of compiled models")
