@@ -115,7 +115,7 @@ def head_plane(
             f"head {head_name(head)}: component {i} ({v:.0%} of variance)" for i, v in zip((1, 2), variance)
         )
     drawn = theme.figure(x=x_title, y=y_title, height=480)
-    x_range, y_range = _ranges(points, values, headroom=0.14)
+    x_range, y_range = _ranges(points, values, headroom=0.3)
     drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5.0))
     return drawn.update_xaxes(range=x_range).update_yaxes(range=y_range)
 

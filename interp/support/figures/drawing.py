@@ -92,7 +92,7 @@ def head_name(head: object) -> str:
     return f"0.{head}" if isinstance(head, int | np.integer) else plain(head)
 
 
-NEAR = 0.06
+NEAR = 0.1
 """Dots closer than this share of both axes form a pile with one label."""
 
 
