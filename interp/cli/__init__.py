@@ -19,7 +19,7 @@ from interp.cli.options import (
     SecondsOption,
     loads_models,
 )
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.support.files import no_empty_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ def sweep(
     if dry_run:
         from interp.training.sweeps.sweep import estimate
 
+        check_size("workers", workers)
         _print(pd.DataFrame([estimate(part, out, device=device).readable()]), format)
         return
     folder = out or Path("out") / grid.stem
