@@ -21,7 +21,6 @@ from torch import Tensor
 
 from interp.measures.interchange import Interchange, split
 from interp.measures.runs import Part
-from interp.models.architecture.answers import decide
 from interp.models.subject import Subject
 from interp.programs.language import Program
 from interp.programs.relevance import CONTENT, Kinds
@@ -122,7 +121,8 @@ class Interchanger:
 
     def _read(self, made: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
         reads = self.running.reads
-        return self.program.answer.sums(dict(made)).argmax(-1)[reads.rows, reads.positions]
+        found = self.program.answer.sums(dict(made)).argmax(-1)[reads.rows, reads.positions]
+        return self.running.of_words(found, self.program.answers)
 
     def wanted(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The program's answers with variables interchanged."""
@@ -138,7 +138,7 @@ class Interchanger:
             for one, donors in swaps
             for part in map(self._part, one.parts)
         }
-        return decide(self.running.logits_with(edits), self.running.subject.decision)
+        return self.running.decided(self.running.logits_with(edits))
 
     # ------------------------------------------------------------ pairs of positions
 

@@ -1,14 +1,12 @@
 """The values of a part: the fewest vectors that can stand for its outputs while the model's answers stay.
 
-Outputs are compared by what later parts read of them (`metric`), and clustered (Ward). Where they fall into clearly
+Outputs are compared by what later parts read of them (see readers), and clustered (Ward). Where they fall into clearly
 separate clusters, these are the values, even if fewer would keep the answers: a variable keeps its own partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.relevance import Kinds
-from interp.programs.running import Running, softmax
+from interp.programs.running import Running
 
 KEPT = 0.9975
 """Share of the model's answers that values must keep."""
@@ -64,7 +62,7 @@ class Quantized:
 
 
 def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True) -> Quantized:
-    """Find the values of a part; low: see `metric`; strict: see `Reading`."""
+    """Find the values of a part; low: see `Readers.of`; strict: see `Reading`."""
     value = running.value(part)
     original = running.original.value(part) @ low
     base = running.kept({}).share
@@ -74,10 +72,11 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     fixed: tuple[int, ...] = ()
     for kind in where:
         here = original[kinds.each == kind]
-        if float((here - here[:1]).abs().max()) <= 1e-3 * float(original.abs().max()):
-            continue  # it is one value here as it is, and may be the same as elsewhere
-        alike = [kinds.mean(value, (*fixed, kind))]
-        alike += [kinds.shuffled(value, (*fixed, kind))] if strict else []
+        if float((here - here[:1]).abs().max()) <= 1e-3 * float(original.abs().max()):  # one value as it is
+            alike = [kinds.foreign(kinds.mean(value, fixed), kind)]
+        else:
+            alike = [kinds.mean(value, (*fixed, kind))]
+            alike += [kinds.shuffled(value, (*fixed, kind))] if strict else []
         if all(running.kept({part: new}).share >= exact for new in alike):
             fixed += (kind,)
     if set(fixed) == set(where):  # the part matters for fewer answers than one value may change
@@ -156,48 +155,3 @@ def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
             break
     total = torch.zeros(n, points.shape[1]).index_add_(0, back, points)
     return total / torch.bincount(back, minlength=n)[:, None], back
-
-
-EVEN = 0.01
-"""Spread of the scores of a query up to which attention is even, so that queries and keys read nothing."""
-
-
-def sides(running: Running, head: Part) -> tuple[str, ...]:
-    """The weights by which a head reads the residual stream: values alone, where its attention is even."""
-    _, _, scores = running.scores(head)
-    largest = scores.masked_fill(torch.isinf(scores), -torch.inf).amax(1)
-    least = scores.masked_fill(torch.isinf(scores), torch.inf).amin(1)
-    if softmax(running.blocks[head.layer]) and float((largest - least).max()) < EVEN:
-        return ("W_V",)
-    return "W_Q", "W_K", "W_V"
-
-
-def metric(running: Running, part: Part, readers_of: Sequence[Part]) -> Float[Tensor, "d r"]:
-    """A map from a part's value to what later parts read of it, each reader scaled to size one.
-
-    readers_of: the parts that matter. Readers are the queries, keys and values of later heads, later MLPs and the
-    readout. Norms are left out.
-    """
-    blocks, model = running.blocks, running.subject.model
-    out = (
-        blocks[part.layer].attn.W_O[part.head].detach().float()
-        if part.head is not None
-        else torch.eye(model.cfg.d_model)
-    )
-    readers = []
-    for later in readers_of:
-        block = blocks[later.layer]
-        if later.head is not None and later.layer > part.layer:
-            readers += [getattr(block.attn, name)[later.head] for name in sides(running, later)]
-        if later.head is None and (later.layer > part.layer or (later.layer == part.layer and part.head is not None)):
-            readers += [getattr(block.mlp, name) for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
-    unembed: Any = model.unembed
-    last = unembed.W_in if hasattr(unembed, "W_in") else unembed.W_U
-    readers.append(last - last.mean(1, keepdim=True) if last.shape[1] > 1 and not hasattr(unembed, "W_in") else last)
-    readers = [reader.detach().float().cpu() for reader in readers]
-    found = [out.cpu() @ reader / (reader.norm() + 1e-12) for reader in readers]
-    found = [one for one in found if float(one.norm()) > 1e-6]
-    whole = torch.cat(found, 1) if found else torch.eye(len(out))
-    # As few dimensions as the value has: distances stay the same.
-    u, s, _ = torch.linalg.svd(whole, full_matrices=False)
-    return u * s

@@ -13,21 +13,26 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.maps import Codes
-from interp.programs.quantize import Quantized
+from interp.programs.quantize import Quantized, separate
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
+from interp.programs.relations import completed
 from interp.programs.running import Running, scaled, softmax
-from interp.programs.steps import NEVER, Head, Linear, Step, weights_of
+from interp.programs.steps import NEVER, Head, Linear, Step, Table, weights_of
 
 CLOSE = 0.05
 """Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
 EXACT = 1e-3
 """The same of a description that is exact up to rounding; where there is one, no looser one is tried."""
+ROUNDED = 3e-5
+"""Distance of patterns that differ by the rounding of scores alone."""
 SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
 FITTED = 100_000
@@ -55,7 +60,9 @@ def describe_head(reading: Reading, part: Part) -> None:
         return
     step, mean, value = one
     steps: list[Step] = [step]
-    if waves := attention_by_waves(reading, found, step, mean, enough):
+    if coarse := coarsest(reading, part, found, step, mean, enough):
+        steps, mean, value = coarse
+    elif waves := attention_by_waves(reading, found, step, mean, enough):
         steps, value = waves, (reading.variable(*waves) @ mean.double()).float()
     if not reading.explain(part, found, steps, mean, value, enough):
         reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
@@ -99,6 +106,8 @@ def selected(
         return None
     pattern, everywhere = everywhere_alike(reading, part, asked, pattern)
     hard = hardened(pattern)
+    places = pattern.query == pattern.key == "position"
+    hard = torch.where(completed(hard == 0, pattern.seen, places), 0.0, NEVER)
     graded = given(pattern, asked)
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
     query, key = codes_[pattern.query][0], codes_[pattern.key][0]
@@ -153,6 +162,50 @@ def selected(
     return None
 
 
+def coarsest(
+    reading: Reading, part: Part, found: Quantized, head: Head, mean: Tensor, enough: float
+) -> tuple[list[Step], Tensor, Tensor] | None:
+    """The same head, reading only which class a value is in, where values of a class have the same effect; the vector
+    of each class, and the head's value. None if no values are alike, or if fewer answers stay.
+
+    mean: the vector of each value.
+    """
+    if head.value not in (known := reading.codes(part=part)) or reading.cyclic:
+        return None
+    code, size = known[head.value]
+    received = head.attention(reading.made, reading.seen)[reading.needed[str(part)]]
+    rows = reading.needed[str(part)].nonzero()[:, 0]
+    mass = torch.zeros(size).double().index_add_(0, code[rows].flatten(), received.flatten())
+    read = (mass > 0).nonzero()[:, 0]
+    if len(read) < 3:
+        return None
+    points = (mean[read] @ reading.low(part)).double()
+    tree = linkage(pdist(points.numpy()), "ward")
+    n = separate(tree, 2)
+    if not 2 <= n < len(read):
+        return None
+    label = torch.as_tensor(fcluster(tree, n, "maxclust")).long() - 1
+    classes = torch.full((size,), int(label.bincount().argmax()))  # values that are never read are like most others
+    classes[read] = label
+    names = class_names(reading.values(head.value), classes.tolist())
+    table = Table(f"{head.value} class of {part}", (head.value,), tuple(classes.tolist()), names)
+    steps: list[Step] = [table, replace(head, value=table.name)]
+    weight = torch.zeros(n, size).double().index_put_((classes, torch.arange(size)), mass)
+    vectors = (weight @ mean.double() / weight.sum(1, keepdim=True)).float()
+    value = (reading.variable(*steps) @ vectors.double()).float()
+    before = reading.stays(part, reading.spread(found, (reading.variable(head) @ mean.double()).float()))
+    if reading.stays(part, reading.spread(found, value)) < max(enough, before):
+        return None
+    return steps, vectors, value
+
+
+def class_names(values: Sequence[str], classes: Sequence[int]) -> tuple[str, ...]:
+    """A name for each class: its values, or "others" for the largest class."""
+    groups = [[value for value, one in zip(values, classes, strict=True) if one == n] for n in range(max(classes) + 1)]
+    largest = max(groups, key=len)
+    return tuple("others" if group is largest and len(group) > 1 else " ".join(group) for group in groups)
+
+
 def given(pattern: Pattern, asked: Queries) -> Tensor:
     """The scores of a pattern; without softmax, no attention where no pair was seen."""
     return pattern.scores.masked_fill(~pattern.seen, 0.0) if asked.total else soft(pattern)
@@ -186,6 +239,9 @@ def fitting_pattern(
     some = asked.some()
     queries, keys, _ = reading.read(part)
 
+    evenly = uniform(some)
+    if evenly is not None and first_fitting(reading, part, found, asked, v, enough, [evenly]) is not None:
+        return evenly
     known = reading.codes(part=part)
     fitted = patterns(
         some,
@@ -232,7 +288,7 @@ def add_level(reading: Reading, part: Part, found: Quantized, mean: Tensor, enou
 def nearby(distances: Sequence[float]) -> float:
     """Up to which distance descriptions are tried, cheapest first."""
     best = min(distances)
-    return 10 * best + 1e-9 if best < EXACT / 10 else max(CLOSE, 1.5 * best)
+    return max(10 * best, ROUNDED) if best < EXACT / 10 else max(CLOSE, 1.5 * best)
 
 
 # ---------------------------------------------------------------- patterns and values
@@ -332,6 +388,17 @@ def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor
         shift = ((scores - table[cell]) * weight).sum(-1) / weight.sum(-1).clamp(min=1.0)
         table = mean(scores - shift[:, None])
     return first, table
+
+
+def uniform(asked: Queries) -> Pattern | None:
+    """Even attention to all, if no key gets much more than another, at any query."""
+    there = asked.counts > -torch.inf
+    scores = asked.scores * asked.times
+    spread = scores.masked_fill(~there, -torch.inf).amax(1) - scores.masked_fill(~there, torch.inf).amin(1)
+    if asked.total or float(spread.max()) > EVEN:
+        return None
+    (one,) = patterns(asked, {}, {})
+    return one if one.distance <= SELECTED else None
 
 
 def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:

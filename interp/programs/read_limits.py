@@ -47,6 +47,8 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     there is one.
     """
     running, task = reading.running, reading.task
+    if running.has_sets:
+        return None
     undescribed = any(role.status == "kept" for role in reading.roles.values())
     if undescribed or running.counts is not None or not 3 <= len(running.answers.unique()) <= MOST_LIMITS + 1:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import and_
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.language import Answer
-from interp.programs.quantize import KEPT, Quantized, metric, quantize
+from interp.programs.quantize import KEPT, Quantized, quantize
+from interp.programs.readers import Readers
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
 from interp.programs.steps import Features, Head, Step, codes, visible
@@ -71,7 +72,7 @@ class Reading:
     pairs: list[tuple[Part, Part]] = field(default_factory=list)
     """Parts that cancel; see `relevance.cancelling`."""
     alike: dict[str, str] = field(default_factory=dict)
-    """Heads that the readout may read as another one, and which; see `decompile.alike`."""
+    """Heads that the readout may read as another one, and which; see `readout.alike`."""
     elsewhere: dict[Part, float] = field(default_factory=dict)
     """How much of a described head's attention in the model goes elsewhere."""
     needed: dict[str, Tensor] = field(default_factory=dict)
@@ -80,6 +81,11 @@ class Reading:
     @cached_property
     def kinds(self) -> Kinds:
         return Kinds(self.running)
+
+    @cached_property
+    def readers(self) -> Readers:
+        """Who reads what parts write; asked once it is known which parts matter."""
+        return Readers(self.running, self.matter, self.kinds.mean, self.check)
 
     @cached_property
     def counts(self) -> Tensor:
@@ -101,6 +107,20 @@ class Reading:
     def step(self, name: str) -> Step | None:
         """The step that makes a variable; None for the token, the position, and parts without description."""
         return next((one for one in self.steps if one.name == name), None)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """The values of a variable, in words."""
+        if name in ("token", "position"):
+            return tuple(self.task.vocabulary) if name == "token" else tuple(map(str, range(self.made[name].shape[-1])))
+        step = self.step(name)
+        if isinstance(step, Head):
+            return self.values(step.value)
+        return tuple(map(str, range(self.made[name].shape[-1]))) if step is None else tuple(step.values)
+
+    @property
+    def cyclic(self) -> bool:
+        """Whether addition modulo a number acts on tokens: then they are numbers on a circle, and no classes."""
+        return bool(self.task.cyclic)
 
     def before(self, name: str, part: Part | None) -> bool:
         """Whether a variable exists when a part runs (None: the readout)."""
@@ -168,9 +188,12 @@ class Reading:
     def low(self, part: Part) -> Tensor:
         """What later parts read of a part's value; of later MLPs, those that its direct path matters to."""
         if str(part) not in self.lows:
-            readers = [one for one in self.matter if one.head is not None or self.reaches(part, one)]
-            self.lows[str(part)] = metric(self.running, part, readers)
+            self.lows[str(part)] = self.readers.of(part, self.read_by(part))
         return self.lows[str(part)]
+
+    def read_by(self, part: Part) -> list[Part]:
+        """The parts that may read a part: of later MLPs, those that its direct path matters to."""
+        return [one for one in self.matter if one.head is not None or self.reaches(part, one)]
 
     def reaches(self, part: Part, mlp: Part) -> bool:
         """Whether the direct path from a part to a later MLP matters, at its mean or with values of other positions."""
@@ -181,8 +204,10 @@ class Reading:
         other = (new(written) - written for new in (self.kinds.mean, self.kinds.shuffled))
         return any(self.stays(mlp, running.mlp_on(mlp.layer, {str(part): one})) < base for one in other)
 
-    def quantized(self, part: Part) -> Quantized:
-        found = quantize(self.running, self.kinds, part, self.low(part), self.strict)
+    def quantized(self, part: Part, apart: bool = False) -> Quantized:
+        """The values of a part. apart: values stay apart that differ for any neuron, whether or not it matters."""
+        low = replace(self.readers, every=True, _known={}).of(part, self.read_by(part)) if apart else self.low(part)
+        found = quantize(self.running, self.kinds, part, low, self.strict)
         self.needed[str(part)] = found.needed
         return found
 

@@ -85,6 +85,15 @@ class Kinds:
             new[here] = value[here][torch.randperm(int(here.sum()), generator=random)]
         return new
 
+    def foreign(self, value: Tensor, kind: int) -> Tensor:
+        """A value with the positions of a kind at values of other kinds' positions, drawn at random."""
+        here, others = self.each == kind, (self.each != kind) & (self.each >= 0)
+        if not bool(others.any()):
+            return value
+        new, random = value.clone(), torch.Generator().manual_seed(0)
+        new[here] = value[others][torch.randint(int(others.sum()), (int(here.sum()),), generator=random)]
+        return new
+
     def means(self, part: Part) -> Tensor:
         return self.mean(self.running.value(part))
 

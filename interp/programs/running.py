@@ -7,7 +7,7 @@ all: only the read positions are computed. So a long row costs one full pass, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -162,8 +162,40 @@ class Running:
 
     @cached_property
     def answers(self) -> Int[Tensor, "reads"]:
-        """The model's answers without replacements, as output indices."""
-        return decide(self.original.logits, self.subject.decision)
+        """The model's answers without replacements, as indices of `words`."""
+        return self.decided(self.original.logits)
+
+    @cached_property
+    def sets(self) -> Int[Tensor, "sets"]:
+        """Where answers are sets of outputs, those that the model gives to these inputs; see tasks.sets."""
+        return decide(self.original.logits, self.subject.decision).unique()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The answers: all of the task, but of sets those that the model gives to these inputs."""
+        task = self.subject.task
+        return tuple(map(task.word, self.original.sets.tolist())) if self.has_sets else tuple(task.answer_words)
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether an answer is a set of outputs."""
+        return self.subject.decision.kind == "set"
+
+    def decided(self, outputs: Float[Tensor, "reads n_out"]) -> Int[Tensor, "reads"]:
+        """The answers that outputs give, as indices of `words`; -1 for sets that are none of them."""
+        found = decide(outputs, self.subject.decision)
+        if not self.has_sets:
+            return found
+        sets = self.original.sets
+        at = torch.searchsorted(sets, found).clamp(max=len(sets) - 1)
+        return at.where(sets[at] == found, -1)
+
+    def of_words(self, answers: Int[Tensor, "reads"], words: Sequence[str]) -> Int[Tensor, "reads"]:
+        """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them."""
+        if not self.has_sets:
+            return answers
+        known = {word: at for at, word in enumerate(self.words)}
+        return torch.tensor([known.get(word, -2) for word in words])[answers]
 
     # ------------------------------------------------------------ with replacements
 
@@ -292,7 +324,7 @@ class Running:
         with torch.no_grad():
             stream = self.stream(change, None, reads=True)[:, None].to(model.cfg.device, dtype)
             final = model.ln_final(stream) if hasattr(model, "ln_final") else stream
-            return decide(self.subject.columns(model.unembed(final)[:, 0]), self.subject.decision)
+            return self.decided(self.subject.columns(model.unembed(final)[:, 0]))
 
     def mlp_on(self, layer: int, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
         """The output of an MLP with changes that reach it by direct paths alone."""
@@ -306,8 +338,16 @@ class Running:
             before = not isinstance(block, PostNormBlock) and hasattr(block, "ln2")
             return block.mlp(block.ln2(stream) if before else stream).float().cpu()
 
+    def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
+        """The activations of an MLP's neurons (hook_post), as its output weights read them."""
+        found: list[Tensor] = []
+        hooks: Any = [(f"blocks.{layer}.mlp.hook_post", lambda acts, hook: found.append(acts.float().cpu()))]
+        with self.subject.model.hooks(fwd_hooks=hooks):
+            self.mlp_of(layer, self.stream({}, layer, reads=False))
+        return found[0]
+
     def answers_with(self, edits: Edits) -> Int[Tensor, "reads"]:
-        return decide(self.logits_with(edits), self.subject.decision)
+        return self.decided(self.logits_with(edits))
 
     def kept(self, edits: Edits) -> Kept:
         """How many of the model's answers stay with parts replaced."""

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from interp.programs.relations import relation_of
+
 NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
 OCCURS = -1e3
@@ -108,9 +110,14 @@ class Head(Step):
 
     @property
     def constants(self) -> int:
-        """Number of pairs that get attention; if it is graded, a score that most have counts once."""
+        """Number of pairs that get attention, or of a relation that says which and its exceptions, if these are fewer;
+        if attention is graded, a score that most have counts once."""
+        if self.hard:
+            chosen = torch.tensor(self.scores) > NEVER
+            relation = relation_of(chosen, torch.ones_like(chosen), places=self.query == self.key == "position")
+            return min(int(chosen.sum()), relation.constants)
         flat = [score for row in self.scores for score in row if self.total or score != NEVER]
-        most = 0 if self.hard or not flat else max(Counter(flat).values())
+        most = 0 if not flat else max(Counter(flat).values())
         return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
     def holds(self, known: Known) -> Values:

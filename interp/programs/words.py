@@ -7,7 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import torch
+
+from interp.programs import relations
 from interp.programs.language import Program
+from interp.programs.naming import unnamed
 from interp.programs.steps import NEVER, Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
 from interp.programs.waves import Cosines, Waves
 from interp.support import words
@@ -16,6 +20,8 @@ NAMED = 4
 """Most values that are listed."""
 GRADED = 2.3
 """A soft head mostly attends where its scores are at most this far (a tenth of the attention) below the largest."""
+EXCEPTED = 2
+"""Most values that are listed as those to which a head does not attend."""
 STRONG = 1.4
 """A soft head attends most to values whose scores are at most this far (a quarter of the weight) below the largest."""
 SLIGHT = 0.1
@@ -34,6 +40,8 @@ def said(program: Program, name: str) -> str:
         return f"{program.words[name]} ({made_by})"
     if part != name:
         return f"the rounded value of {part}"
+    if isinstance(table := _step(program, name), Table) and not table.part and len(table.of) == 1:
+        return _class_words(program, table)
     if (sums := _sums(program, name)) is not None:
         return f"{words.counted(len(sums.bias), 'weighted sum')} over {_of(program, sums.of)}"
     if isinstance(step := _step(program, name), Product) and not step.part:
@@ -41,6 +49,12 @@ def said(program: Program, name: str) -> str:
     if isinstance(step, Evened):
         return f"what {step.head} would read with even attention"
     return f"the value of {name}"
+
+
+def _class_words(program: Program, step: Table) -> str:
+    """What classes a table without a part makes of one variable: "whether the token is 'a'"."""
+    (name,) = step.of
+    return classed(said(program, name), program.values[name], step.entries)
 
 
 def _of(program: Program, names: Sequence[str]) -> str:
@@ -91,11 +105,69 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         n = words.counted(len(step.bias), "weighted sum")
         return f"makes {n} over {of}{', or 0 where they are negative' if step.ramps else ''}"
     if isinstance(step, Table):
+        if equal := _compared(program, step):
+            return f"says {equal}"
+        if not step.part and len(step.of) == 1:
+            return f"says {_class_words(program, step)}"
+        of = words.joined(_read_as(program, step, at) for at in range(len(step.of)))
         cells = words.counted(len(step.entries), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
+    if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
+        reader = _step(program, step.of[0])
+        if isinstance(reader, Head):
+            value = next((one for one in two if one not in ("others", "other")), two[0])
+            n = words.counted(len(step.values), "value")
+            return f"takes one of {n} by limits of the share of {value!r} in {said(program, step.of[0])}"
     if len(step.values) == 2:
         return f"takes one of two values by the sign of a weighted sum over {of}"
     return f"takes the value with the largest weighted sum over {of}"
+
+
+def _classes(program: Program, step: Table, at: int) -> tuple[int, ...]:
+    """For each value of the variable that a table reads at a place, the first value with the same entries."""
+    sizes = [len(program.values[name]) for name in step.of]
+    rows = torch.tensor(step.entries).reshape(sizes).movedim(at, 0).reshape(sizes[at], -1).tolist()
+    return tuple(map(rows.index, rows))
+
+
+def _read_as(program: Program, step: Table, at: int) -> str:
+    """A variable that a table reads, as coarsely as the table does: "whether the token is 'a'"."""
+    return classed(said(program, name := step.of[at]), program.values[name], _classes(program, step, at))
+
+
+def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
+    """A variable of which only classes of values are told apart; classes: any number for each value."""
+    groups = sorted((list(map(values.__getitem__, group)) for group in grouped_by(classes)), key=len)
+    if len(groups) == len(values):
+        return variable
+    if len(groups) == 2 and len(groups[0]) <= NAMED:
+        return f"whether {variable} is {words.either(list(map(repr, groups[0])), NAMED)}"
+    few = groups[:-1]
+    if len(few) <= NAMED and all(len(group) == 1 for group in few):
+        return f"whether {variable} is {words.either([repr(value) for (value,) in few], NAMED)}, and which"
+    return f"which of {len(groups)} classes {variable} is in"
+
+
+def grouped_by(classes: Sequence[int]) -> list[list[int]]:
+    """The places of each class, in the order of their first places."""
+    return [[at for at, other in enumerate(classes) if other == one] for one in dict.fromkeys(classes)]
+
+
+def _compared(program: Program, step: Table) -> str:
+    """What a table of two values says of two variables that have the same values: whether they are equal, say."""
+    if len(step.of) != 2 or len(set(step.entries)) != 2:
+        return ""
+    (one, other), (values, others) = step.of, (program.values[name] for name in step.of)
+    if values != others or len(values) < 2:
+        return ""
+    rows = torch.tensor(step.entries).reshape(len(values), -1)
+    for entry in sorted(set(step.entries), reverse=True):
+        chosen = rows == entry
+        relation = relations.relation_of(chosen, torch.ones_like(chosen))
+        words_ = relations.COMPARED.get(relation.kind)
+        if words_ is not None and relation.constants == 1:
+            return f"whether {said(program, other)} {words_} {said(program, one)}"
+    return ""
 
 
 def waves_words(program: Program, step: Waves) -> str:
@@ -129,12 +201,12 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if not step.query and not step.key:
         return "evenly to all positions that it sees"
     if step.hard:
-        return _hard(program, step, queries, keys, 0.0) or _pairs(program, step)
+        return _selected(program, step, queries, keys, 0.0) or _pairs(program, step)
     if step.scaled:
         return _powers(program, step, keys, brief)
     if not step.query:
         return _graded(program, step.key, step.scores[0], keys, brief)
-    if most := _hard(program, step, queries, keys, GRADED):
+    if most := _selected(program, step, queries, keys, GRADED):
         return f"mostly {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
@@ -156,7 +228,7 @@ def _nearest(program: Program, step: Head, brief: bool) -> str:
     if most <= 2 * second:
         return ""
     share = "" if brief else f", {words.share(most / n)} of it; to no other more than {words.share(second / n)}"
-    return f", most to {_shifted(shift)}{share}"
+    return f", most to {relations.shifted(shift)}{share}"
 
 
 def _products(program: Program, key: Sums, query: Sums | None) -> str:
@@ -268,37 +340,64 @@ def _weights(scores: Sequence[float], keys: Values, key: str) -> str:
     return f"weights {', '.join(parts)}{more}"
 
 
-def _hard(program: Program, step: Head, queries: Values, keys: Values, least: float) -> str:
+def _selected(program: Program, step: Head, queries: Values, keys: Values, least: float) -> str:
     """Where a head attends if that has a name, else ""; scores within `least` of the largest count as selected."""
     chosen = [[at for at, score in enumerate(row) if NEVER < score >= max(row) - least] for row in step.scores]
     if not step.query:
-        listed = [keys[at] for at in chosen[0]]
-        if step.key == "position":
-            return _places(chosen[0], len(keys))
-        return f"evenly to positions where {said(program, step.key)} is {_values(listed, len(keys))}"
-    if step.query == step.key == "position":
-        single = {q: row[0] for q, row in enumerate(chosen) if len(row) == 1}
-        for shift in dict.fromkeys(key - q for q, key in single.items()):
-            inside = [(q, row) for q, row in enumerate(chosen) if 0 <= q + shift < len(keys) and len(row) < len(keys)]
-            some = [row == [q + shift] for q, row in inside if row]
-            if all(some) and 2 * len(some) > sum(map(bool, chosen)):  # where there is no such position, it may be any
-                return f"to {_shifted(shift)}"
-        if len(single) > 2 and len({q + key for q, key in single.items()}) == 1 and set(map(len, chosen)) <= {0, 1}:
-            ((q, key), *_) = single.items()
-            return f"to position {q + key} minus its own position"
-        firsts = {tuple(row) for row in chosen if row}
-        if firsts == {(0,)}:
-            return "to the first position"
-        shifts = sorted({key - q for q, row in enumerate(chosen) for key in row})
-        if 1 < len(shifts) <= NAMED and 0 not in shifts and sum(map(bool, chosen)) > len(shifts):
-            return _offsets(shifts, chosen, len(keys), evenly=not least)
-    own, other = _here(program, step.query), said(program, step.key)
-    if queries == keys:
-        if all(row == [q] for q, row in enumerate(chosen) if row):
-            return f"to positions where {other} equals {own}"
-        if all(q not in row and len(row) >= len(keys) - 1 for q, row in enumerate(chosen) if row):
-            return f"to positions where {other} differs from {own}"
-    return ""
+        return _fixed(program, step.key, chosen[0], keys)
+    places = step.query == step.key == "position"
+    related = _related(program, step, chosen, queries, keys, evenly=not least)
+    several = _several_places(chosen, len(keys), evenly=not least) if places else ""
+    exceptions = ", from " in related
+    return (several if exceptions else "") or related or several or _matched(program, step, chosen, queries, keys)
+
+
+def _fixed(program: Program, name: str, chosen: Sequence[int], keys: Values) -> str:
+    """The values of a key that every query selects."""
+    if name == "position":
+        return _places(chosen, len(keys))
+    if len(chosen) < len(keys) <= len(chosen) + EXCEPTED and len(chosen) > 1:
+        others = [value for at, value in enumerate(keys) if at not in chosen]
+        return f"evenly to positions where {said(program, name)} is not {_values(others, len(keys))}"
+    return f"evenly to positions where {said(program, name)} is {_values([keys[at] for at in chosen], len(keys))}"
+
+
+def _related(
+    program: Program, step: Head, chosen: Sequence[Sequence[int]], queries: Values, keys: Values, evenly: bool
+) -> str:
+    """A short relation between the values of a query and of a key; unless it is even, one that selects few."""
+    selected = torch.zeros(len(queries), len(keys), dtype=torch.bool)
+    for query, row in enumerate(chosen):
+        selected[query, list(row)] = True
+    places = step.query == step.key == "position"
+    there = torch.ones_like(selected)
+    if places and program.causal:
+        there = there.tril()
+    one = relations.short(selected, there, places)
+    if one is None or (queries != keys and one.kind != "any"):
+        return ""
+    if one.kind in ("smaller", "greater", "at most", "at least") and unnamed(keys):
+        return ""
+    if not evenly and one.kind not in ("equal", "shift", "sum") and (places or one.kind != "different"):
+        return ""
+    return relations.in_words(one, said(program, step.key), _here(program, step.query), keys, queries, places)
+
+
+def _several_places(chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
+    """A few positions relative to a head's own; "" if there are none, or many."""
+    if {tuple(row) for row in chosen if row} == {(0,)}:
+        return "to the first position"
+    shifts = sorted({key - query for query, row in enumerate(chosen) for key in row})
+    few = 1 < len(shifts) <= NAMED and 0 not in shifts and sum(map(bool, chosen)) > len(shifts)
+    return _offsets(shifts, chosen, n, evenly) if few else ""
+
+
+def _matched(program: Program, step: Head, chosen: Sequence[Sequence[int]], queries: Values, keys: Values) -> str:
+    """One value of the key for each of the query that selects any, where the words of both are the same."""
+    pairs = [(queries[query], keys[row[0]]) for query, row in enumerate(chosen) if len(row) == 1]
+    if len(pairs) < 2 or any(len(row) > 1 for row in chosen) or any(query != key for query, key in pairs):
+        return ""
+    return f"to positions where {said(program, step.key)} equals {_here(program, step.query)}"
 
 
 def _alike(program: Program, step: Head, brief: bool) -> str:
@@ -318,12 +417,6 @@ def _two(step: Head) -> tuple[float, float] | None:
     if len(equal) != 1 or len(others) != 1 or equal == others:
         return None
     return max(equal), max(others)
-
-
-def _shifted(shift: int) -> str:
-    """A position relative to a head's own."""
-    near = {-1: "the position before", 0: "its own position", 1: "the next position", -2: "the position two before"}
-    return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
 
 
 def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
@@ -439,9 +532,15 @@ def parts_words(parts: Sequence[str]) -> str:
     return words.joined([*said_, *others])
 
 
+PLURALS = {
+    "that it sees": "that they see", "attends": "attend", "reads": "read", "looks up": "look up", "makes": "make",
+    "takes": "take", "says": "say", "adds up": "add up", "divides": "divide",
+}  # fmt: skip
+"""What changes in the description of a part where several do the same."""
+
+
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
-    phrase = phrase.replace("that it sees", "that they see")
-    for one in ("attends", "reads", "looks up", "makes", "takes", "adds up"):
-        phrase = phrase.replace(one, one.replace("s ", " ") if " " in one else one[:-1])
+    for one, several in PLURALS.items():
+        phrase = phrase.replace(one, several)
     return phrase

@@ -16,7 +16,7 @@ from interp.models.subject import Subject
 from interp.programs import read_heads
 from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
-from interp.programs.quantize import metric
+from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
 from interp.programs.relevance import Kinds, stand_ins
 from interp.programs.running import Kept, Running
@@ -204,10 +204,14 @@ def test_a_head_without_softmax() -> None:
 
 
 def test_a_head_reads_no_positions_that_its_values_lack() -> None:
-    """[BOS] is always the first token, but this model has no positions: its head reads the token."""
+    """[BOS] is always the first token, but this model has no positions: its head reads whether the token is this."""
     found = interp.explain(interp.build("histogram/bos-exact"))
     assert found.program is not None
-    assert [step.value for step in found.program.steps if isinstance(step, Head)] == ["token"]
+    kind, head = found.program.steps[:2]
+    assert isinstance(kind, Table)
+    assert (kind.of, sum(entry == kind.entries[-1] for entry in kind.entries)) == (("token",), 1)
+    assert isinstance(head, Head)
+    assert head.value == kind.name
 
 
 def test_attention_that_is_scaled_by_the_length() -> None:
@@ -240,9 +244,9 @@ def test_a_table_beside_tables_that_nothing_reads() -> None:
 def test_what_moves_two_answers_alike_is_not_read() -> None:
     subject = standin("ends")
     running = Running.of(subject, subject.task.sample(8))
-    readout = subject.model.unembed.W_U
+    readout = through(subject.model.ln_final, subject.model.unembed.W_U.detach().double()).float()
     alike, apart = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.linalg.pinv(readout)
-    read = metric(running, Part(2), ())
+    read = Readers(running, (), Kinds(running).mean, lambda: None).of(Part(2))
     size = (readout[:, 0] - readout[:, 1]).norm() / 2**0.5  # of the difference from the mean of both
     torch.testing.assert_close((alike @ read).norm(), torch.tensor(0.0), rtol=0, atol=1e-5)
     torch.testing.assert_close((apart @ read).norm(), 2**0.5 / size, rtol=1e-4, atol=0)

@@ -76,7 +76,7 @@ def test_words() -> None:
         "attends to positions where the token before (head 0.0) fits its own token (a table of 3 pairs) and reads the "
         "token",
         "attends to position 2 minus its own position and reads the token",
-        "looks up the token and the token before (head 0.0) in a table of 4 entries",
+        "says whether the token before (head 0.0) differs from the token",
     ]
     assert answer_words(program) == "The answer follows from the value of t."
     most = Linear("answer", ("w",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
@@ -104,7 +104,7 @@ def test_places_are_relative_where_the_key_is_the_position() -> None:
 
 
 def test_several_places_relative_to_the_own_one() -> None:
-    """Two before and one before where both are there; with a pair missing, some of them; with a fourth, a table."""
+    """Two before and one before where both are there; with a pair missing, some of them; four are all earlier ones."""
     both = [[0.0 if q - k in (1, 2) else NEVER for k in range(5)] for q in range(5)]
     fewer = [[NEVER if (q, k) == (4, 3) else score for k, score in enumerate(row)] for q, row in enumerate(both)]
     around = [[0.0 if q - k in (-1, 1, 3) else NEVER for k in range(5)] for q in range(5)]
@@ -119,7 +119,7 @@ def test_several_places_relative_to_the_own_one() -> None:
         "attends evenly to the positions 2 and 1 before its own",
         "attends to one or more of the positions 2 and 1 before its own",
         "attends evenly to the positions 3 and 1 before and 1 after its own",
-        "attends to positions where the position fits its own position (a table of 10 pairs)",
+        "attends evenly to all earlier positions",
     ]
 
 

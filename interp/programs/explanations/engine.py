@@ -161,7 +161,7 @@ def explained(
     agreement: Agreement | None = None
     listing = "no program"
     if program is not None:
-        program = replace(program, words=named(reading, program))
+        program = replace(program, words={**named(reading, program), **program.words})
         agreement = agrees(reading.running.subject, program, fresh)
         good = min(agreement.share, agreement.least) >= share
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
@@ -194,7 +194,7 @@ def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
     whole = Running.of(subject, fresh.batch)
     counts = whole.mask.double() if whole.counts is None else whole.counts
     given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
-    return Agreement.of(given, whole.answers, fresh)
+    return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh)
 
 
 def causal(

@@ -1,0 +1,137 @@
+"""Describe an MLP: a table of a few variables, the largest of a few sums of weights, or what the other files know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+import torch
+
+from interp.measures.runs import Part
+from interp.models.architecture.blocks import PostNormBlock
+from interp.programs import maps
+from interp.programs.quantize import Quantized
+from interp.programs.read_own import describe_by_product
+from interp.programs.read_sums import describe_by_sums
+from interp.programs.read_waves import describe_by_waves
+from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
+from interp.programs.steps import Linear, Step, Table
+
+FEW = 16
+"""Most values of an MLP for which sums of weights are tried that give each of them exactly."""
+NEARLY = 0.9995
+"""Share of the positions at which such sums must give the value: limits between close sums are fitted."""
+
+
+def describe_mlp(reading: Reading, part: Part) -> None:
+    enough = reading.enough()
+    found = reading.quantized(part)
+    if found.size == 1:
+        reading.minor(part, found)
+        return
+    every = reading.edges(part.layer, shuffled=True)
+    for values in (found, None):  # values of one effect are one; where these have no description, they stay apart
+        values = values or reading.quantized(part, apart=True)
+        if values.share >= enough and (best := exactly(reading, part, values, every, enough)) is not None:
+            return described(reading, part, values, best, enough)
+        if values.share >= enough and describe_by_product(reading, part, values, every):
+            return None
+    best = loosely(reading, part, found, every, enough) if found.share >= enough else None
+    if best is not None:
+        return described(reading, part, found, best, enough)
+    if not describe_by_waves(reading, part, found) and not describe_by_sums(reading, part, found):
+        reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
+    return None
+
+
+def described(reading: Reading, part: Part, found: Quantized, step: Step, enough: float) -> None:
+    reading.explain(part, found, [step], found.vectors, found.vectors[reading.code(step)], enough)
+
+
+def exactly(reading: Reading, part: Part, found: Quantized, every: Sequence[str] | None, enough: float) -> Step | None:
+    """A table of what has one value, or sums of weights, that give the value at each position."""
+    table = as_table(reading, part, found, every, enough, exact=True, levels=False)
+    return table or as_sums(reading, part, found, every, enough, exact=True)
+
+
+def loosely(reading: Reading, part: Part, found: Quantized, every: Sequence[str] | None, enough: float) -> Step | None:
+    """A table of rounded values, one of fewer variables, or one of the token, too, which tells marks apart."""
+    return (
+        as_table(reading, part, found, every, enough, exact=True)
+        or as_table(reading, part, found, reading.edges(part.layer), enough)
+        or as_table(reading, part, found, every and [*every, "token"], enough, exact=True)
+    )
+
+
+def as_table(
+    reading: Reading, part: Part, found: Quantized, sources: Sequence[str] | None, enough: float, exact: bool = False,
+    levels: bool = True,
+) -> Step | None:  # fmt: skip
+    """The MLP as a table over at most three variables that reach it; levels: levels of soft heads among them."""
+    known = {
+        n: c
+        for n, c in reading.codes(found.needed, part).items()
+        if reading.allowed(n, sources) and (levels or not n.endswith(" level"))
+    }
+    if not known:
+        return None
+    share = 1.0 if exact else maps.DETERMINED
+    fitting = list(islice(maps.tables(found.code[found.needed], known, enough=share), 200))
+    for one in sorted(fitting, key=lambda one: (one.share < 1, not reading.whole(one.of, sources)))[:TRIED]:
+        step = Table(str(part), one.of, one.entries, found.names, str(part))
+        if reading.stays(part, found.put(reading.code(step))) >= enough:
+            return completed(reading, part, found, step)
+    return None
+
+
+def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Table:
+    """The table with entries for combinations of values that never occur.
+
+    The MLP is asked: at a position that has the right token and position, what earlier parts write is exchanged. The
+    entries of tokens at positions where they never stand stay as they are.
+    """
+    running, names = reading.running, [name for name in step.of if name in reading.vectors]
+    if not names or not running.paths or isinstance(running.blocks[part.layer], PostNormBlock):
+        return step
+    known = reading.codes(found.needed, part)
+    fixed = {name: known[name] for name in step.of if name not in names}
+    sizes = [known[name][1] for name in step.of]
+    index, n = maps.joint(known, step.of)
+    empty = (torch.bincount(index, minlength=n) == 0).nonzero()[:, 0]
+    wanted = {name: (code, size) for name, code, size in zip(step.of, torch.unravel_index(empty, sizes), sizes)}
+    there, _ = maps.joint(fixed, tuple(fixed))
+    asked, _ = maps.joint({name: wanted[name] for name in fixed}, tuple(fixed))
+    first = {cell: at for at, cell in reversed([*enumerate(there.expand(len(index)).tolist())])}
+    at = torch.tensor([first.get(cell, -1) for cell in asked.expand(len(empty)).tolist()], dtype=torch.long)
+    empty, at, met = empty[at >= 0], at[at >= 0], at >= 0
+    stream = running.stream({}, part.layer, reads=False)[found.needed][at]
+    for name in names:
+        own = next(one for one in reading.matter if str(one) == name)
+        new = reading.vectors[name][wanted[name][0][met]]
+        new = new if own.head is None else new @ running.blocks[own.layer].attn.W_O[own.head].detach().float().cpu()
+        stream = stream + new - running.written(own)[found.needed][at]
+    low = reading.low(part)
+    given = torch.cdist(running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1)
+    entries = torch.tensor(step.entries)
+    entries[empty] = given
+    return replace(step, entries=tuple(entries.tolist()))
+
+
+def as_sums(
+    reading: Reading, part: Part, found: Quantized, sources: Sequence[str] | None, enough: float, exact: bool = False
+) -> Step | None:
+    """The MLP as the largest of a few sums of weights; exact: at each position, and of shares, not their levels."""
+    if found.size > (FEW if exact else MOST_VALUES):
+        return None
+    features = {
+        n: reading.made[n][found.needed]
+        for n in reading.made
+        if reading.allowed(n, sources) and reading.before(n, part) and not (exact and n.endswith(" level"))
+    }
+    fit = maps.weighed(found.code[found.needed], features, found.size, 1.0 if exact else maps.DETERMINED)
+    if exact and fit.share < NEARLY:
+        return None
+    weights, bias = tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist())
+    step = Linear(str(part), fit.of, weights, bias, found.names, str(part))
+    return step if reading.stays(part, found.put(reading.code(step))) >= enough else None

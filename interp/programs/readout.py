@@ -1,0 +1,259 @@
+"""The readout: how the answer follows from the variables, found in six ways from the simplest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.models.subject import no_sum
+from interp.programs import maps
+from interp.programs.language import Answer
+from interp.programs.read_own import own_weight
+from interp.programs.read_waves import as_cosines
+from interp.programs.reading import Reading, matrix
+from interp.programs.steps import Head, Linear, Step, Table
+from interp.programs.words import same_word
+from interp.tasks.sets import unpack_sets
+
+ANSWER, FITTED = 0.998, 0.9
+"""Share of the model's answers that a table of the readout must give, and a fitted sum (a program is judged later)."""
+MOST_ANSWERS = 64
+"""Most different answers to which a sum is fitted."""
+Reached: TypeAlias = tuple[Answer, list[Step]]
+"""The answer, and further steps before it."""
+
+
+def readout(reading: Reading) -> Reached | None:
+    """The answer as a table over a few variables, as the sum that the model makes, or as a fitted sum.
+
+    It reads only what reaches the readout by a direct path that matters, and leaves none of these out: first paths that
+    cannot carry the values of other positions, so that parts that stand in for each other are all read; then those that
+    cannot carry the mean. Of heads that carry the same, it reads one if this gives as many answers.
+    """
+    tried = [reading.edges(None, shuffled=True)] if reading.strict else []
+    found: list[tuple[tuple[float, float], Reached]] = []
+    for sources in (*tried, reading.edges(None)):
+        copies = {} if sources is None else alike(reading, sources)
+        reading.alike |= copies
+        for some in [copies, {}] if copies else [{}]:
+            if (one := Readout(reading, sources, some).simplest()) is not None:
+                kept = reading.answered(*one)
+                found.append(((kept.share, kept.least), one))
+        if found and (best := max(found, key=lambda pair: pair[0]))[0][0] >= ANSWER:
+            return best[1]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def alike(reading: Reading, sources: Sequence[str]) -> dict[str, str]:
+    """Heads among the sources that carry what another one does, and which: with its values there, the answers stay.
+
+    Both select by the same variables and read the same. The values are put in place all at once. The head that matters
+    less is read as the other, if this can be.
+    """
+    order = sorted(reading.matter, key=reading.without.__getitem__)
+    heads = {str(part): part for part in order if selects(reading.step(str(part))) and str(part) in sources}
+    found: dict[str, str] = {}
+    edits: dict[Part, Tensor] = {}
+    for name, other in product(reversed(heads), heads):
+        free = name not in found and other not in found and name not in found.values()
+        if free and name != other and selects(reading.step(name)) == selects(reading.step(other)):
+            new = {**edits, heads[name]: reading.in_place(heads[name], other)}
+            if reading.kept(new).share >= reading.enough():
+                found[name], edits = other, new
+    return found
+
+
+def selects(step: Step | None) -> tuple[str, str, str] | None:
+    """The variables by which a head selects, and the one that it reads; None for other steps."""
+    return (step.query, step.key, step.value) if isinstance(step, Head) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Readout:
+    """What the answer may follow from: the variables that reach the readout by a direct path that matters.
+
+    every: these sources (None: not known which). copies: sources that are read as another one, and which.
+    """
+
+    reading: Reading
+    every: Sequence[str] | None
+    copies: Mapping[str, str]
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """The positions at which answers are read."""
+        reads, mask = self.reading.running.reads, torch.zeros_like(self.reading.running.mask)
+        mask[reads.rows, reads.positions] = True
+        return mask
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.reading.running.words
+
+    @property
+    def target(self) -> Tensor:
+        """The model's answers."""
+        return self.reading.running.answers
+
+    @cached_property
+    def above_minor(self) -> list[str] | None:
+        """The sources but for parts that matter for next to no answers."""
+        minor = {str(part) for part, role in self.reading.roles.items() if role.status == "minor"}
+        return None if self.every is None else [name for name in self.every if name not in minor]
+
+    @cached_property
+    def sources(self) -> list[str] | None:
+        """The sources that are read, each as itself."""
+        return None if self.above_minor is None else [name for name in self.above_minor if name not in self.copies]
+
+    @cached_property
+    def readable(self) -> list[str]:
+        """The variables that may be read; positions are none where equal tokens are held once."""
+        reading, counted = self.reading, self.reading.running.counts is not None
+        return [name for name in reading.made if name not in reading.given and reading.allowed(name, self.sources)
+                and not (name == "position" and counted)]  # fmt: skip
+
+    @cached_property
+    def codes(self) -> maps.Codes:
+        """The readable variables that have one value at each position."""
+        return {name: code for name, code in self.reading.codes(self.mask).items() if name in self.readable}
+
+    @cached_property
+    def different(self) -> list[str] | None:
+        """The sources that must be read: without those that say no more than an earlier one."""
+        return None if self.sources is None else without_copies(self.sources, self.reading.codes(self.mask))
+
+    def whole(self, of: Sequence[str]) -> bool:
+        """Whether variables leave out none of the sources."""
+        return self.reading.whole(of, self.different)
+
+    def by_small_table(self) -> Reached | None:
+        """A table over one variable, or a small one over two, of values that are no levels of soft heads."""
+        plain = {name: code for name, code in self.codes.items() if not name.endswith(" level")}
+        for one in maps.tables(self.target, plain, most=2, enough=ANSWER):
+            if self.whole(one.of) and (len(one.of) == 1 or one.cells <= 16):
+                return looked_up(one, self.words)
+        return None
+
+    def by_largest_share(self) -> Reached | None:
+        """The token that has the largest share of what a soft head reads."""
+        for name in self.readable:
+            if name not in self.codes and self.reading.holds_tokens(name) and self.whole((name,)):
+                same = same_word(tuple(self.reading.task.vocabulary), self.words)
+                largest = Linear("answer", (name,), (same,), (0.0,) * len(self.words), self.words)
+                if self.reading.answered(largest).share >= ANSWER:
+                    return largest, []
+        return None
+
+    def by_model_sum(self) -> Reached | None:
+        """The sum of logits that the model makes itself; of waves, as a sum of cosines."""
+        direct = model_sum(self.reading, self.above_minor, self.mask, self.words, self.copies)
+        cosines = None if direct is None else as_cosines(self.reading, direct[0], ANSWER)
+        return direct if cosines is None else (cosines, [])
+
+    def by_table(self) -> Reached | None:
+        """A table over up to three variables."""
+        fitting = maps.tables(self.target, self.codes, most=3, enough=ANSWER)
+        return next((looked_up(one, self.words) for one in fitting if self.whole(one.of)), None)
+
+    def by_own_weight(self) -> Reached | None:
+        """Limits of the weight that the own value has in what is read."""
+        return own_weight(self.reading, self.sources, self.mask, self.words)
+
+    def by_fitted_sum(self) -> Reached | None:
+        """A fitted sum of weights, over one variable for each source: its level, where it has one."""
+        features = {name: self.reading.made[name][self.mask] for name in self.readable}
+        if self.sources is not None:
+            names = [f"{name} level" if f"{name} level" in features else name for name in self.sources]
+            if not set(names) <= set(features):
+                return None  # the answer follows from a part that is not described, too
+            features = {name: features[name] for name in names}
+        if not features or len(self.target.unique()) > MOST_ANSWERS:
+            return None
+        fit = maps.weighed(self.target, features, len(self.words), ANSWER, whole=self.sources is not None)
+        if fit.share < FITTED:
+            return None
+        return Linear("answer", fit.of, tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist()), self.words), []
+
+    def simplest(self) -> Reached | None:
+        """The first of these that gives the answers, simplest first."""
+        ways = (self.by_small_table, self.by_largest_share, self.by_model_sum, self.by_table, self.by_own_weight,
+                self.by_fitted_sum)  # fmt: skip
+        return next((found for way in ways if (found := way()) is not None), None)
+
+
+def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
+    """The sources but for those that have the value of an earlier one at each position, and so say no more."""
+    found: list[str] = []
+    for name in sources:
+        if not any(name in codes and one in codes and codes[name][0].equal(codes[one][0]) for one in found):
+            found.append(name)
+    return found
+
+
+def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
+    eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))
+    zero = (0.0,) * len(words)
+    if len(one.of) == 1:
+        weights = tuple(eye[entry] for entry in one.entries)
+        return Linear("answer", one.of, (weights,), zero, words), []
+    step = Table("result", one.of, one.entries, words)
+    return Linear("answer", ("result",), (eye,), zero, words), [step]
+
+
+def model_sum(
+    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...], copies: Mapping[str, str]
+) -> tuple[Linear, list[Step]] | None:
+    """The logits as the model adds them up, where it has no norm before the readout and a linear one.
+
+    copies: sources that are read as another one, which has their weights, too.
+    """
+    running, model = reading.running, reading.running.subject.model
+    kind = running.subject.decision.kind
+    norm = getattr(model, "ln_final", None)
+    if sources is None or no_sum(model) or kind not in ("argmax", "sigmoid", "set"):
+        return None
+    unembed = model.unembed.W_U.detach().double()
+    logits = running.logits[:, : reading.task.n_out].double()
+    if norm is not None:  # its divisor is one for all logits
+        centered = torch.eye(len(unembed)).double()
+        centered -= 0.0 if "RMS" in type(norm).__name__ else 1 / len(unembed)
+        unembed = centered * getattr(norm, "w", torch.ones(())).detach().double() @ unembed
+        stream = running.stream({}, None, reads=True).double()
+        scale = ((stream @ centered).square().mean(1) + norm.eps).sqrt()
+        logits = logits * scale[:, None]
+    weights: dict[str, Tensor] = {}
+    for name in sources:
+        if name == "token":
+            ids = torch.arange(len(reading.task.vocabulary))
+            ids = ids if running.subject.token_ids is None else running.subject.token_ids[ids]
+            out = model.embed.W_E[ids].detach().double()
+        elif name == "position":
+            out = model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
+        elif name in reading.vectors:
+            part = next(one for one in reading.matter if str(one) == name)
+            out = reading.vectors[name].double()
+            if part.head is not None:
+                out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
+        else:
+            return None
+        weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
+    for name, other in copies.items():
+        weights[other] = weights[other] + weights.pop(name)
+    total = sum(reading.made[name][mask] @ one for name, one in weights.items())
+    bias = (logits - total).mean(0)
+    if kind == "set":  # a set has the sum of the logits of its members, which is largest for the set of those above 0
+        members = unpack_sets(running.original.sets, reading.task.n_out).double().T
+        weights, bias = {name: one @ members for name, one in weights.items()}, bias @ members
+    if kind == "sigmoid":
+        weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
+        bias = torch.cat([torch.zeros(1).double(), bias])
+    step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
+    return (step, []) if reading.answered(step).share >= 0.99 else None

@@ -1,0 +1,169 @@
+"""The shortest relation that says which pairs of values a head selects, with a list of exceptions.
+
+Relations are about the places of two values in the order of a variable's values: equal, another, smaller, a fixed
+distance, a fixed sum, or any. An exception is a key that is always selected, or never, or a single pair. Pairs that
+never occur are no exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.support import words
+
+COMPARED = {
+    "equal": "equals", "different": "differs from", "smaller": "comes before", "greater": "comes after",
+    "at most": "equals or comes before", "at least": "equals or comes after",
+}  # fmt: skip
+"""The place of one value against that of another, in the order of the vocabulary, say."""
+EXCEPTIONS = 2
+"""Most single pairs that are exceptions of a short relation."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Which keys each query selects.
+
+    kind: "any", "equal", "different", "smaller", "greater", "at most", "at least" (the key's place against the
+    query's), "shift" (the key's place is the query's plus `by`) or "sum" (both add up to `by`). always, never: keys
+    that are selected whatever the query is, or by none. pairs: single exceptions (query, key).
+    """
+
+    kind: str
+    by: int = 0
+    always: tuple[int, ...] = ()
+    never: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def constants(self) -> int:
+        """The relation, and its exceptions."""
+        return 1 + len(self.always) + len(self.never) + len(self.pairs)
+
+    def holds(self, n_queries: int, n_keys: int) -> Bool[Tensor, "queries keys"]:
+        """Which pairs are selected."""
+        found = base(self.kind, self.by, n_queries, n_keys)
+        found[:, list(self.always)] = True
+        found[:, list(self.never)] = False
+        for query, key in self.pairs:
+            found[query, key] = ~found[query, key]
+        return found
+
+
+def base(kind: str, by: int, n_queries: int, n_keys: int) -> Bool[Tensor, "queries keys"]:
+    """Which pairs a relation without exceptions selects."""
+    query, key = torch.arange(n_queries)[:, None], torch.arange(n_keys)[None]
+    relations = {
+        "any": (key >= 0) & (query >= 0), "equal": key == query, "different": key != query, "smaller": key < query,
+        "greater": key > query, "at most": key <= query, "at least": key >= query, "shift": key - query == by,
+        "sum": key + query == by,
+    }  # fmt: skip
+    return relations[kind]
+
+
+def relation_of(
+    chosen: Bool[Tensor, "queries keys"], occurs: Bool[Tensor, "queries keys"], places: bool = False
+) -> Relation:
+    """The relation with the fewest exceptions among pairs that occur; of two, the simpler one.
+
+    chosen: the pairs that a head selects. occurs: those that are there. places: both are positions, of which distances
+    and sums are told, too. Variables with other values than each other have no relation but "any".
+    """
+    some = occurs & chosen.any(1, keepdim=True)  # a query that selects nothing says nothing
+    found = [_with_exceptions(one, chosen, some & inside(one, *chosen.shape)) for one in _plain(some, places)]
+    return min(found, key=lambda one: one.constants)
+
+
+def inside(one: Relation, n_queries: int, n_keys: int) -> Bool[Tensor, "queries 1"]:
+    """The queries of which a relation says something: at a distance, those for which this place is there."""
+    place = torch.arange(n_queries)[:, None] + one.by
+    return (place >= 0) & (place < n_keys) if one.kind == "shift" else torch.ones_like(place).bool()
+
+
+def _plain(occurs: Bool[Tensor, "queries keys"], places: bool) -> Iterator[Relation]:
+    n_queries, n = occurs.shape
+    yield Relation("any")
+    if n_queries != n:
+        return
+    yield from map(Relation, ("equal", "different", "smaller", "greater", "at most", "at least"))
+    if places:
+        asked = occurs.any(1, keepdim=True)
+        for by in sorted((by for by in range(1 - n, n) if by), key=lambda by: (abs(by), by)):
+            if 2 * int((asked & inside(one := Relation("shift", by), n, n)).sum()) > int(asked.sum()):
+                yield one
+        yield from (Relation("sum", by) for by in range(1, 2 * n - 2))
+
+
+def _with_exceptions(one: Relation, chosen: Tensor, occurs: Tensor) -> Relation:
+    """A relation with keys that differ as a whole, where this is shorter than their pairs, and the pairs left."""
+    found = base(one.kind, one.by, *chosen.shape)
+    wrong, n = ((found != chosen) & occurs).sum(0), occurs.sum(0)
+    taken = (chosen & occurs).sum(0)
+    always = tuple(k for k in range(len(n)) if wrong[k] > 1 + n[k] - taken[k])
+    never = tuple(k for k in range(len(n)) if wrong[k] > 1 + taken[k] and k not in always)
+    with_keys = replace(one, always=always, never=never)
+    left = ((with_keys.holds(*chosen.shape) != chosen) & occurs).nonzero().tolist()
+    return replace(with_keys, pairs=tuple((query, key) for query, key in left))
+
+
+def short(chosen: Bool[Tensor, "queries keys"], occurs: Bool[Tensor, "queries keys"], places: bool) -> Relation | None:
+    """The relation, if it has at most half as many constants as pairs are selected, and few single exceptions."""
+    one, n = relation_of(chosen, occurs, places), int((chosen & occurs).sum())
+    return one if 2 * one.constants <= max(2, n) and len(one.pairs) <= EXCEPTIONS else None
+
+
+def completed(
+    chosen: Bool[Tensor, "queries keys"], occurs: Bool[Tensor, "queries keys"], places: bool
+) -> Bool[Tensor, "queries keys"]:
+    """The selected pairs, with pairs that never occur as the shortest relation has them.
+
+    A query that selects nothing stays so.
+    """
+    one = short(chosen, occurs, places)
+    if one is None:
+        return chosen
+    return torch.where(chosen.any(1, keepdim=True) & ~occurs, one.holds(*chosen.shape), chosen)
+
+
+def in_words(one: Relation, other: str, own: str, keys: Sequence[str], queries: Sequence[str], places: bool) -> str:
+    """Where a head attends by a relation: "to the position before", "to positions where the token equals its own ...".
+
+    other, own: what is compared, of a key and of a query. keys, queries: their values.
+    """
+    placed = {
+        "any": "evenly to all positions", "equal": "to its own position",
+        "different": "evenly to all positions but its own", "smaller": "evenly to all earlier positions",
+        "greater": "evenly to all later positions", "at most": "evenly to all positions up to its own",
+        "at least": "evenly to its own and all later positions", "shift": f"to {shifted(one.by)}",
+        "sum": f"to position {one.by} minus its own position",
+    }  # fmt: skip
+    if places or one.kind == "any":
+        said = placed[one.kind]
+    else:
+        said = f"to positions where {other} {COMPARED[one.kind]} {own}"
+    said += _listed(", or ", [keys[key] for key in one.always], places)
+    said += _listed(", not ", [keys[key] for key in one.never], places)
+    found = one.holds(len(queries), len(keys))
+    for query, key in one.pairs:
+        more = "also" if bool(found[query, key]) else "not"
+        said += f", from {_value(queries[query], places)} {more} to {_value(keys[key], places)}"
+    return said
+
+
+def shifted(shift: int) -> str:
+    """A position relative to a head's own."""
+    near = {-1: "the position before", 0: "its own position", 1: "the next position", -2: "the position two before"}
+    return near.get(shift, f"the position {abs(shift)} {'before' if shift < 0 else 'after'} its own")
+
+
+def _listed(before: str, values: Sequence[str], places: bool) -> str:
+    return f"{before}{words.joined(_value(value, places) for value in values)}" if values else ""
+
+
+def _value(value: str, places: bool) -> str:
+    return f"position {value}" if places else repr(value)
