@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from interp.measures.runs import Part
 from interp.programs.language import Answer, Program
 from interp.programs.naming import with_names
 from interp.programs.quantize import KEPT
