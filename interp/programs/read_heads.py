@@ -176,15 +176,11 @@ def coarsest(
     received = head.attention(reading.made, reading.seen)[reading.needed[str(part)]]
     rows = reading.needed[str(part)].nonzero()[:, 0]
     mass = torch.zeros(size).double().index_add_(0, code[rows].flatten(), received.flatten())
-    read = (mass > 0).nonzero()[:, 0]
-    if len(read) < 3:
+    read = (mass > EXACT * mass.sum()).nonzero()[:, 0]
+    label = classes_read((mean[read] @ reading.low(part)).double(), read.tolist(), size, marks_of(reading, head.value))
+    if label is None:
         return None
-    points = (mean[read] @ reading.low(part)).double()
-    tree = linkage(pdist(points.numpy()), "ward")
-    n = separate(tree, 2)
-    if not 2 <= n < len(read):
-        return None
-    label = torch.as_tensor(fcluster(tree, n, "maxclust")).long() - 1
+    n = int(label.max()) + 1
     classes = torch.full((size,), int(label.bincount().argmax()))  # values that are never read are like most others
     classes[read] = label
     names = class_names(reading.values(head.value), classes.tolist())
@@ -197,6 +193,29 @@ def coarsest(
     if reading.stays(part, reading.spread(found, value)) < max(enough, before):
         return None
     return steps, vectors, value
+
+
+def marks_of(reading: Reading, name: str) -> tuple[int, ...]:
+    """The marks among the values of a variable: only tokens have some."""
+    return reading.kinds.marks if name == "token" else ()
+
+
+def classes_read(
+    points: Float[Tensor, "values r"], read: Sequence[int], size: int, marks: Sequence[int]
+) -> Int[Tensor, "values"] | None:
+    """The class of each value that is read, from what is read of it; None if most are classes of their own.
+
+    read: which of `size` values these are. Of two, a mark is told from all others.
+    """
+    if len(read) == 2 < size and len(set(read) & set(marks)) == 1:
+        return torch.tensor([0, 1])[torch.tensor([int(one in marks) for one in read])]
+    if len(read) < 3:
+        return None
+    tree = linkage(pdist(points.numpy()), "ward")
+    n = separate(tree, 2)
+    if n == 0 or n > max(2, len(read) // 2):
+        return None
+    return torch.as_tensor(fcluster(tree, n, "maxclust")).long() - 1
 
 
 def class_names(values: Sequence[str], classes: Sequence[int]) -> tuple[str, ...]:
