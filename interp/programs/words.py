@@ -105,7 +105,7 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         n = words.counted(len(step.bias), "weighted sum")
         return f"makes {n} over {of}{', or 0 where they are negative' if step.ramps else ''}"
     if isinstance(step, Table):
-        if equal := _compared(program, step):
+        if equal := _says_of_two(program, step):
             return f"says {equal}"
         if not step.part and len(step.of) == 1:
             return f"says {_class_words(program, step)}"
@@ -153,7 +153,7 @@ def grouped_by(classes: Sequence[int]) -> list[list[int]]:
     return [[at for at, other in enumerate(classes) if other == one] for one in dict.fromkeys(classes)]
 
 
-def _compared(program: Program, step: Table) -> str:
+def _says_of_two(program: Program, step: Table) -> str:
     """What a table of two values says of two variables that have the same values: whether they are equal, say."""
     if len(step.of) != 2 or len(set(step.entries)) != 2:
         return ""
