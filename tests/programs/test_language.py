@@ -62,7 +62,7 @@ def test_files() -> None:
     ):  # fmt: skip
         with pytest.raises(InterpError, match=said):
             Program.from_json(text)
-    assert REPEATS.constants == 3 + 4 + 2  # three pairs of positions, three equal pairs and a default, two answers
+    assert REPEATS.constants == 1 + 4 + 2  # one relation of positions, three equal pairs and a default, two answers
 
 
 def test_a_program_that_reads_no_positions_runs_on_any_length() -> None:
