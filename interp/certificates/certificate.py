@@ -138,9 +138,10 @@ class Certificate:
 
     def plot(self) -> Figure:
         """Draw what is proved right, wrong and undecided; or the errors by difference, or the margins by length."""
-        from interp.certificates.drawing import drawn  # plotly takes a second to load
+        from interp.certificates.drawing import draw_tables  # plotly takes a second to load
 
-        return drawn(self)
+        task = None if self.source is None else self.source.model.task
+        return draw_tables(self.tables, self.accuracy, self.n_inputs, task)
 
     def _repr_html_(self) -> str:
         """Return the claim and its assumptions, one line each, without unknown values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,27 +10,27 @@ import pandas as pd
 
 from interp.support import figures as draw
 from interp.support.figures import theme
+from interp.tasks.task import Task
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from interp.certificates.certificate import Certificate
-
 COLORS = {"right": theme.GREEN, "wrong": theme.VERMILLION, "undecided": theme.GREY}
 
 
-def drawn(found: Certificate) -> Figure:
+def draw_tables(
+    tables: Mapping[str, pd.DataFrame], accuracy: float | tuple[float, float], n_inputs: int, task: Task | None
+) -> Figure:
     """Draw the errors by difference of two counts, the margins by length, or the shares that are right and wrong."""
-    task = None if found.source is None else found.source.model.task
-    if "difference" in found.tables.get("errors", ()) and task is not None and task.contrast is not None:
-        return draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast)
-    if "lengths" in found.tables and len(margins := by_length(found.tables["lengths"])):
+    if "difference" in tables.get("errors", ()) and task is not None and task.contrast is not None:
+        return draw.error_by_difference(tables["errors"], tokens=task.counted, answers=task.contrast)
+    if "lengths" in tables and len(margins := by_length(tables["lengths"])):
         return margins_by_length(margins)
-    for table in found.tables.values():
+    for table in tables.values():
         if {"right", "wrong"} <= set(table.columns):
             return shares(table)
-    low, high = (found.accuracy,) * 2 if isinstance(found.accuracy, float) else found.accuracy
-    whole = pd.DataFrame({"inputs": [f"all {found.n_inputs:,} inputs"], "right": [low], "wrong": [1 - high]})
+    low, high = (accuracy,) * 2 if isinstance(accuracy, float) else accuracy
+    whole = pd.DataFrame({"inputs": [f"all {n_inputs:,} inputs"], "right": [low], "wrong": [1 - high]})
     return shares(whole.assign(undecided=high - low))
 
 
