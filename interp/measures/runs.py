@@ -138,15 +138,6 @@ def not_summed(subject: Subject) -> str | None:
     return None
 
 
-def read_last(subject: Subject) -> list[Part]:
-    """Return the parts that only the output reads: the last MLP, or the last heads if there is no MLP after them."""
-    last = subject.model.cfg.n_layers - 1
-    if not_summed(subject) is not None:
-        return []
-    parts = [part for part in parts_of(subject) if part.layer == last]
-    return [part for part in parts if part.head is None] or parts
-
-
 @torch.no_grad()
 def read_out(subject: Subject, stream: Float[Tensor, "reads d_model"]) -> Float[Tensor, "reads n_out"]:
     """Return the outputs, in the task's order, for the residual stream after the last layer."""
