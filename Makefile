@@ -83,7 +83,7 @@ $(LENS4)/installed: $(STAMP)
 # What touches the library: its stand-in, the models and their loading, measures by hooks, a whole report.
 test-lens4: $(LENS4)/installed
 	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/models/test_lens.py tests/models/architecture \
-		tests/models/test_zoo.py tests/test_models.py tests/report/test_analyze.py tests/report/sections/test_heads.py tests/report/test_live_model.py tests/models/test_subject.py $(LENS4_MEASURES)
+		tests/models/test_zoo.py tests/models/readers/test_bridges.py tests/test_models.py tests/report/test_analyze.py tests/report/sections/test_heads.py tests/report/test_live_model.py tests/models/test_subject.py $(LENS4_MEASURES)
 
 # What a smoke test of other versions runs: models and their files, a construction, a section, figures, specs.
 SMOKE := tests/models/test_zoo.py tests/models/test_spec.py tests/support/figures/test_theme.py tests/support/figures/test_figures.py \

@@ -172,13 +172,13 @@ def _own(
     from interp.models.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
     found = _read(path, spec)
+    notes, limit = _notes(found.summary), _proven_limit(found)
     model = TaskModel(found.spec, found.task, found.tensors, seed=found.seed, device=device, dtype=dtype)
-    model.summary, model.notes = found.summary, _notes(found.summary)
+    model.summary, model.notes, model.length_limit = found.summary, notes, limit
     if isinstance(found.summary.get("curve"), dict):
         model.history = _history(model)
-    model.length_limit = _proven_limit(found)
     model.loaded_as = str(name)
-    return model
+    return model.eval()
 
 
 def _is_exact(name: str) -> bool:
@@ -230,7 +230,7 @@ def _finished(
         model.to(kind, print_details=False)
     made = model.to(place, print_details=False)
     made.notes, made.loaded_as = notes, path
-    return made
+    return made.eval()
 
 
 def _moved(model: HookedTransformer, place: torch.device, kind: torch.dtype | None) -> HookedTransformer:

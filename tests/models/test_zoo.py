@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -359,3 +360,16 @@ def test_an_explanation_beside_a_state_dict_is_no_spec(tmp_path: Path) -> None:
 def test_a_model_without_its_task_is_not_loaded() -> None:
     with pytest.raises(InterpError, match=r"already a model: load takes it with its task, load\(model, task=\.\.\.\)"):
         zoo.load(torch.nn.Linear(2, 2))
+
+
+def test_a_load_goes_through_few_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted as analyses/benchmarks/trace_load.py does; the walk was twice as long before one place decided."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "analyses" / "benchmarks"))
+    trace = importlib.import_module("trace_load")
+    zoo.load("count01/paper")
+    stays, model = trace.stays_of(lambda: zoo.load("count01/paper"))
+    found = trace.counts_of(stays)
+    assert model.spec.task.name == "count01"
+    assert stays[0] == "models/zoo"
+    assert found["stays"] <= 45
+    assert found["climbs"] <= 10

@@ -27,7 +27,7 @@ from interp.models.architecture.header import (
     record_of,
     regular_file,
 )
-from interp.models.architecture.parameters import check_parameters, check_shapes, parameter_shapes
+from interp.models.architecture.parameters import check_parameters, check_shapes, check_values, parameter_shapes
 from interp.models.spec import ModelSpec
 from interp.support.files import write_atomically
 from interp.tasks import Task, make_task
@@ -137,26 +137,22 @@ def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
     Raises CheckpointError, with one sentence that names the file, for anything but a valid checkpoint.
     """
     path = regular_file(path, max_bytes)
-    with opened(path) as file:
+    with as_checkpoint_error(path), opened(path) as file:
         record, salt, claimed = record_of(path, file.metadata())
         spec, seed, summary, versions = claims_of(path, record)
         names = list(file.keys())
         slices = {name: file.get_slice(name) for name in names}
-        with as_checkpoint_error(path):
-            # Check names, shapes and dtypes before reading tensors, so that a wrong header costs nothing.
-            tables = {
-                name.removeprefix(_TABLE): file.get_tensor(name).clone() for name in names if name.startswith(_TABLE)
-            }
-            task = make_task(spec.task, tables)
-            parameters = [name for name in names if not name.startswith(_TABLE)]
-            check_shapes(parameter_shapes(spec, task), {n: slices[n].get_shape() for n in parameters}, spec.id)
-            _check_dtypes(spec, {name: slices[name].get_dtype() for name in parameters})
+        # Check names, shapes and dtypes before reading tensors, so that a wrong header costs nothing.
+        tables = {name.removeprefix(_TABLE): file.get_tensor(name).clone() for name in names if name.startswith(_TABLE)}
+        task = make_task(spec.task, tables)
+        parameters = [name for name in names if not name.startswith(_TABLE)]
+        check_shapes(parameter_shapes(spec, task), {n: slices[n].get_shape() for n in parameters}, lambda: spec.id)
+        _check_dtypes(spec, {name: slices[name].get_dtype() for name in parameters})
         tensors = {name: file.get_tensor(name).clone() for name in parameters}
-    stored = tensors | {_TABLE + name: table for name, table in tables.items()}
-    if tensors_sha256(stored, salt) != claimed:
-        raise CheckpointError(f"{path} is damaged: the sha256 of its contents is not the one it was written with")
-    with as_checkpoint_error(path):
-        check_parameters(spec, task, tensors)
+        stored = tensors | {_TABLE + name: table for name, table in tables.items()}
+        if tensors_sha256(stored, salt) != claimed:
+            raise CheckpointError(f"{path} is damaged: the sha256 of its contents is not the one it was written with")
+        check_values(tensors)
     return Checkpoint(spec, seed, tensors, task, summary, versions)
 
 

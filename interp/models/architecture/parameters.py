@@ -4,7 +4,7 @@ The names are TransformerLens's, but this module works without transformer_lens.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,15 +19,14 @@ Shape = tuple[int, ...]
 
 def parameter_shapes(spec: ModelSpec, task: Task) -> dict[str, Shape]:
     """Return each parameter's shape by name, in the order of the forward pass, without constants (identities)."""
-    d = spec.d_model
-    shapes: dict[str, Shape] = {"embed.W_E": (task.d_vocab, d)}
+    d, n_out, d_vocab = spec.d_model, outputs(spec, task), task.d_vocab
+    shapes: dict[str, Shape] = {"embed.W_E": (d_vocab, d)}
     if spec.positions == "learned" and spec.positions_enter == "residual":
         shapes["pos_embed.W_pos"] = (_length(spec), d)
     for index, layer in enumerate(spec.layers):
         shapes |= {f"blocks.{index}.{name}": shape for name, shape in _layer_shapes(spec, layer).items()}
     if spec.final_norm != "none":
         shapes |= _norm_shapes("ln_final", d, spec.final_norm == "rms_norm")
-    n_out = outputs(spec, task)
     if spec.readout == "relu_mlp":
         width = spec.readout_width or 0
         shapes |= {"unembed.W_in": (d, width), "unembed.b_in": (width,)}
@@ -103,25 +102,30 @@ def _mlp_shapes(mlp: MLP, d: int) -> dict[str, Shape]:
     return shapes
 
 
-def check_shapes(wanted: Mapping[str, Shape], found: Mapping[str, Sequence[int]], owner: str) -> None:
-    """Raise InterpError unless names and shapes are exactly those that the owner has."""
+def check_shapes(wanted: Mapping[str, Shape], found: Mapping[str, Sequence[int]], owner: Callable[[], str]) -> None:
+    """Raise InterpError unless names and shapes are exactly those that the owner has. owner: its name in messages."""
     if missing := [name for name in wanted if name not in found]:
-        raise InterpError(f"missing {first_few(missing)}: {owner} has {len(wanted)} parameters")
+        raise InterpError(f"missing {first_few(missing)}: {owner()} has {len(wanted)} parameters")
     if extra := [name for name in found if name not in wanted]:
-        raise InterpError(f"unexpected {first_few(extra)}: {owner} has {first_few(wanted, 6)}")
+        raise InterpError(f"unexpected {first_few(extra)}: {owner()} has {first_few(wanted, 6)}")
     for name, shape in wanted.items():
         if tuple(found[name]) != shape:
-            raise InterpError(f"{name} has shape {tuple(found[name])}; {owner} needs {shape}")
+            raise InterpError(f"{name} has shape {tuple(found[name])}; {owner()} needs {shape}")
 
 
 def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
     """Raise InterpError unless names and shapes match the spec exactly and every value is finite."""
-    check_tensors(parameter_shapes(spec, task), tensors, spec.id)
+    check_tensors(parameter_shapes(spec, task), tensors, lambda: spec.id)
 
 
-def check_tensors(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], owner: str) -> None:
+def check_tensors(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], owner: Callable[[], str]) -> None:
     """Raise InterpError unless names and shapes are exactly those that the owner has and every value is finite."""
     check_shapes(wanted, {name: tensor.shape for name, tensor in tensors.items()}, owner)
+    check_values(tensors)
+
+
+def check_values(tensors: Mapping[str, Tensor]) -> None:
+    """Raise InterpError unless every value is a finite floating-point number."""
     for name, tensor in tensors.items():
         if tensor.is_meta:
             raise InterpError(f"{name} is on the meta device, where tensors have no values")

@@ -127,7 +127,7 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
         check_angles(tensors, lambda block: _angles(model, block), "the state dict")
     given = {n: t for n, t in tensors.items() if n in wanted or not (n in constant or n.endswith(ends))}
     try:
-        check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, given, "the config")
+        check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, given, lambda: "the config")
     except InterpError as error:
         raise CheckpointError(str(error)) from None
     with torch.no_grad():

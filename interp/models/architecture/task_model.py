@@ -29,6 +29,7 @@ from interp.models.architecture.reduced import (
     count_space_refusal,
     counted_at,
     reduced_outputs,
+    reduced_refusal,
     stack_one,
     token_tables,
 )  # fmt: skip
@@ -76,7 +77,6 @@ class TaskModel(HookedTransformer):
         device: str | torch.device = "cpu",
         dtype: torch.dtype | str | None = None,
     ) -> None:
-        spec.check()
         task = make_task(spec.task) if task is None else task
         check_made(task)
         if problems := model_problems(spec, task):
@@ -200,6 +200,8 @@ class TaskModel(HookedTransformer):
 
     def token_tables(self) -> TokenTables:
         """Return tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""
+        if (reason := reduced_refusal(self.spec)) is not None:
+            self._refuse("token_tables", reason)
         return token_tables(self.spec, stack_one({n: p.double().cpu() for n, p in self.named_parameters()}))
 
     def read(
@@ -309,6 +311,8 @@ class TaskModel(HookedTransformer):
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
         self._need_stock_block("set_use_hook_mlp_in")
+        if self.cfg.attn_only:
+            self._refuse("set_use_hook_mlp_in", "it has no MLP")
         super().set_use_hook_mlp_in(use_hook_mlp_in)
 
     def _need_stock_block(self, what: str) -> None:
@@ -326,6 +330,48 @@ class TaskModel(HookedTransformer):
         if self.spec.readout == "relu_mlp":
             self._refuse("b_U", "its readout is a ReLU MLP (model.unembed.b_in, b_out), not a linear map")
         return self.unembed.b_U
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, "d_model"]:
+        """Sum all b_O and b_out before the input of a layer, or of its MLP, in the model's number format.
+
+        (TransformerLens sums in float32, and fails on blocks without an MLP.)
+        """
+        if not 0 <= layer <= len(self.spec.layers) - mlp_input:
+            raise InterpError(f"layer {layer}: this model has layers 0 to {len(self.spec.layers) - 1}")
+        total = torch.zeros_like(self.embed.W_E[0])
+        parts: list[Any] = [*self.blocks]
+        for index, block in enumerate(parts[: layer + mlp_input]):
+            total = total + block.attn.b_O
+            if include_mlp_biases and index < layer and self.spec.layers[index].mlp is not None:
+                total = total + block.mlp.b_out
+        return total
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Any:
+        """Call TransformerLens's method, for tokens that are outputs of the model."""
+        n_out = outputs(self.spec, self.task)
+        ids = torch.as_tensor(self.to_single_token(tokens) if isinstance(tokens, str) else tokens)
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < n_out:
+            self._refuse("tokens_to_residual_directions", f"{int(ids.max())} is none of its outputs, 0 to {n_out - 1}")
+        return super().tokens_to_residual_directions(tokens)
+
+    def sample_datapoint(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse("sample_datapoint", "it has no data set of texts; model.task.sample(n) draws inputs")
+
+    load_sample_training_dataset = sample_datapoint
+
+    def _of_mlps(self, name: str) -> Tensor:
+        """Stack a parameter of all MLPs."""
+        if any(layer.mlp is None for layer in self.spec.layers):
+            self._refuse(name, "not every block of it has an MLP")
+        parts: list[Any] = [*self.blocks]
+        return torch.stack([getattr(block.mlp, name) for block in parts])
+
+    W_in = property(lambda self: self._of_mlps("W_in"))
+    W_out = property(lambda self: self._of_mlps("W_out"))
+    b_in = property(lambda self: self._of_mlps("b_in"))
+    b_out = property(lambda self: self._of_mlps("b_out"))
 
     def _refuse(self, what: str, why: str) -> None:
         raise UnsupportedError(f"{what} does not apply to {self.spec.id}: {why}")
@@ -396,10 +442,34 @@ class TaskCache(ActivationCache):
 
     def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("get_full_resid_decomposition")
+        given = signature(super().get_full_resid_decomposition).bind(*args, **kwargs).arguments
+        if given.get("expand_neurons", True) and not self.task_model.cfg.attn_only:
+            self._need_mlps("get_full_resid_decomposition with expand_neurons")
         self._need_gain("get_full_resid_decomposition", super().get_full_resid_decomposition, args, kwargs)
         return super().get_full_resid_decomposition(*args, **kwargs)
 
+    def get_neuron_results(self, layer: int, *args: Any, **kwargs: Any) -> Any:
+        layers = self.task_model.spec.layers
+        if not 0 <= layer < len(layers) or layers[layer].mlp is None:
+            self.task_model._refuse("get_neuron_results", f"layer {layer} of it has no MLP")
+        return super().get_neuron_results(layer, *args, **kwargs)
+
+    def remove_batch_dim(self) -> Any:
+        if self.has_batch_dim and (rows := len(next(iter(self.cache_dict.values())))) != 1:
+            raise InterpError(f"the cache holds {rows} rows; the axis of rows can be removed if there is one")
+        return super().remove_batch_dim()
+
+    def compute_ssm_state(self, *args: Any, **kwargs: Any) -> Any:
+        self.task_model._refuse("this method", "it is for state-space layers, and the model has none")
+
+    compute_ssm_effective_attention = compute_ssm_state
+
+    def _need_mlps(self, what: str) -> None:
+        if any(layer.mlp is None for layer in self.task_model.spec.layers):
+            self.task_model._refuse(what, "not every block of it has an MLP")
+
     def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
+        self._need_mlps("stack_neuron_results")
         self._need_gain("stack_neuron_results", super().stack_neuron_results, args, kwargs)
         return super().stack_neuron_results(*args, **kwargs)
 
@@ -438,8 +508,8 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         act_fn=mlp.activation if mlp else None,
         attn_only=mlp is None,
         n_ctx=spec.max_length or 1024,  # only matters for linear mixing and learned positions
-        d_vocab=task.d_vocab,
         d_vocab_out=outputs(spec, task),
+        d_vocab=task.d_vocab,
         normalization_type=NORMALIZATION[spec.final_norm],  # TransformerLens applies ln_final
         n_key_value_heads=first.key_value_heads,
         use_qk_norm=first.query_key_norm,
