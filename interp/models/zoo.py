@@ -165,7 +165,7 @@ def _own(
     if isinstance(name, str) and _is_exact(name):
         model = build(name, device=device, dtype=dtype)
         model.loaded_as = name
-        return model
+        return model.eval()
     path = find_checkpoint(name)
     if path.name.endswith(PLAIN):
         raise InterpError(no_model(path))

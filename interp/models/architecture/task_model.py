@@ -464,6 +464,10 @@ class TaskCache(ActivationCache):
 
     compute_ssm_effective_attention = compute_ssm_state
 
+    def logit_lens(self, *args: Any, **kwargs: Any) -> Any:
+        why = "it needs TransformerLens's own blocks; model.unembed(cache['resid_post', layer]) is the lens of a layer"
+        self.task_model._refuse("logit_lens", why)
+
     def _need_mlps(self, what: str) -> None:
         if any(layer.mlp is None for layer in self.task_model.spec.layers):
             self.task_model._refuse(what, "not every block of it has an MLP")
