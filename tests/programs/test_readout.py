@@ -1,0 +1,51 @@
+"""The readout: answers that are sets of next symbols."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+import interp
+from interp.tasks import Batch, NextSymbols
+
+
+class AfterA(NextSymbols):
+    """a may always follow, b only after a, and the end only after b."""
+
+    name, vocabulary, symbols, n_inputs = "after_a", ("<s>", "a", "b"), ("a", "b", "end"), 32
+
+    def rows(self) -> Tensor:
+        content = torch.cartesian_prod(*[torch.tensor([1, 2])] * 5)
+        return torch.cat([torch.zeros(len(content), 1, dtype=torch.long), content], 1)
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(self.rows()[torch.randint(32, (n,), generator=torch.Generator().manual_seed(seed))])
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        yield self.batch(self.rows())
+
+    def allowed(self, tokens: Tensor) -> Tensor:
+        return torch.stack([torch.ones_like(tokens, dtype=torch.bool), tokens == 1, tokens == 2], -1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sets_of_next_symbols_are_explained() -> None:
+    """An MLP that copies the token: the program gives each set, in words."""
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=8, n_heads=1, d_head=8, d_mlp=8, n_ctx=6, d_vocab=3, d_vocab_out=3, act_fn="relu",
+        normalization_type=None, attention_dir="causal", seed=0,
+    )  # fmt: skip
+    made = HookedTransformer(cfg)
+    weights = {name: torch.zeros_like(w) if w.is_floating_point() else w for name, w in made.state_dict().items()}
+    weights["embed.W_E"], weights["blocks.0.mlp.W_in"] = torch.eye(3, 8), torch.eye(8)
+    weights["blocks.0.mlp.W_out"][1, 4] = weights["blocks.0.mlp.W_out"][2, 5] = 1
+    weights["unembed.W_U"][4, 1] = weights["unembed.W_U"][5, 2] = 5
+    weights["unembed.b_U"] = torch.tensor([3.0, -2.0, -2.0])
+    made.load_state_dict(weights)
+    found = interp.explain(interp.load(made, task=AfterA()))
+    assert found.level == "explained"
+    assert found.program is not None
+    assert found.program.answers == ("{a}", "{a, b}", "{a, end}")
+    assert found.program(["<s>", "a", "b"]) == ["{a}", "{a, b}", "{a, end}"]
