@@ -2,7 +2,8 @@
 
 The variable of a step lives in the part that the step describes, and in the parts that are read as it. Parts of one
 layer that hold the same variable (each has the same value on two inputs exactly if the others have) are one variable
-where one of them alone is not the model's: a number whose waves several heads carry, for example.
+where one of them alone is not the model's: a number whose waves several heads carry, for example. Where that is not
+enough, it may live in parts that the program does without, too: in stand-ins and copies.
 
 In the program the variable, in the model the output of all its places, is that of another position of another row.
 Inputs are drawn apart from those on which the program was made.
@@ -25,6 +26,7 @@ from interp.models.subject import Subject
 from interp.programs.language import Program
 from interp.programs.relevance import CONTENT, Kinds
 from interp.programs.running import Running
+from interp.programs.steps import Evened, Head, Product, Step
 from interp.tasks.populations import Population
 
 ROWS, POSITIONS = 1_000, 24_000
@@ -92,10 +94,11 @@ class Interchanger:
 
     def parallel(self, one: Placed, other: Placed) -> bool:
         """Whether two variables are of parts of one kind in one layer, and have the same value on the same inputs."""
-        kinds = {(part.layer, part.head is None) for part in map(self._part, (one.parts[0], other.parts[0]))}
+        kinds = {(part.layer, part.head is None) for part in map(self.part, (one.parts[0], other.parts[0]))}
         return len(kinds) == 1 and same_partition(self._code(one), self._code(other))
 
-    def _part(self, name: str) -> Part:
+    def part(self, name: str) -> Part:
+        """A part by its name."""
         return next(part for part in self.running.parts if str(part) == name)
 
     def _code(self, one: Placed) -> Int[Tensor, "points"]:
@@ -136,7 +139,7 @@ class Interchanger:
         edits = {
             part: _moved(self.running.value(part), donors)
             for one, donors in swaps
-            for part in map(self._part, one.parts)
+            for part in map(self.part, one.parts)
         }
         return self.running.decided(self.running.logits_with(edits))
 
@@ -232,15 +235,36 @@ class Interchanger:
         return found
 
 
-def interchanged(of: Interchanger) -> list[tuple[Placed, Interchange]]:
+def interchanged(of: Interchanger, spare: Sequence[str] = ()) -> list[tuple[Placed, Interchange]]:
     """The variables of a program with their interchange intervention accuracies.
 
-    Parallel parts that hold the same variable are one, where one of them alone is not the model's.
+    Parallel parts that hold the same variable are one, where one of them alone is not the model's. spare: parts that
+    the program does without; a variable that is still not the model's may live in the fewest of them, too, that make it
+    so.
     """
     found = [(one, of.score(one)) for one in of.variables]
     if len(found) > 1 and not all(score.shown for _, score in found):
         found = _joined(of, found)
+    taken: set[str] = set()
+    for n, (one, score) in enumerate(found):
+        if not score.shown and (more := _spread(of, one, [part for part in spare if part not in taken])) is not None:
+            found[n] = more
+            taken |= set(more[0].parts)
     return found
+
+
+def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> tuple[Placed, Interchange] | None:
+    """A variable that lives in spare parts of its kind, too, in its layer or later; None if this does not make it the
+    model's."""
+    own = of.part(one.parts[0])
+    more = [name for name in spare if of.part(name).kind == own.kind and of.part(name).layer >= own.layer]
+    if not more or not (score := of.score(replace(one, parts=(*one.parts, *more)))).shown:
+        return None
+    for name in list(more):
+        fewer = [other for other in more if other != name]
+        if fewer and (again := of.score(replace(one, parts=(*one.parts, *fewer)))).shown:
+            more, score = fewer, again
+    return replace(one, parts=(*one.parts, *more)), score
 
 
 def _joined(of: Interchanger, found: list[tuple[Placed, Interchange]]) -> list[tuple[Placed, Interchange]]:
@@ -280,3 +304,24 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
 
 def _moved(value: Float[Tensor, "rows length d"], donors: Donors) -> Float[Tensor, "rows length d"]:
     return value.flatten(0, 1)[donors]
+
+
+def carried(program: Program) -> Program:
+    """The same program, with maps of a head and of its own query as what the head carries.
+
+    How often a position's own token occurs may be known to the head alone, or be read of its output for the token that
+    is there: on inputs as they are, both say the same, but not where the output is that of another token's position.
+    """
+    heads = {step.name: step for step in program.steps if isinstance(step, Head) and step.query}
+    steps: list[Step] = []
+    carrier: dict[str, str] = {name: step.part for name, step in heads.items()}
+    for step in program.steps:
+        own = next((carrier[name] for name in step.of if name in carrier), "")
+        head = next((one for one in heads.values() if one.part == own), None)
+        known = {name for name, part in carrier.items() if part == own}
+        maps = isinstance(step, Product | Evened) and not step.part
+        if head is not None and maps and set(step.of) <= {head.query, *known}:
+            assert isinstance(step, Product | Evened)
+            step, carrier[step.name] = replace(step, part=own), own
+        steps.append(step)
+    return replace(program, steps=tuple(steps))

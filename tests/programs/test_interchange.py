@@ -10,7 +10,7 @@ import torch
 import interp
 from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
-from interp.programs.interchange import Interchanger, Placed, in_pairs, interchanged
+from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.tasks.populations import everything, sample
 
@@ -129,3 +129,40 @@ def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
     assert score.changes.rows <= 300
     assert score.changes.interval[0] < score.changes.share <= score.changes.interval[1]
     assert score.changes.interval[0] >= 0.9
+
+
+def test_a_variable_may_live_in_parts_that_the_program_does_without() -> None:
+    """Three heads carry the first letter and vote; a claim of one of them holds only with another one, of two spare
+    ones the one that is enough, and a head that reads another letter is not taken."""
+    again, third = replace(FIRST, name="again", part="head 0.1"), replace(LAST, name="third", part="head 0.2")
+    vote = Linear("answer", ("first", "again"), (EYE, EYE), (0.0, 0.1), ("a", "b"))
+    odd = Table("odd", ("first", "third"), (0, 1, 1, 0), ("no", "yes"), "MLP 0")
+    program = replace(PROGRAM, steps=(FIRST, again, third, odd), answer=vote)
+    model = interp.compile(program)
+    subject = Subject.of(model)
+    claim = replace(model.task.program, steps=(FIRST,), answer=replace(vote, of=("first",), weights=(EYE,)))
+    of = Interchanger.of(subject, everything(model.task), claim, {})
+    ((alone, before),) = interchanged(of)
+    assert alone.parts == ("head 0.0",)
+    assert not before.shown
+    ((both, after),) = interchanged(of, ["head 0.1", "head 0.2", "MLP 0"])
+    assert both.parts == ("head 0.0", "head 0.1")
+    assert after.shown
+    assert [score.shown for _, score in interchanged(of, ["head 0.2"])] == [False]
+
+
+@pytest.mark.slow
+def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
+    """histogram/bos-all-counts: with another position's output, the model answers that position's count."""
+    found = interp.explain(interp.load("histogram/bos-all-counts"))
+    assert found.level == "explained"
+    assert found.program is not None
+    assert [step.part for step in found.program.steps if step.part] == ["head 0.0", "head 0.0"]
+    read = replace(found.program, steps=tuple(
+        step if isinstance(step, Head) or not step.part else replace(step, part="") for step in found.program.steps
+    ))  # fmt: skip
+    assert carried(read) == found.program
+    of = Interchanger.of(Subject.of(interp.load("histogram/bos-all-counts")), sample(
+        interp.load("histogram/bos-all-counts").task, 300, seed=3), read, {})  # fmt: skip
+    ((_, score),) = interchanged(of)
+    assert score.accuracy < 0.3

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.interchange import Interchange
-from interp.measures.runs import Part
+from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.explanations import lstar
-from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, OutOfSteps, Steps, View, to_search, widened
+from interp.programs.explanations.bench import (
+    STEPS_PER_SECOND,
+    Bench,
+    OutOfSteps,
+    Setting,
+    Steps,
+    View,
+    to_search,
+    widened,
+)
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
@@ -29,7 +39,7 @@ from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
-from interp.programs.interchange import Interchanger, Placed, in_pairs, interchanged, same_partition
+from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
@@ -38,6 +48,7 @@ from interp.programs.running import Running
 from interp.programs.words import parts_words, said, step_words
 from interp.support import words
 from interp.support.progress import LateBar
+from interp.tasks.batch import Batch, joined
 from interp.tasks.populations import Population, everything, sample
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
@@ -77,7 +88,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
 
 def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
-    empty = Explanation(name, subject.task.name, n_parameters)
+    empty = Explanation(name, subject.task.name, n_parameters, subject=subject)
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
         return replace(empty, reason=reason)
     population = inputs_of(subject)
@@ -137,13 +148,15 @@ def by_parts(
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-        readings.append(decompile(Running.of(subject, batch[some]), steps.check, strict))
-        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share))
+        rows = with_edges(subject, batch[some])
+        on = described_on(population, n, len(rows) - n)
+        readings.append(decompile(Running.of(subject, rows), steps.check, strict))
+        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share, on))
         if found[-1].level == "explained":
             return found[-1]
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
-        again = explained(empty, reading, program, population, fresh, share)
+        again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
     return best
 
@@ -155,7 +168,7 @@ def rank(found: Explanation) -> int:
 
 def explained(
     empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
-    share: float,
+    share: float, on: str,
 ) -> Explanation:  # fmt: skip
     """The explanation that descriptions of the parts, and the program of them, give."""
     agreement: Agreement | None = None
@@ -172,7 +185,8 @@ def explained(
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
     if program is not None and alone:
-        variables, pairs = causal(reading, program, fresh)
+        program, variables, pairs = causal(reading, program, fresh, parts)
+        parts = {part: placed(role, variables) for part, role in parts.items()}
         unread = any(role.status == "not read" for role in parts.values())
         shown = all(one.interchange.shown for one in variables)
         level = "explained" if shown and not unread else "imitated"
@@ -185,7 +199,7 @@ def explained(
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
         joint=reading.running.kept({}).share, listing=listing if program is not None else "",
-        tested_on=tested(population, len(reading.running.batch)),
+        tested_on=on,
     )  # fmt: skip
 
 
@@ -198,19 +212,43 @@ def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
 
 
 def causal(
-    reading: Reading, program: Program, fresh: Population
-) -> tuple[tuple[VariableRole, ...], tuple[PairRole, ...]]:
-    """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once."""
+    reading: Reading, program: Program, fresh: Population, roles: Mapping[Part, PartRole]
+) -> tuple[Program, tuple[VariableRole, ...], tuple[PairRole, ...]]:
+    """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once.
+
+    Where it does not, the program is taken whose heads carry what is read of them (see interchange.carried), if the
+    model computes with its variables.
+    """
     own = {step.part for step in program.steps}
     copies = {part: other for part, other in reading.alike.items() if part not in own and other in own}
-    of = Interchanger.of(reading.running.subject, fresh, program, copies, reading.check)
-    found = [(one, variable(program, one, score)) for one, score in interchanged(of)]
-    names = {one: role.name for one, role in found}
-    pairs = in_pairs(of, [one for one, _ in found])
+    spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
+
+    def scored(one: Program) -> tuple[Interchanger, list[tuple[Placed, Interchange]]]:
+        of = Interchanger.of(reading.running.subject, fresh, one, copies, reading.check)
+        return of, interchanged(of, spare)
+
+    of, found = scored(program)
+    if not all(score.shown for _, score in found) and (other := carried(program)) != program:
+        again = scored(other)
+        if all(score.shown for _, score in again[1]):
+            program, (of, found) = other, again
+    named = {one: variable(program, one, score) for one, score in found}
+    pairs = in_pairs(of, [*named])
     return (
-        tuple(role for _, role in found),
-        tuple(PairRole((names[one], names[other]), score) for one, other, score in pairs),
+        program,
+        tuple(named.values()),
+        tuple(PairRole((named[one].name, named[other].name), score) for one, other, score in pairs),
     )
+
+
+def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
+    """The role of a part that the program does without, but in which one of its variables lives, too."""
+    if role.status not in ("not read", *OUT):
+        return role
+    one = next((one for one in variables if role.part in one.places), None)
+    if one is None:
+        return role
+    return replace(role, status="explained" if role.status == "not read" else "stands in", like=one.places[0])
 
 
 def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
@@ -218,7 +256,10 @@ def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
     step = program.step(one.steps[0])
     known = program.words.get(step.name)
     name = said(program, step.name) if known and len(one.steps) == 1 else f"the value of {parts_words(one.parts)}"
-    return VariableRole(name, one.parts, step_words(program, step, brief=True), score)
+    steps = [program.step(name) for name in one.steps if not name.endswith(" level")]
+    steps = steps if len({step.part for step in steps}) == 1 else steps[:1]
+    does = ", and ".join(step_words(program, step, brief=True) for step in steps)
+    return VariableRole(name, one.parts, does, score)
 
 
 def misses(agreement: Agreement) -> str:
@@ -236,11 +277,34 @@ def lists(program: Program, population: Population, parameters: int) -> str:
     return ""
 
 
-def tested(population: Population, n: int) -> str:
-    """The inputs on which parts are described: n of a population."""
+def with_edges(subject: Subject, batch: Batch) -> Batch:
+    """The inputs, and those with one token at all places of content whose answers none of them has: a sampler may never
+    draw them. Nothing is added where the task does not take such rows."""
+    setting = Setting.of(subject, batch)
+    content = [setting.vocabulary.index(token) for token in setting.content]
+    if subject.decision.kind != "argmax" or subject.count_space or not 0 < len(content) <= len(batch) // 4:
+        return batch
+    rows = batch.tokens[:1].repeat(len(content), 1)
+    own = torch.isin(rows, torch.tensor(content))
+    rows = torch.where(own, torch.tensor(content)[:, None], rows)
+    try:
+        subject.task.check_input(rows)
+        edges = subject.task.batch(rows)
+        new = ~torch.isin(subject.classes(edges), subject.classes(batch))
+        reads = reads_of(subject, edges)
+    except Exception:  # no task is bound to take rows that its sampler never draws
+        return batch
+    where = reads.rows[new].unique()
+    return joined([batch, edges[where]], subject.task.pad_id) if len(where) else batch
+
+
+def described_on(population: Population, n: int, edges: int = 0) -> str:
+    """The inputs on which parts are described: n of a population, and edges."""
+    more = f" and {words.counted(edges, 'input')} of one token each" if edges else ""
     if n == population.n:
-        return population.on
-    return f"on {n:,} of {f'all {population.n:,} inputs' if population.exact else population.on.removeprefix('on ')}"
+        return population.on + more
+    whole = f"all {population.n:,} inputs" if population.exact else population.on.removeprefix("on ")
+    return f"on {n:,} of {whole}{more}"
 
 
 def part_role(reading: Reading, program: Program | None, part: Part, alone: bool) -> PartRole:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -22,6 +22,7 @@ from interp.measures.hypothesis import Hypothesis
 from interp.measures.interchange import Cases
 from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.subject import Subject
+from interp.models.zoo import load
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.explanations.findings import (
     OUT,
@@ -36,9 +37,11 @@ from interp.programs.explanations.findings import (
 )
 from interp.programs.explanations.rule import Rule
 from interp.programs.language import Normed, Program, Sums, entries, misread
+from interp.programs.proof import Proof, prove
 from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.support import words
+from interp.support.resources import threads_for
 from interp.support.views import Drawing, view
 from interp.tasks.task import tensors_sha256
 
@@ -75,6 +78,7 @@ class Explanation:
     but not all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays
     with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the
     parts gives or has, if it is no explanation. reason: why nothing more was found.
+    proved: how the program compares with the model on every input, if that is known; see certify.
 
     Example:
 
@@ -101,6 +105,8 @@ class Explanation:
     tested_on: str = ""
     listing: str = ""
     reason: str = ""
+    proved: Proof | None = None
+    subject: Subject | None = field(default=None, repr=False, compare=False)
 
     # ------------------------------------------------------------ the program
 
@@ -177,6 +183,24 @@ class Explanation:
         """One line of scores: answers, interchange intervention accuracy, parts used."""
         return " · ".join(scores(self))
 
+    def certify(self) -> Explanation:
+        """Compare the program with the model on every input, by listing, counts, or extremes; see programs.proof.
+
+        Returns the explanation with its proof, or with the exact share if there are inputs on which they differ.
+        Raises InterpError without a program, and UnsupportedError, with the reasons, if no engine applies.
+
+        Example:
+
+            >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=8)).certify()
+            >>> print(found.proved)
+            proved on all 64 inputs
+        """
+        if self.program is None:
+            raise InterpError(f"{self.model} has no program of its parts, so there is nothing to prove")
+        subject = self.subject or Subject.of(load(self.model))
+        with threads_for(subject.model):
+            return replace(self, proved=prove(subject, self.program))
+
     def to_frame(self, what: str = "parts") -> pd.DataFrame:
         """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables.
 
@@ -235,7 +259,9 @@ class Explanation:
 
     def to_json(self) -> str:
         """Return plain data without code, so that a file from a stranger is safe to read."""
-        data = {**self.__dict__, "schema": SCHEMA}
+        data: dict[str, Any] = {**self.__dict__, "schema": SCHEMA}
+        del data["subject"]
+        data["proved"] = None if self.proved is None else asdict(self.proved)
         data["program"] = None if self.program is None else json.loads(self.program.to_json())
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
@@ -263,6 +289,7 @@ class Explanation:
                 "agreement": agreement,
                 "parts": parts,
                 "stand_ins": groups,
+                "proved": None if data.get("proved") is None else Proof(**data["proved"]),
             }
             made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
             made["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))
@@ -306,9 +333,9 @@ def summary(found: Explanation, apart: bool = False) -> str:
     """What was found, level first. apart: as paragraphs, and with a line for each step."""
     gap = "\n\n" if apart else " "
     if found.level == "explained":
-        return f"Explained{_as_network(found)}.{gap}{how(found, apart)}"
+        return f"Explained{_as_network(found)}{_proved(found)}.{gap}{how(found, apart)}"
     if found.level == "imitated":
-        return f"Imitated{_as_network(found)}: {_not_its_own(found)}.{gap}{how(found, apart)}"
+        return f"Imitated{_as_network(found)}{_proved(found)}: {_not_its_own(found)}.{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
@@ -319,6 +346,11 @@ def summary(found: Explanation, apart: bool = False) -> str:
         parts = f"{_used(found, used)}{gap}" if used else ""
         return f"{table}{rule}.{gap}{parts}How the model computes it is not explained."
     return f"No explanation found{f': {found.reason}' if found.reason else ''}."
+
+
+def _proved(found: Explanation) -> str:
+    """Whether the program is known to give the model's answers on all inputs."""
+    return f", and {found.proved}" if found.proved is not None and found.proved.holds else ""
 
 
 def how(found: Explanation, apart: bool = False) -> str:
@@ -425,6 +457,8 @@ def scores(found: Explanation) -> list[str]:
     if found.parts:
         used = sum(one.status not in OUT for one in found.parts)
         text.append(f"{used} of {words.counted(len(found.parts), 'part')} used")
+    if found.program is not None:
+        text.append("not proved" if found.proved is None else str(found.proved))
     return text
 
 
@@ -475,8 +509,12 @@ def _used(found: Explanation, used: Sequence[PartRole]) -> str:
         if one.moved is not None:
             other = f"with its values at other positions, {words.portion(one.moved)}"
             text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
-    for other in dict.fromkeys(one.like for one in used if one.like):
-        copies = [one for one in used if one.like == other]
+    for other in dict.fromkeys(one.like for one in found.parts if one.like):
+        if further := [one.part for one in found.parts if one.like == other and one.alike is None]:
+            carry = "carry" if len(further) > 1 else "carries"
+            text.append(f"{_capital(parts_words(further))} {carry} what {other} does, too")
+        if not (copies := [one for one in used if one.like == other and one.alike is not None]):
+            continue
         named, whose = parts_words([one.part for one in copies]), "theirs" if len(copies) > 1 else "its own"
         there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
         text.append(f"The program reads {other} in place of {named}: {there}")

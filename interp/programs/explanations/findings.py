@@ -86,8 +86,9 @@ class PartRole:
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
     elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
     head matters).
-    like: the head that the program reads in its place, because both carry the same. alike: the share that stays with
-    that head's attention in its place, and of all others that are read as that head.
+    like: the part that the program reads in its place, because both carry the same. alike: the share that stays with
+    that head's attention in its place, and of all others that are read as that head; None of parts that are known to
+    carry the same by interchanges alone.
     """
 
     part: str

@@ -1,0 +1,263 @@
+"""Does a program give a model's answer on every input? By engines that need no sample.
+
+    listing     every input is run, in the program and in the model as it is
+    strings     every string up to a length, for tasks of strings with too many inputs
+    multisets   one input stands for all orders of its tokens, where model and program depend on counts alone
+    counts      the same for tasks whose inputs are boxes of counts
+    extremes    the model is certified right on every input, and the program is right at the extremes of its counts
+
+Extremes: at each position, the program may depend only on the token there and on how often each token occurs. Then its
+sums are fractions of linear functions of the counts with one positive denominator: they keep their order on all counts
+if they have it at the corners, where all other tokens are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.certificates.certify import certify_model
+from interp.certificates.known import known
+from interp.errors import InterpError, UnsupportedError
+from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
+from interp.programs.language import Program
+from interp.programs.running import Running
+from interp.programs.steps import Head, Linear, Product, Step, Sums, Table
+from interp.support import words
+from interp.tasks.batch import Batch
+from interp.tasks.counted import count_box, sentences
+from interp.tasks.domain import every_input
+from interp.tasks.structure import COUNTS_OWN_TOKEN, LISTED_STRINGS, lacks
+
+CHUNK = 2_000
+MOST_NUMBERS = 2 * 10**11
+"""Largest number of multiplications, of program and model together, for a proof by running."""
+STRINGS = 1 << 14
+"""Most strings that are run where the task has too many inputs."""
+APART = 1e-9
+"""Least difference of the largest sum from the others, as a share of the largest: what rounding cannot turn."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a program compares with a model on every input.
+
+    n: the number of inputs. answers: the number of answers compared. wrong: of how many the program's differs from the
+    model's. how: the engine, in words. domain: the inputs, in words, after "on".
+    """
+
+    n: int
+    answers: int
+    wrong: int
+    how: str
+    domain: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the program gives the model's answer on every input."""
+        return self.wrong == 0
+
+    def __str__(self) -> str:
+        if self.holds:
+            return f"proved on {self.domain}"
+        same = words.share(1 - self.wrong / self.answers)
+        return f"not proved: the program gives exactly {same} of the answers on {self.domain}"
+
+
+def prove(subject: Subject, program: Program, check: Callable[[], None] = lambda: None) -> Proof:
+    """Compare a program with a model on every input. Raises UnsupportedError, with the reasons, if no engine "
+    "applies."""
+    reasons = []
+    for engine in (by_counts, by_multisets, by_listing, by_extremes, by_strings):
+        try:
+            return engine(subject, program, check)
+        except InterpError as error:
+            reasons.append(f"{engine.__name__.removeprefix('by_')}: {error}")
+    raise UnsupportedError(f"it cannot be proved: {'; '.join(reasons)}")
+
+
+def _compared(
+    subject: Subject, program: Program, batches: Iterator[tuple[Batch, Tensor]], check: Callable[[], None]
+) -> tuple[int, int, int]:
+    """Run inputs with their multiplicities; return the numbers of inputs, of answers, and of answers that differ."""
+    n = answers = wrong = 0
+    for batch, times in batches:
+        check()
+        running = Running.of(subject, batch)
+        counts = running.mask.double() if running.counts is None else running.counts
+        given = program.classes(running.batch.tokens, counts)[running.reads.rows, running.reads.positions]
+        each = times[running.reads.rows]
+        n, answers = n + int(times.sum()), answers + int(each.sum())
+        wrong += int(each[given != running.answers].sum())
+    return n, answers, wrong
+
+
+def _affordable(subject: Subject, program: Program, n: int, length: int) -> None:
+    """Raise UnsupportedError if n inputs of this length are too much work."""
+    weights = sum(parameter.numel() for parameter in subject.model.parameters())
+    sizes = sum(map(len, program.values.values())) * (length + max(map(len, program.values.values())))
+    if n * length * (weights + sizes) > MOST_NUMBERS:
+        raise UnsupportedError(f"there are {n:,} inputs")
+
+
+def _by_counts_alone(subject: Subject, program: Program) -> None:
+    """Raise UnsupportedError unless model and program depend on token counts alone."""
+    if not subject.count_space:
+        raise UnsupportedError("the model does not depend on counts alone")
+    if any("position" in step.of for step in (*program.steps, program.answer)):
+        raise UnsupportedError("the program reads positions")
+
+
+def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+    """Every box of counts, one order for each."""
+    _by_counts_alone(subject, program)
+    if not getattr(subject.task, "count_ranges", None):
+        raise UnsupportedError("the task has no box of counts")
+    box = count_box(subject.task)
+    batches = (
+        (sentences(subject.task, box.counts(start, min(start + CHUNK, len(box)))),
+         torch.ones(min(CHUNK, len(box) - start), dtype=torch.long))
+        for start in range(0, len(box), CHUNK)
+    )  # fmt: skip
+    found = _compared(subject, program, batches, check)
+    return Proof(*found, "every count, in count space", f"all {found[0]:,} inputs ({box})")
+
+
+def by_multisets(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+    """Every multiset of tokens."""
+    _by_counts_alone(subject, program)
+    found = _compared(subject, program, subject.task.multisets(CHUNK), check)
+    if found[0] != subject.task.n_inputs:
+        raise UnsupportedError(f"the multisets are those of {found[0]:,} inputs of {subject.task.n_inputs:,}")
+    return Proof(*found, "every multiset of tokens, in count space", f"all {found[0]:,} inputs")
+
+
+def by_listing(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+    """Every input."""
+    n = subject.task.n_inputs
+    if n is None:
+        raise UnsupportedError("the task does not list its inputs")
+    _affordable(subject, program, n, program.length)
+    batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in every_input(subject.task, CHUNK))
+    found = _compared(subject, program, batches, check)
+    return Proof(*found, "every input, as run", f"all {found[0]:,} inputs")
+
+
+def by_strings(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+    """Every string up to a length, if the program gives the model's answer to each: not all need be inputs."""
+    task: Any = subject.task
+    if (reason := lacks(task, LISTED_STRINGS)) is not None:
+        raise UnsupportedError(reason)
+    longest = int(math.log(STRINGS, len(task.alphabet))) - 1
+    whole = task.enumerate_up_to(min(longest, max(task.test_lengths)))
+    batches = ((some, torch.ones(len(some), dtype=torch.long)) for some in _split(whole))
+    found = _compared(subject, program, batches, check)
+    symbols = f"at most {int(whole.lengths.max()) - task.n_marks} symbols"
+    if found[2]:
+        raise UnsupportedError(f"it does not give all answers to strings of {symbols}")
+    return Proof(*found, "every string up to a length, as run", f"all {found[0]:,} strings of {symbols}")
+
+
+def _split(batch: Batch) -> Iterator[Batch]:
+    for start in range(0, len(batch), CHUNK):
+        yield batch[start : start + CHUNK]
+
+
+# ---------------------------------------------------------------- extremes
+
+
+def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+    """The model is certified, and the program is right at the corners of the counts of the other tokens."""
+    task, model = subject.task, subject.model
+    if (reason := lacks(task, COUNTS_OWN_TOKEN)) is not None:
+        raise UnsupportedError(reason)
+    _linear_in_counts(program)
+    if not isinstance(model, TaskModel) or subject.token_ids is not None:
+        raise UnsupportedError("only a task model of interp is certified by extremes")
+    certificate = known(model) or certify_model(model)
+    if certificate.status != "certified":
+        raise UnsupportedError(f"the model is {certificate.status}, so the right answers are not all its own")
+    n = 0
+    for batch in corners(task):
+        check()
+        n += len(batch)
+        _right(subject, program, batch)
+    assert task.n_inputs is not None
+    answers = task.n_inputs * int(subject.read_mask(batch[:1]).sum())
+    how = f"model and program give the right answer on every input: {certificate.method}; {n:,} extremes of counts"
+    return Proof(task.n_inputs, answers, 0, how, f"all {task.n_inputs:,} inputs")
+
+
+def _linear_in_counts(program: Program) -> None:
+    """Raise UnsupportedError unless the steps are those of one head over tokens, and linear in what it reads."""
+    heads = [step for step in program.steps if isinstance(step, Head)]
+    if len(heads) != 1 or program.causal or heads[0].value != "token" or heads[0].query not in ("", "token"):
+        raise UnsupportedError("the program is not one head over the tokens of a row")
+    if heads[0].key not in ("", "token") and not _one_score(heads[0]):
+        raise UnsupportedError("the program's attention depends on the position")
+    for step in (*program.steps, program.answer):
+        if step is not heads[0] and not _linear(step, program):
+            raise UnsupportedError(f"{step.name} is not linear in the counts")
+
+
+def _one_score(head: Head) -> bool:
+    """Whether all keys have one score."""
+    return all(len(set(row)) == 1 for row in head.scores)
+
+
+def _linear(step: Step, program: Program) -> bool:
+    """Whether a step is linear in what the head reads, given the token; or a function of codes."""
+    if isinstance(step, Product):
+        return step.of[0] == "token"
+    if isinstance(step, Sums):
+        return not step.ramps
+    if isinstance(step, Table):
+        return all(name == "token" or isinstance(program.step(name), Linear | Table) for name in step.of)
+    return isinstance(step, Linear)
+
+
+def corners(task: Any) -> Iterator[Batch]:
+    """Rows in which one token occurs k times, and one other token otherwise, for each k and each two tokens."""
+    length = int(task.L)
+    tokens = [token for token in range(task.d_vocab) if token != task.bos_id][: int(task.T)]
+    for own in tokens:
+        rows = [
+            [own] * k + [other] * (length - k)
+            for k in range(1, length + 1)
+            for other in (tokens if k < length else [own])
+            if other != own or k == length
+        ]
+        found = torch.tensor(rows)
+        if task.bos:
+            found = torch.cat([torch.full((len(found), 1), int(task.bos_id)), found], 1)
+        yield task.batch(found)
+
+
+def _right(subject: Subject, program: Program, batch: Batch) -> None:
+    """Raise UnsupportedError unless the program is right at the corners with one own token, at its positions, by the
+    same steps at all corners of one count."""
+    reads = subject.read_mask(batch)
+    classes = torch.full(batch.tokens.shape, -1)
+    classes[reads] = subject.classes(batch)
+    task: Any = subject.task
+    first = int(bool(task.bos))
+    made = program.run(batch.tokens)
+    if not bool((program.answer.sums(made).argmax(-1)[:, first] == classes[:, first]).all()):
+        raise UnsupportedError("the program is wrong at an extreme of counts")
+    count = (batch.tokens == batch.tokens[:, first : first + 1]).sum(1)
+    for step in (*program.steps, program.answer):
+        if not isinstance(step, Linear):
+            continue
+        sums = step.sums(made)[:, first]
+        top = sums.topk(min(2, sums.shape[1]), dim=1)
+        code = top.indices[:, 0]
+        if sums.shape[1] > 1 and bool((top.values[:, 0] - top.values[:, 1] <= APART * sums.abs().amax(1)).any()):
+            raise UnsupportedError(f"two sums of {step.name} are equal at an extreme of counts")
+        if any(len(code[count == k].unique()) > 1 for k in count.unique()):
+            raise UnsupportedError(f"{step.name} has several values at the extremes of one count")

@@ -1,0 +1,106 @@
+"""Proofs that a program gives a model's answers on every input, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.models.subject import Subject
+from interp.programs.explanations import Explanation
+from interp.programs.language import Program
+from interp.programs.proof import Proof, by_extremes, corners, prove
+
+EYE = ((1.0, 0.0), (0.0, 1.0))
+
+
+def shipped(name: str) -> tuple[Subject, Program]:
+    found = interp.explain(interp.load(name))
+    assert found.program is not None
+    return Subject.of(interp.load(name)), found.program
+
+
+def test_every_input_is_run() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=8))
+    assert found.proved is None
+    assert found.scores.endswith("not proved")
+    again = found.certify()
+    assert (again.proved.n, again.proved.answers, again.proved.wrong) == (64, 64, 0)
+    assert again.sentence.startswith("Explained, and proved on all 64 inputs. ")
+    assert again.scores.endswith("proved on all 64 inputs")
+    assert Explanation.from_json(again.to_json()) == again
+    assert "subject" not in json.loads(again.to_json())
+
+
+def test_a_program_that_errs_once_is_not_proved() -> None:
+    """With another answer to one of 64 rows: the share is exact."""
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=8)
+    found = interp.explain(model)
+    assert found.program is not None
+    (head,) = found.program.steps
+    scores = list(head.scores[0])
+    scores[0], scores[1] = scores[1], scores[0]  # 0 now wins against 1
+    wrong = replace(found.program, steps=(replace(head, scores=(tuple(scores),)),))
+    proof = prove(Subject.of(model), wrong)
+    tokens = next(iter(model.task.inputs(64))).tokens
+    at = wrong.reads(tokens)
+    differs = wrong.classes(tokens)[torch.arange(64), at] != model.predict(tokens)
+    assert 0 < proof.wrong == int(differs.sum())
+    assert not proof.holds
+    assert str(proof).startswith("not proved: the program gives exactly 0.9")
+    assert ", and" not in replace(found, program=wrong, proved=proof).sentence.split(".")[0]
+
+
+@pytest.mark.parametrize("name", ["histogram/dot-exact", "histogram/bos-softmax-exact", "histogram/lin-exact"])
+def test_extremes_of_counts_decide_all_inputs(name: str) -> None:
+    """No list of 32^10 inputs: one corner for each count of the own token and each other token."""
+    model = interp.build(name)
+    found = interp.explain(model)
+    proof = by_extremes(Subject.of(model), found.program, lambda: None)
+    assert proof.holds
+    assert proof.n == 32**10
+    assert sum(map(len, corners(model.task))) == 32 * (9 * 31 + 1)
+
+
+def test_a_wrong_limit_is_found_at_an_extreme() -> None:
+    """One answer's sum is raised by half a token's weight: on the sampled inputs this need not show."""
+    model = interp.build("histogram/lin-exact")
+    program = interp.explain(model).program
+    bias = list(program.answer.bias)
+    bias[9] += 1e6
+    wrong = replace(program, answer=replace(program.answer, bias=tuple(bias)))
+    with pytest.raises(UnsupportedError, match="the program is wrong at an extreme of counts"):
+        by_extremes(Subject.of(model), wrong, lambda: None)
+
+
+def test_extremes_need_what_they_use() -> None:
+    """A certified model, and a program whose sums are linear in what one head reads."""
+    subject, program = shipped("histogram/dot-softmax")
+    with pytest.raises(UnsupportedError, match="evened is not linear in the counts"):
+        by_extremes(subject, program, lambda: None)
+    exact = interp.explain(interp.build("histogram/dot-exact")).program
+    with pytest.raises(UnsupportedError, match="the model is refuted, so the right answers are not all its own"):
+        by_extremes(subject, exact, lambda: None)
+
+
+def test_multisets_stand_for_their_orders() -> None:
+    """Two numbers below 4: 10 multisets of 16 inputs."""
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=4)
+    found = interp.explain(model).certify()
+    assert found.proved.how == "every multiset of tokens, in count space"
+    assert found.proved.n == 16
+
+
+def test_what_has_no_program_is_not_certified() -> None:
+    with pytest.raises(InterpError, match="a has no program of its parts, so there is nothing to prove"):
+        Explanation("a", "b", 9).certify()
+
+
+def test_shares_are_said() -> None:
+    assert str(Proof(8, 8, 0, "", "all 8 inputs")) == "proved on all 8 inputs"
+    said = "not proved: the program gives exactly 0.7500 of the answers on all 8 inputs"
+    assert str(Proof(8, 8, 2, "", "all 8 inputs")) == said
