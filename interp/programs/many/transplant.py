@@ -104,7 +104,7 @@ def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
 
     Only positions of the same place in rows are compared, and padding is left out.
     """
-    values = torch.cat([of.running.value(of._part(part)) for part in variable.parts], -1)
+    values = torch.cat([of.running.value(of.part(part)) for part in variable.parts], -1)
     rows, length, _ = values.shape
     found = torch.arange(rows * length)
     for place in range(length):
