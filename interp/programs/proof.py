@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from interp.certificates.certify import certify_model
-from interp.certificates.known import known
+from interp.certificates.known import find_known
 from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -180,7 +180,7 @@ def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -
     _linear_in_counts(program)
     if not isinstance(model, TaskModel) or subject.token_ids is not None:
         raise UnsupportedError("only a task model of interp is certified by extremes")
-    certificate = known(model) or certify_model(model)
+    certificate = find_known(model) or certify_model(model)
     if certificate.status != "certified":
         raise UnsupportedError(f"the model is {certificate.status}, so the right answers are not all its own")
     n = 0
