@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE=1 TMPDIR="$work"
 python=${FINDINGS_ENV:+$FINDINGS_ENV/bin/python} # an environment that has these packages already
 if [ -z "$python" ]; then
     python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install --quiet torch==2.13.0 safetensors==0.8.0
+    "$work/venv/bin/pip" install --quiet torch==2.13.0 safetensors==0.8.0 numpy==2.4.6
     python="$work/venv/bin/python"
 fi
 cat > "$work/run.py" <<'END'
