@@ -48,7 +48,7 @@ from interp.programs.running import Running
 from interp.programs.words import parts_words, said, step_words
 from interp.support import words
 from interp.support.progress import LateBar
-from interp.tasks.batch import Batch, joined
+from interp.tasks.batch import Batch, concatenate
 from interp.tasks.populations import Population, everything, sample
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
@@ -295,7 +295,7 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
     except Exception:  # no task is bound to take rows that its sampler never draws
         return batch
     where = reads.rows[new].unique()
-    return joined([batch, edges[where]], subject.task.pad_id) if len(where) else batch
+    return concatenate([batch, edges[where]], subject.task.pad_id) if len(where) else batch
 
 
 def described_on(population: Population, n: int, edges: int = 0) -> str:
