@@ -39,6 +39,8 @@ FINAL: dict[str | None, Literal["none", "layer_norm", "rms_norm"]] = {
 }  # fmt: skip
 POSITIONS = ("standard", "rotary", "alibi")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
+TOO_LARGE = 16
+"""A config of more parameters than this many times those that a file holds is not of this file."""
 MOST = 2**31
 """Largest size in a config; a file may contain any integer."""
 
@@ -99,6 +101,7 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
         if isinstance(size := fields.get(name), int) and size > MOST:
             raise InterpError(f"the config's {name} = {quoted(size)} must be at most {MOST:,}")
+    _check_claim(fields, tensors)
     dropped = ("seed", "init_weights", "device", "n_devices", "n_params", "tokenizer_name", "trust_remote_code")
     known = config_fields()
     for name in fields:
@@ -116,6 +119,19 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
         raise InterpError(f"TransformerLens rejects this config: {str(error)[:200]}") from None
     load_exactly(model, tensors)
     return model.eval()  # TransformerLens scales queries by ln(n), and rotary bases by the length, in this mode only
+
+
+def _check_claim(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a config of a model much larger than the tensors beside it, before memory is taken for that model."""
+    layers, d_model, heads = fields["n_layers"], fields["d_model"], fields.get("n_heads") or 1
+    block = 4 * heads * fields["d_head"] + 2 * (fields.get("d_mlp") or 0)
+    claimed = d_model * (fields["d_vocab"] + max(0, fields.get("d_vocab_out") or 0) + fields["n_ctx"] + layers * block)
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if layers > len(tensors) or claimed > TOO_LARGE * (held + 1_000_000):
+        raise CheckpointError(
+            f"the config is of a model with {layers:,} layers and about {claimed:,} parameters, but the weights have "
+            f"{len(tensors):,} tensors with {held:,} numbers"
+        )
 
 
 def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> None:

@@ -344,3 +344,11 @@ def test_a_native_bridge_is_converted() -> None:
     batch = Largest().sample(10)
     wanted = bridge(ids[batch.tokens])[..., ids[:4]]
     torch.testing.assert_close(Subject.of(model)(batch.tokens)[..., :4], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "size"), [("n_layers", 50), ("d_vocab", 2**30), ("n_ctx", 2**30)])
+def test_a_config_of_a_much_larger_model_is_refused(name: str, size: int) -> None:
+    """No memory is taken for what a config of a stranger claims: the weights have one matrix of 20 numbers."""
+    fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 6, "d_vocab": 5, "attn_only": True}
+    with pytest.raises(CheckpointError, match="the config is of a model with .* but the weights have 1 tensors with 20"):
+        stock_model({**fields, name: size}, {"embed.W_E": torch.zeros(5, 4)})
