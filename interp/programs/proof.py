@@ -197,9 +197,11 @@ def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -
 def _linear_in_counts(program: Program) -> None:
     """Raise UnsupportedError unless the steps are those of one head over tokens, and linear in what it reads."""
     heads = [step for step in program.steps if isinstance(step, Head)]
-    if len(heads) != 1 or program.causal or heads[0].value != "token" or heads[0].query not in ("", "token"):
+    of_token = {"token"}  # and what is looked up by it
+    of_token |= {step.name for step in program.steps if isinstance(step, Table) and set(step.of) == {"token"}}
+    if len(heads) != 1 or program.causal or heads[0].value not in of_token or heads[0].query not in ("", *of_token):
         raise UnsupportedError("the program is not one head over the tokens of a row")
-    if heads[0].key not in ("", "token") and not _one_score(heads[0]):
+    if heads[0].key not in ("", *of_token) and not _one_score(heads[0]):
         raise UnsupportedError("the program's attention depends on the position")
     for step in (*program.steps, program.answer):
         if step is not heads[0] and not _linear(step, program):

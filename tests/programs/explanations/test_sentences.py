@@ -100,7 +100,9 @@ def test_a_program_with_other_variables_imitates() -> None:
         "head 0.1 as the program does. "
     )
     assert "The program: heads 0.0 and 0.1 attend to the first position" in found.sentence
-    assert found.scores == ("answers 1 · interchange intervention accuracy 0.5000 or more · 3 of 4 parts used")
+    assert found.scores == (
+        "answers 1 · interchange intervention accuracy 0.5000 or more · 3 of 4 parts used · not proved"
+    )
     unread = replace(found, variables=found.variables[:1], parts=(*PARTS[:2], replace(PARTS[3], status="not read")))
     assert unread.sentence.startswith(
         "Imitated: a program of its parts gives the model's answers, but it does without MLP 0, which the model uses. "
