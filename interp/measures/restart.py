@@ -20,7 +20,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.restart_blocks import Block, added_to_scores, unknown
+from interp.measures.restart_blocks import RunBlock, added_to_scores, unknown
 from interp.measures.restart_changes import NEURONS, PRE, STAGES, Change, Restarted, Start
 from interp.measures.runs import (
     Edit,
@@ -97,7 +97,7 @@ class Run:
         self.logits = self.where.pick(out)
         if self.restarts:
             added, self.device = added_to_scores(subject, batch), out.device
-            self.blocks = [Block(subject, index, batch, added) for index in range(self.n_layers)]
+            self.blocks = [RunBlock(subject, index, batch, added) for index in range(self.n_layers)]
             self.every = torch.arange(self.length, device=self.device)
             self.read = self.where.positions.to(self.device).unique()
             self._keys = dict[int, Tensor]()

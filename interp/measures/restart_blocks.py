@@ -30,7 +30,7 @@ Mask = Float[Tensor, "_ _ asking length"] | None
 
 
 def unknown(subject: Subject) -> str | None:
-    """Return the reason why a run of this model cannot be restarted by `Block`, or None."""
+    """Return the reason why a run of this model cannot be restarted by `RunBlock`, or None."""
     model: Any = subject.model
     if isinstance(model, TaskModel):
         if any(layer.norm == "post" for layer in model.spec.layers):
@@ -64,7 +64,7 @@ def added_to_scores(subject: Subject, batch: Batch) -> Float[Tensor, "rows 1 1 l
     return hidden[:, None, None] if added is None else hidden[:, None, None] + added
 
 
-class Block:
+class RunBlock:
     """One block: queries, keys and values of some positions, what heads write, and what the MLP writes."""
 
     def __init__(self, subject: Subject, index: int, batch: Batch, added: Tensor | None) -> None:

@@ -59,20 +59,20 @@ EQUAL = 1e-3
 """Scores that differ by less than this share of the largest are equal: whitened, rounding changes them by 1e-4."""
 
 
-class Site(NamedTuple):
+class StreamSite(NamedTuple):
     """A layer (n_layers: after the last one) and a position: an index, or None for the read position."""
 
     layer: int
     position: int | None
 
 
-def sites(subject: Subject, batch: Batch) -> list[Site]:
+def sites(subject: Subject, batch: Batch) -> list[StreamSite]:
     """List every layer at the read position, and also at each position if all rows have the same, short length."""
     length = batch.tokens.shape[1]
     fixed = length <= MAX_POSITIONS and bool((batch.lengths == length).all()) and subject.read_at != "all"
     positions = [*range(length)] if fixed else []
     layers = range(subject.model.cfg.n_layers + 1)
-    return [Site(layer, position) for layer in layers for position in [*positions, None]]
+    return [StreamSite(layer, position) for layer in layers for position in [*positions, None]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,13 +157,13 @@ def probe(
     rows: list[dict[str, object]] = []
     with LateBar("probe") as bar:
         for name, value in values.items():
-            known: dict[Site, dict[str, object]] = {}
+            known: dict[StreamSite, dict[str, object]] = {}
             pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
             if isinstance(pairs, str):
                 reasons[name] = pairs
             for site in places:
                 bar.update(len(rows), len(values) * len(places), name)
-                same_site = None if site.position is not None or len(alone) > 1 else Site(site.layer, int(alone))
+                same_site = None if site.position is not None or len(alone) > 1 else StreamSite(site.layer, int(alone))
                 if same_site in known:
                     rows.append({"feature": name, **known[same_site], "position": "read"})
                     continue
@@ -173,8 +173,8 @@ def probe(
 
 
 def _probed(
-    subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: InterchangePairs | str, value: Tensor,
-    same: Tensor, seed: int,
+    subject: Subject, batch: Batch, streams: list[Tensor], site: StreamSite, pairs: InterchangePairs | str,
+    value: Tensor, same: Tensor, seed: int,
 ) -> dict[str, object]:  # fmt: skip
     """Return the row of a feature at a site, without the feature's name. same: a number for the input of each read."""
     told = fit_probe(_at(streams[site.layer], reads_of(subject, batch), site), value, same, seed)
@@ -241,7 +241,7 @@ def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length 
     return [torch.cat(found[name]) for name in names]
 
 
-def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_model"]:
+def _at(stream: Tensor, where: object, site: StreamSite) -> Float[Tensor, "reads d_model"]:
     rows, positions = where.rows, where.positions  # type: ignore[attr-defined]
     return stream[rows, positions if site.position is None else torch.full_like(positions, site.position)].double()
 
@@ -394,7 +394,7 @@ def _interchanged(
     subject: Subject,
     batch: Batch,
     streams: list[Tensor],
-    site: Site,
+    site: StreamSite,
     pairs: InterchangePairs,
     projection: Tensor | None,
 ) -> float:

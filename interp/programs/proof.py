@@ -45,7 +45,7 @@ APART = 1e-9
 
 
 @dataclass(frozen=True)
-class Proof:
+class ProgramProof:
     """How a program compares with a model on every input.
 
     n: the number of inputs. answers: the number of answers compared. wrong: of how many the program's differs from the
@@ -70,7 +70,7 @@ class Proof:
         return f"not proved: the program gives exactly {same} of the answers on {self.domain}"
 
 
-def prove(subject: Subject, program: Program, check: Callable[[], None] = lambda: None) -> Proof:
+def prove(subject: Subject, program: Program, check: Callable[[], None] = lambda: None) -> ProgramProof:
     """Compare a program with a model on every input. Raises UnsupportedError, with the reasons, if no engine "
     "applies."""
     reasons = []
@@ -114,7 +114,7 @@ def _by_counts_alone(subject: Subject, program: Program) -> None:
         raise UnsupportedError("the program reads positions")
 
 
-def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """Every box of counts, one order for each."""
     _by_counts_alone(subject, program)
     if not getattr(subject.task, "count_ranges", None):
@@ -126,19 +126,19 @@ def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> 
         for start in range(0, len(box), CHUNK)
     )  # fmt: skip
     found = _compared(subject, program, batches, check)
-    return Proof(*found, "every count, in count space", f"all {found[0]:,} inputs ({box})")
+    return ProgramProof(*found, "every count, in count space", f"all {found[0]:,} inputs ({box})")
 
 
-def by_multisets(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+def by_multisets(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """Every multiset of tokens."""
     _by_counts_alone(subject, program)
     found = _compared(subject, program, subject.task.multisets(CHUNK), check)
     if found[0] != subject.task.n_inputs:
         raise UnsupportedError(f"the multisets are those of {found[0]:,} inputs of {subject.task.n_inputs:,}")
-    return Proof(*found, "every multiset of tokens, in count space", f"all {found[0]:,} inputs")
+    return ProgramProof(*found, "every multiset of tokens, in count space", f"all {found[0]:,} inputs")
 
 
-def by_listing(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+def by_listing(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """Every input."""
     n = subject.task.n_inputs
     if n is None:
@@ -146,10 +146,10 @@ def by_listing(subject: Subject, program: Program, check: Callable[[], None]) ->
     _affordable(subject, program, n, program.length)
     batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in every_input(subject.task, CHUNK))
     found = _compared(subject, program, batches, check)
-    return Proof(*found, "every input, as run", f"all {found[0]:,} inputs")
+    return ProgramProof(*found, "every input, as run", f"all {found[0]:,} inputs")
 
 
-def by_strings(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+def by_strings(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """Every string up to a length, if the program gives the model's answer to each: not all need be inputs."""
     task: Any = subject.task
     if (reason := lacks(task, LISTED_STRINGS)) is not None:
@@ -161,7 +161,7 @@ def by_strings(subject: Subject, program: Program, check: Callable[[], None]) ->
     symbols = f"at most {int(whole.lengths.max()) - task.n_marks} symbols"
     if found[2]:
         raise UnsupportedError(f"it does not give all answers to strings of {symbols}")
-    return Proof(*found, "every string up to a length, as run", f"all {found[0]:,} strings of {symbols}")
+    return ProgramProof(*found, "every string up to a length, as run", f"all {found[0]:,} strings of {symbols}")
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
@@ -172,7 +172,7 @@ def _split(batch: Batch) -> Iterator[Batch]:
 # ---------------------------------------------------------------- extremes
 
 
-def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -> Proof:
+def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """The model is certified, and the program is right at the corners of the counts of the other tokens."""
     task, model = subject.task, subject.model
     if (reason := lacks(task, COUNTS_OWN_TOKEN)) is not None:
@@ -191,7 +191,7 @@ def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -
     assert task.n_inputs is not None
     answers = task.n_inputs * int(subject.read_mask(batch[:1]).sum())
     how = f"model and program give the right answer on every input: {certificate.method}; {n:,} extremes of counts"
-    return Proof(task.n_inputs, answers, 0, how, f"all {task.n_inputs:,} inputs")
+    return ProgramProof(task.n_inputs, answers, 0, how, f"all {task.n_inputs:,} inputs")
 
 
 def _linear_in_counts(program: Program) -> None:

@@ -22,7 +22,7 @@ def view(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = ())
 
 
 @dataclass(frozen=True, repr=False)
-class Drawing:
+class InlineSvg:
     """An SVG picture made by interp; a notebook shows it, and `save` writes it to a file."""
 
     svg: str

@@ -274,7 +274,7 @@ def test_one_ablation_is_the_default_everywhere() -> None:
     assert alone["accuracy"][1] != interp.ablate(subject, ["head 0.0"], mode="zero", inputs=test)["accuracy"][1]
 
 
-def test_inputs_come_after_the_parts_and_all_parts_are_the_default() -> None:
+def test_inputs_come_after_parts_and_all_parts_are_the_default() -> None:
     subject = standin("recall")
     batch = subject.task.sample(50, seed=0)
     named = [str(part) for part in parts_of(subject)]

@@ -64,7 +64,7 @@ def test_composition_scores_have_a_figure() -> None:
     assert "Composition scores" in found.title
 
 
-def test_a_part_that_writes_the_same_for_every_input_has_no_centered_effect() -> None:
+def test_a_part_that_is_the_same_for_all_inputs_has_no_effect() -> None:
     subject = standin("recall")
     batch = subject.task.sample(200, seed=1)
     found = interp.direct_logit_attribution(subject, batch)

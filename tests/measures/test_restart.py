@@ -12,7 +12,7 @@ from standins import standin
 
 import interp
 from interp.measures.restart import Run, restartable
-from interp.measures.restart_blocks import Block, unknown
+from interp.measures.restart_blocks import RunBlock, unknown
 from interp.measures.runs import Edit, Part, parts_of
 from interp.models.subject import Subject
 
@@ -56,8 +56,8 @@ def test_only_what_a_change_reaches_is_computed(monkeypatch: pytest.MonkeyPatch)
     subject = standin("recall")  # 2 layers, attention only, causal, read at the last of 7 positions
     run = Run(subject, subject.task.sample(5, seed=0))
     ran = []
-    own = Block.mix
-    monkeypatch.setattr(Block, "mix", lambda block, q, *rest: ran.append(q.shape[1]) or own(block, q, *rest))
+    own = RunBlock.mix
+    monkeypatch.setattr(RunBlock, "mix", lambda block, q, *rest: ran.append(q.shape[1]) or own(block, q, *rest))
     late = torch.arange(7) == 3
     edit = Edit(Part(0, 1), 0.0, late.expand(5, -1))
     run.outputs([[edit]])
@@ -73,8 +73,8 @@ def test_only_what_a_change_reaches_is_computed(monkeypatch: pytest.MonkeyPatch)
 def test_changes_of_a_layer_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = standin("ends")
     run, ran = Run(subject, subject.task.sample(4, seed=0)), []
-    own = Block.mix
-    monkeypatch.setattr(Block, "mix", lambda block, q, *rest: ran.append(len(q)) or own(block, q, *rest))
+    own = RunBlock.mix
+    monkeypatch.setattr(RunBlock, "mix", lambda block, q, *rest: ran.append(len(q)) or own(block, q, *rest))
     run.outputs([[Edit(Part(0, head), 0.0)] for head in range(2)])
     assert ran == [8, 8]  # two changes of four rows in layers 1 and 2
 

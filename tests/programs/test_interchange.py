@@ -94,7 +94,7 @@ def test_pairs_come_from_two_inputs() -> None:
     assert all(score.shown for _, _, score in pairs)
 
 
-def test_what_depends_on_the_position_alone_is_interchanged_across_positions() -> None:
+def test_what_depends_on_position_is_swapped_across_positions() -> None:
     """At one length and one position it has one value: without another pairing there would be no case."""
     parity = Table("odd", ("position",), (0, 1, 0), ("even", "odd"), "MLP 0")
     pick = Head("pick", "", "odd", ((0.0, NEVER),), "token", "head 1.0")
@@ -131,7 +131,7 @@ def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
     assert score.changes.interval[0] >= 0.9
 
 
-def test_a_variable_may_live_in_parts_that_the_program_does_without() -> None:
+def test_a_variable_may_live_in_parts_the_program_lacks() -> None:
     """Three heads carry the first letter and vote; a claim of one of them holds only with another one, of two spare
     ones the one that is enough, and a head that reads another letter is not taken."""
     again, third = replace(FIRST, name="again", part="head 0.1"), replace(LAST, name="third", part="head 0.2")

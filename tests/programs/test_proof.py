@@ -13,7 +13,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
 from interp.programs.language import Program
-from interp.programs.proof import Proof, by_extremes, corners, prove
+from interp.programs.proof import ProgramProof, by_extremes, corners, prove
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
 
@@ -101,6 +101,6 @@ def test_what_has_no_program_is_not_certified() -> None:
 
 
 def test_shares_are_said() -> None:
-    assert str(Proof(8, 8, 0, "", "all 8 inputs")) == "proved on all 8 inputs"
+    assert str(ProgramProof(8, 8, 0, "", "all 8 inputs")) == "proved on all 8 inputs"
     said = "not proved: the program gives exactly 0.7500 of the answers on all 8 inputs"
-    assert str(Proof(8, 8, 2, "", "all 8 inputs")) == said
+    assert str(ProgramProof(8, 8, 2, "", "all 8 inputs")) == said

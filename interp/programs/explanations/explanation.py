@@ -37,12 +37,12 @@ from interp.programs.explanations.findings import (
 )
 from interp.programs.explanations.rule import Rule
 from interp.programs.language import Normed, Program, Sums, entries, misread
-from interp.programs.proof import Proof, prove
+from interp.programs.proof import ProgramProof, prove
 from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.support import words
 from interp.support.resources import threads_for
-from interp.support.views import Drawing, view
+from interp.support.views import InlineSvg, view
 from interp.tasks.task import tensors_sha256
 
 REPR_LINES, REPR_WIDTH = 40, 110
@@ -105,7 +105,7 @@ class Explanation:
     tested_on: str = ""
     listing: str = ""
     reason: str = ""
-    proved: Proof | None = None
+    proved: ProgramProof | None = None
     subject: Subject | None = field(default=None, repr=False, compare=False)
 
     # ------------------------------------------------------------ the program
@@ -223,7 +223,7 @@ class Explanation:
         """Count the parts with a status; see PartRole."""
         return sum(one.status == status for one in self.parts)
 
-    def plot(self) -> Drawing:
+    def plot(self) -> InlineSvg:
         """Draw the flow from the tokens to the answer through the parts that are used.
 
         Raises InterpError if no part is described.
@@ -231,7 +231,7 @@ class Explanation:
         drawn = svg(self.parts, answer_words(self.program) if self.program is not None else "")
         if not drawn:
             raise InterpError(f"no part of {self.model} is described, so there is nothing to draw")
-        return Drawing(drawn)
+        return InlineSvg(drawn)
 
     def __repr__(self) -> str:
         """Return the sentence and the beginning of the program; print(found) has all."""
@@ -289,7 +289,7 @@ class Explanation:
                 "agreement": agreement,
                 "parts": parts,
                 "stand_ins": groups,
-                "proved": None if data.get("proved") is None else Proof(**data["proved"]),
+                "proved": None if data.get("proved") is None else ProgramProof(**data["proved"]),
             }
             made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
             made["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))

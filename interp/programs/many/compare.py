@@ -99,7 +99,7 @@ def _check_task(rows: Iterable[Row], row: Row) -> None:
         )
 
 
-class Source:
+class ModelSource:
     """One model to compare: its name, and how to load it."""
 
     def __init__(self, name: str, given: str | Path | TaskModel, axes: Mapping[str, Any] | None = None):
@@ -115,13 +115,13 @@ class Source:
         return {**learned(self.load(), self.name), "axes": self.axes}
 
 
-def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[Source]:
+def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:
     """Return the models to compare, in order. Raises InterpError if there is none, or if two have one name."""
     if isinstance(models, str | Path):
         found = _of_folder(Path(models)) if is_dir(Path(models)) else _of_name(str(models))
     else:
         found = [
-            Source(f"model {n}" if isinstance(one, TaskModel) else str(one), _checked(one))
+            ModelSource(f"model {n}" if isinstance(one, TaskModel) else str(one), _checked(one))
             for n, one in enumerate(models)
         ]
     if not found:
@@ -137,11 +137,11 @@ def _checked(one: object) -> str | Path | TaskModel:
     return one
 
 
-def _of_folder(folder: Path) -> list[Source]:
+def _of_folder(folder: Path) -> list[ModelSource]:
     """Checkpoints of a folder and of those in it; snapshots within a run are left out. Folders named d=8 are axes."""
     files = sorted(folder.rglob("seed-*.safetensors"), key=_by_number) or sorted(folder.glob("*.safetensors"))
     names = [file.relative_to(folder).with_suffix("") for file in files]
-    return [Source(str(name), file, _axes(name)) for name, file in zip(names, files)]
+    return [ModelSource(str(name), file, _axes(name)) for name, file in zip(names, files)]
 
 
 def _axes(name: Path) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def _axes(name: Path) -> dict[str, Any]:
     return {axis: int(value) if value.isdigit() else value for axis, equals, value in pairs if equals}
 
 
-def _of_name(name: str) -> list[Source]:
+def _of_name(name: str) -> list[ModelSource]:
     """All seeds of a named model."""
     file = find_checkpoint(name)
     seeds = sorted(file.parent.glob("seed-*.safetensors"), key=_by_number)
-    return [Source(f"{name}/{one.stem}", one) for one in seeds] if file in seeds else [Source(name, name)]
+    return [ModelSource(f"{name}/{one.stem}", one) for one in seeds] if file in seeds else [ModelSource(name, name)]
 
 
 def _by_number(file: Path) -> tuple[Path, int, str]:
@@ -162,7 +162,7 @@ def _by_number(file: Path) -> tuple[Path, int, str]:
     return file.parent, int(number) if number.isdigit() else -1, number
 
 
-def _learned(sources: Sequence[Source], workers: int, dask: str | None) -> Iterator[Row]:
+def _learned(sources: Sequence[ModelSource], workers: int, dask: str | None) -> Iterator[Row]:
     """The row of each model, as it is done."""
     if (workers == 1 and dask is None) or len(sources) < 2 or any(isinstance(one.given, TaskModel) for one in sources):
         yield from (source.row() for source in sources)
@@ -172,7 +172,7 @@ def _learned(sources: Sequence[Source], workers: int, dask: str | None) -> Itera
             yield done.result()
 
 
-def _row_of(source: Source) -> Row:
+def _row_of(source: ModelSource) -> Row:
     import torch
 
     torch.set_num_threads(1)

@@ -46,6 +46,7 @@ def is_there(name: str) -> bool:
     return True
 
 
+@torch.enable_grad()  # restores the caller's setting, which a method of the cache switches off for good
 def walk(name: str) -> tuple[list[str], int]:
     """The raw errors of a model's methods and properties, and how many were called."""
     model = interp.load(name)
