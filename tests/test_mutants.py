@@ -29,7 +29,7 @@ def test_tests_of_the_room_and_of_importers_are_asked() -> None:
     assert "tests/families/histogram/certificates/test_walk.py" in found
     assert "tests/families/count01/test_tasks.py" not in found
     found = mutants.candidates(mutants.ROOT, "interp/errors.py")
-    assert "tests/cli/test_cli.py" in found
+    assert "tests/test_package.py" in found
     assert "tests/certificates/test_places.py" in found  # it imports the module from another room
     found = mutants.candidates(mutants.ROOT, "interp/families/languages/tasks/brackets.py")
     assert "tests/families/algorithmic/tasks/test_numbers.py" in found  # it imports the class from the family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -45,6 +45,7 @@ class Pairs:
         return Pairs(self.clean[rows], self.corrupted[rows])
 
 
+@runtime_checkable
 class Labels(Protocol):
     """What minimal pairs need of a task: see interp.Task."""
 

@@ -359,9 +359,17 @@ SWITCHES = {
 
 @pytest.mark.parametrize("switch", sorted(SWITCHES & {*config_fields()}))
 def test_a_switch_that_no_spec_expresses_is_refused(switch: str) -> None:
-    """The settings of such a variant (its window, its factors) are taken, since they do nothing without the switch."""
+    """The settings of such a variant (its window, its factors) are taken, since they do nothing without the switch;
+    and so is a switch that does nothing here: one of rotary positions without these, one of layers with one."""
     model = exact(Addition(digits=2))
     model.cfg.window_size = 3
+    if "rope" in switch:
+        setattr(model.cfg, switch, 4)
+        assert refusal(model) is None
+        model.cfg.positional_embedding_type = "rotary"
+        setattr(model.cfg, switch, False)
+    if "layer_idx" in switch:
+        model.cfg.n_layers = 2
     assert refusal(model) is None
     setattr(model.cfg, switch, 4)
     assert str(refusal(model)).startswith(f"it has {switch} = ")

@@ -69,7 +69,10 @@ def test_weights_that_are_not_finite_are_refused_at_once() -> None:
             n_layers=1, d_model=4, n_ctx=5, d_head=4, n_heads=1, d_vocab=65, d_vocab_out=64, attn_only=True,
             normalization_type=None, device="cpu",
         ))  # fmt: skip
-    model.unembed.b_U.data[0] = -torch.inf
+    loaded = interp.load(model, task="max-of-k")
+    loaded.unembed.b_U.data[0] = model.unembed.b_U.data[0] = -torch.inf
+    with pytest.raises(InterpError, match=r"^unembed\.b_U has values that are not finite"):
+        interp.load(model, task="max-of-k")
     for look in (interp.certify, interp.analyze):
         with pytest.raises(InterpError, match=r"^1 of the 64 weights of unembed\.b_U is not finite"):
-            look(model, task="max-of-k")
+            look(loaded)

@@ -22,7 +22,11 @@ def test_all_parts_of_a_strangers_model(name) -> None:
     table = survey(subject, test, train).set_index("part")
     cfg = subject.model.cfg
     assert len(table) == cfg.n_layers * (cfg.n_heads + (not cfg.attn_only))
-    assert table.loc[table["kind"] == "head"].notna().all(axis=None)
+    heads = table.loc[table["kind"] == "head"]
+    scores = ["previous_token", "same_token", "induction"]  # of queries that have a match
+    assert heads.drop(columns=scores).notna().all(axis=None)
+    for score in scores:
+        assert (heads[score].notna() == (heads[f"{score}_queries"] > 0)).all()
     singles = interp.ablate_heads(subject, "singles", mode="mean", inputs=test, reference=train)
     assert table.loc[table["kind"] == "head", "accuracy_mean"].to_list() == singles["accuracy"][1:].to_list()
     assert (table["loss_zero"] > 0).all()

@@ -45,7 +45,7 @@ def test_a_readout_of_neurons_compares_it() -> None:
     assert found.level == "explained"
     assert found.program is not None
     assert found.program.steps[-1] == Product("head 0.0 of its token", ("token", "head 0.0"))
-    assert found.program.constants == 1 + 8 + 9
+    assert found.program.constants == 1 + 9 + 9  # a scale; limits and answers of the counts 1 to 10
     batch = model.task.sample(20, seed=3)
     assert isinstance(batch, Batch)
     again = interp.compile(found.program)

@@ -350,7 +350,5 @@ def test_a_native_bridge_is_converted() -> None:
 def test_a_config_of_a_much_larger_model_is_refused(name: str, size: int) -> None:
     """No memory is taken for what a config of a stranger claims: the weights have one matrix of 20 numbers."""
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 6, "d_vocab": 5, "attn_only": True}
-    with pytest.raises(
-        CheckpointError, match=r"config is of a model with .* the weights have 1 tensors with 20"
-    ):
+    with pytest.raises(CheckpointError, match=r"config is of a model with .* the weights have 1 tensors with 20"):
         stock_model({**fields, name: size}, {"embed.W_E": torch.zeros(5, 4)})

@@ -52,7 +52,7 @@ def certificate(
         ("certified", 1.0, 0, None, "Proved right on all of the 1,000 inputs", "wrong"),
         ("refuted", 0.5, 500, "a b", "Accuracy 0.500000, exact", "Proved"),
         ("refuted", 1 - 3e-10, 320, "a b", "Accuracy 0.9999999997, exact", "Accuracy 1 "),
-        ("refuted", (0.999, 0.9999999), None, "a b", "is in the range 0.999000 to 0.9999999", "Accuracy exactly"),
+        ("refuted", (0.99, 0.9999999), None, "a b", "is in the range 0.990000 to 0.999000", "Accuracy exactly"),
         (
             "refuted",
             (0.5123457, 0.9123451),
@@ -84,9 +84,9 @@ def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
 
 
 def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
-    assert "in the range 0.900000 to less than 1." in certificate_sentence(
-        certificate("refuted", (0.9, 1.0), None, "a")
-    )
+    """It is wrong on one input of its 1,000 at least."""
+    text = certificate_sentence(certificate("refuted", (0.9, 1.0), None, "a"))
+    assert "in the range 0.900000 to 0.999000." in text
     assert "in the range 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
 
 
