@@ -81,7 +81,7 @@ class Restarted:
             x = self._unchanged(run.last, columns).clone()
         return self._edited(run.last, x, columns), columns
 
-    def _read(self, columns: Columns, after: int) -> Columns:
+    def _read(self, columns: Columns, after: int) -> Int[Tensor, "left"]:
         """Of some positions after a layer, return those that are read: all before the last layer."""
         if after < self.run.n_layers or self.end is not None:
             return columns
