@@ -232,7 +232,7 @@ class Run:
         return self.seen.get(f"blocks.{layer}.hook_resid_mid", self.seen[after])
 
     def _read_out(
-        self, x: Float[Tensor, "changes rows columns d_model"], columns: Int[Tensor, "columns"]
+        self, x: Float[Tensor, "changes rows columns d_model"], columns: Int[Tensor, "_columns"]
     ) -> Iterable[Float[Tensor, "reads n_out"]]:
         """Return the outputs at the reads for the last stream, given at the read positions that change."""
         if not len(columns):

@@ -131,8 +131,8 @@ class RunBlock:
     def mix(
         self,
         q: Float[Tensor, "rows asking heads d_head"],
-        k: Float[Tensor, "rows length heads d_head"],
-        v: Float[Tensor, "rows length heads d_head"],
+        k: Float[Tensor, "_rows _length _heads d_head"],
+        v: Float[Tensor, "_rows _length _heads d_head"],
         at: Int[Tensor, "asking"],
         edit: Callable[[Tensor], None] | None = None,
     ) -> Float[Tensor, "rows asking heads d_head"]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Change = Sequence[Edit]
 """Edits that are made together in one run; none leave the run as it is."""
-Columns = Int[Tensor, "columns"]
+Columns = Int[Tensor, "_columns"]
 """Positions, in order."""
 
 PRE, PROJECTED, MIXED, MID, NEURONS = range(5)
@@ -81,7 +81,7 @@ class Restarted:
             x = self._unchanged(run.last, columns).clone()
         return self._edited(run.last, x, columns), columns
 
-    def _read(self, columns: Columns, after: int) -> Int[Tensor, "left"]:
+    def _read(self, columns: Columns, after: int) -> Int[Tensor, "_columns"]:
         """Of some positions after a layer, return those that are read: all before the last layer."""
         if after < self.run.n_layers or self.end is not None:
             return columns
