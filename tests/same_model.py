@@ -6,6 +6,7 @@ for `in_double` itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -119,8 +120,8 @@ def form(found: Explanation, names: dict[str, str] | None = None) -> dict[str, o
     names = names or {}
 
     def known(name: str) -> str:
-        part, _, rest = name.partition(" level")
-        return f"{names.get(part, part)}{' level' if name.endswith(' level') else ''}" if rest == "" else name
+        """The name of a part, or of a variable that is called by its part, such as its level or a class of tokens."""
+        return re.sub(r"head \d+\.\d+", lambda part: names.get(part[0], part[0]), name)
 
     said: dict[str, object] = {"level": found.level, "constants": found.constants if found.found else None}
     said |= {known(one.part): one.status for one in found.parts if one.status not in ("not used", "minor")}
