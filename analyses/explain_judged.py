@@ -10,7 +10,7 @@ shared/peer_judge.py): the share of interventions after which the model and the 
 program down to the model and from the model up to the program, with noise in the parts that have no place in the
 program, and without. Beside it stand our numbers: the level, and the interchange accuracy by hooks
 (shared/judged_by_hooks.py), of the cases in which the program says that the answer changes; the lowest of a variable
-with 20 cases or more. Full: twelve models, 400 samples each; quick: four; smoke: one, 20 samples.
+with 35 cases or more. Full: twelve models, 400 samples each; quick: four; smoke: one, 20 samples.
 """
 
 from __future__ import annotations

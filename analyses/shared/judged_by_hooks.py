@@ -37,8 +37,8 @@ UNUSED = 0.99
 """Share of the answers that must stay with all parts at their means that are said not to be used."""
 SHOWN, LOW = 0.95, 0.9
 """Interchange accuracy that the word "explained" needs, and the lower end of its interval."""
-FEW = 20
-"""Cases of an interchange below which it says nothing."""
+FEW = 35
+"""Cases of an interchange below which it says nothing: the interval never begins at LOW then."""
 
 
 @dataclass(frozen=True)
