@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
+from interp.programs.language import Program
 from interp.programs.steps import Head, Step, Sums
 
 Donor: TypeAlias = tuple[Tensor, Tensor]
@@ -84,6 +85,14 @@ class Examined:
         if out.shape[-1] == 1:
             return (out[:, 0] > 0).long()
         return ((out > 0).long() * 2 ** torch.arange(out.shape[-1])).sum(-1)
+
+    def said(self, program: Program, made: dict[str, Tensor]) -> Int[Tensor, "reads"]:
+        """A program's answers as those of `decided`: sets by their members, -1 for one that the model never gives."""
+        found = program.answer.sums(made).argmax(-1)[self.reads]
+        if self.subject.decision.kind != "set":
+            return found
+        known = {self.subject.task.word(one): one for one in self.right.unique().tolist()}
+        return torch.tensor([known.get(word, -1) for word in program.answers])[found]
 
     def answers(self, hooks: Hooks) -> Int[Tensor, "reads"]:
         with torch.no_grad():
@@ -381,7 +390,8 @@ def attention(found: Explanation, model: Examined, step: Head, said: str) -> lis
 
 def agreement(found: Explanation, model: Examined) -> list[Claim]:
     """How many of the model's answers the program gives."""
-    given = found.program.classes(model.tokens)[model.reads]  # type: ignore[union-attr]
+    assert found.program is not None
+    given = model.said(found.program, found.program.run(model.tokens))
     share = float((given == model.right).double().mean())
     return [Claim("", "answers", "gives the answers", share, len(given), share >= 0.99)]
 
@@ -400,7 +410,7 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
     program, claims = found.program, list[Claim]()
     assert program is not None
     made = program.run(model.tokens)
-    right = program.answer.sums(made).argmax(-1)[model.reads]
+    right = model.said(program, made)
     for parts in places(found):
         names = [step.name for step in program.steps if getattr(step, "part", "") in parts]
         for kind in ("interchange", "interchange of positions"):
@@ -409,7 +419,7 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
             for donor in [one for _ in range(model.draws) for one in model.donors()[rows]]:
                 now = model.answers([put_at(one, model.cache[place_of(one)[0]][donor]) for one in parts])
                 given = {name: made[name][donor] for name in names}
-                said = program.answer.sums(program.run(model.tokens, given=given)).argmax(-1)[model.reads]
+                said = model.said(program, program.run(model.tokens, given=given))
                 for changes in (True, False):
                     here = (said != right) == changes
                     same[changes] += int((now == said)[here].sum())
