@@ -20,6 +20,8 @@ from interp.programs.many.compare import ComparedModels, letters, sources_of
 from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Table
 from interp.programs.task import ENDS, ProgramTask
+from interp.report.compared import comparison_page
+from interp.support.figures.algorithms import phases
 
 TOKENS = torch.cartesian_prod(*[torch.arange(2)] * 3)
 DIFFERS = replace(ENDS, steps=(ENDS.steps[0], replace(ENDS.steps[1], entries=(0, 1, 0, 0))))
@@ -145,3 +147,17 @@ def test_which_models_are_compared(tmp_path) -> None:
 
 def test_names_of_algorithms() -> None:
     assert [letters(n) for n in (0, 25, 26, 27, 701, 702)] == ["A", "Z", "AA", "AB", "ZZ", "AAA"]
+
+
+def test_the_page_shows_each_algorithm(tmp_path) -> None:
+    for turn, d in ((1, 4), (2, 8)):
+        folder = tmp_path / f"d={d}" / "p=2"
+        folder.mkdir(parents=True)
+        interp.save(twin(turn), folder / f"seed-{turn}.safetensors")
+    found = interp.compare(tmp_path, progress=False)
+    assert found.to_frame()[["d", "p"]].to_numpy().tolist() == [[4, 2], [8, 2]]
+    assert [trace.name for trace in found.plot().data] == ["A"]
+    assert [trace.name for trace in phases(found.to_frame(), "d", "p").data] == ["A"]
+    page = comparison_page(found)
+    assert {"algorithms", "transplants", "models"} <= {*page.tables}
+    assert "Algorithm A" in page.html()
