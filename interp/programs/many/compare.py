@@ -77,7 +77,8 @@ def compare(
             rows.append(row)
             _check_task(rows.known.values(), row)
             done += 1
-            bar.update(done, len(sources), f"{row['model']} {row['level']}" if progress else "")
+            if progress:
+                bar.update(done, len(sources), f"{row['model']} {row['level']}")
         found = ComparedModels([rows.known[source.name] for source in sources])
         loaded = {source.name: source for source in sources}
         for one, other in found.pairs(tried):
