@@ -3,7 +3,8 @@
 Every call of a function of interp is followed. A room is a file of interp. A stay is an unbroken run of calls into one
 room, rooms are the different ones, returns are stays in a room that was left before, and climbs are steps to a room
 on a higher floor than the one before: the floors are those of the import contracts, cli at the top, errors at the
-bottom. Imports, class bodies, comprehensions and lambdas are no calls. Only the first 10^6 calls of each are followed.
+bottom. Imports, class bodies, comprehensions and lambdas are no calls, and the stand-in for TransformerLens 4 counts as
+the library that it stands for: not at all. Only the first 10^6 calls of each are followed.
 
     python analyses/benchmarks/trace_load.py [--rooms] [MODEL]
 """
@@ -31,7 +32,8 @@ def room_of(frame: FrameType) -> str | None:
     code = frame.f_code
     if code.co_name.startswith("<") or not code.co_filename.startswith(str(ROOT)) or "__module__" in code.co_names[:2]:
         return None
-    return str(Path(code.co_filename).relative_to(ROOT).with_suffix(""))
+    room = str(Path(code.co_filename).relative_to(ROOT).with_suffix(""))
+    return None if room.startswith("models/lens/v4/") else room
 
 
 def floor_of(room: str) -> int:

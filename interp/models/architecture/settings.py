@@ -262,6 +262,15 @@ class Completed:
         return f"The tensors do not determine these settings, which are assumed: {listed}; config= gives others."
 
 
+IN_EVERY_CONFIG = frozenset({
+    "attn_only", "num_experts", "experts_per_token", "gated_mlp", "act_fn", "n_key_value_heads", "original_architecture",
+    "normalization_type", "eps", "final_rms", "post_embedding_ln", "attention_dir", "positional_embedding_type",
+    "rotary_dim", "rotary_adjacent_pairs", "rotary_base", "use_attn_scale", "scale_attn_by_inverse_layer_idx",
+    "use_local_attn", "window_size", "attn_types", "parallel_attn_mlp", "load_in_4bit",
+})  # fmt: skip
+"""Fields that a config has in every version since TransformerLens 1.19. A config with all of them is a whole one, and
+what it does not name was not in the library that ran the model."""
+
 ASKED = ("attention_dir", "normalization_type", "act_fn", "experts_per_token", "positional_embedding_type")
 """Settings that models differ in most: loading asks for them, if a state dict does not show them."""
 
@@ -283,13 +292,14 @@ def complete(
     fields |= {name: value for name, value in given.items() if name in BY_NAME}
     assumed: dict[str, Any] = {}
     missing: dict[str, Any] = {}
+    whole = given.keys() >= IN_EVERY_CONFIG
     for setting in SETTINGS:
         name, shown = setting.name, setting.shown(tensors, fields)
         if name in given:
             _check_shown(where, name, given[name], shown)
             continue
         fields[name] = setting.default if shown is UNKNOWN else shown
-        if shown is not UNKNOWN or not setting.matters(fields):
+        if whole or shown is not UNKNOWN or not setting.matters(fields):
             continue
         if _needed(setting, tensors, fields, ask):
             missing[name] = setting.example

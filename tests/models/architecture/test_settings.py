@@ -20,7 +20,7 @@ from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError
-from interp.models.architecture.settings import BY_NAME, PASSIVE, SETTINGS, SIZES, complete, set_to
+from interp.models.architecture.settings import BY_NAME, IN_EVERY_CONFIG, PASSIVE, SETTINGS, SIZES, complete, set_to
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.models.readers.models import inspect
 
@@ -238,6 +238,16 @@ def test_what_is_assumed_is_said_in_full_everywhere(tmp_path: Path) -> None:
         assert json.loads(file.metadata()["interp"])["summary"]["notes"] == list(model.notes)
     report = interp.analyze(model, sections=["accuracy"])
     assert "parallel_attn_mlp = False" in report.metadata["loaded with"]
+
+
+def test_a_whole_config_of_an_older_version_leaves_nothing_open() -> None:
+    """It does not name the fields of later versions, and its model cannot have used them."""
+    state = state_of(stored()["parallel_attn_mlp"])
+    old = {setting.name: setting.default for setting in SETTINGS if setting.name in IN_EVERY_CONFIG} | {"n_ctx": 8}
+    assert complete(state, old).assumed == {}
+    assert complete(state, old).fields["clip_qkv"] is None
+    del old["parallel_attn_mlp"]
+    assert {"parallel_attn_mlp", "clip_qkv", "use_logn_attn"} <= complete(state, old).assumed.keys()
 
 
 def test_inspect_takes_the_config_that_load_takes() -> None:
