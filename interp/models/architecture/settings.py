@@ -264,9 +264,10 @@ class Completed:
 
 IN_EVERY_CONFIG = frozenset({
     "attn_only", "num_experts", "experts_per_token", "gated_mlp", "act_fn", "n_key_value_heads",
-    "original_architecture", "normalization_type", "eps", "final_rms", "post_embedding_ln", "attention_dir", "positional_embedding_type",
-    "rotary_dim", "rotary_adjacent_pairs", "rotary_base", "use_attn_scale", "scale_attn_by_inverse_layer_idx",
-    "use_local_attn", "window_size", "attn_types", "parallel_attn_mlp", "load_in_4bit",
+    "original_architecture", "normalization_type", "eps", "final_rms", "post_embedding_ln", "attention_dir",
+    "positional_embedding_type", "rotary_dim", "rotary_adjacent_pairs", "rotary_base", "use_attn_scale",
+    "scale_attn_by_inverse_layer_idx", "use_local_attn", "window_size", "attn_types", "parallel_attn_mlp",
+    "load_in_4bit",
 })  # fmt: skip
 """Fields that a config has in every version since TransformerLens 1.19. A config with all of them is a whole one, and
 what it does not name was not in the library that ran the model."""
