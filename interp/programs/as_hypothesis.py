@@ -126,7 +126,7 @@ class _Made:
     def __init__(self, program: Program, name: str, of: tuple[str, ...], values: dict[str, _Numbers]):
         self.program, self.name, self.of, self.values = program, name, of, values
 
-    def __call__(self, *given: Int[Tensor, "rows *length"]) -> Int[Tensor, "rows *length"]:
+    def __call__(self, *given: Int[Tensor, "rows ..."]) -> Int[Tensor, "rows ..."]:
         length = max(one.shape[1] if one.ndim == 2 else 1 for one in given)
         whole = [(one if one.ndim == 2 else one[:, None].expand(-1, length)).cpu() for one in given]
         known = dict(zip(self.of or (TOKEN,), whole, strict=True))

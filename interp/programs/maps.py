@@ -169,7 +169,7 @@ class Limits:
     """Weights of the values of variables, and the limits of their sum; share of the points whose value they give."""
 
     of: tuple[str, ...]
-    weights: tuple[Float[Tensor, "values"], ...]
+    weights: tuple[Float[Tensor, "_"], ...]
     order: Int[Tensor, "classes"]
     """The values that occur, from that of the smallest sums on."""
     at: Float[Tensor, "limits"]

@@ -43,7 +43,7 @@ class Readers:
     """Whether all neurons of an MLP read, whatever they do."""
     _known: dict[Part, Tensor] = field(default_factory=dict)
 
-    def of(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d r"]:
+    def of(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_part r"]:
         """A map from a part's value (hook_z or hook_mlp_out) to what is read of it; distances are what readers see.
 
         parts: only these later parts read it, and the readout. A value that nobody reads, but that matters for a norm,
@@ -52,7 +52,7 @@ class Readers:
         found = self._of_written(part, self.after(part, parts))
         return (found if found.shape[1] else torch.eye(len(found)).double()).float()
 
-    def after(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_model r"]:
+    def after(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_model n_read"]:
         """What the readout and later parts read of the stream, in at most d_model dimensions."""
         later = [one for one in self.parts if runs_before(part, one) and (parts is None or one in parts)]
         return compact(torch.cat([self.readout, *(self.by(one) for one in later)], 1))
@@ -66,7 +66,7 @@ class Readers:
         last = last - last.mean(1, keepdim=True) if last.shape[1] > 1 and not hidden else last
         return sized(through(getattr(model, "ln_final", None), last))
 
-    def by(self, part: Part) -> Float[Tensor, "d_model r"]:
+    def by(self, part: Part) -> Float[Tensor, "d_model n_read"]:
         """What a part reads of the stream."""
         if part not in self._known:
             self._known[part] = self._by_head(part) if part.head is not None else self._by_mlp(part)
@@ -87,7 +87,7 @@ class Readers:
         found = [double(getattr(block.mlp, name))[:, at] for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
         return compact(torch.cat([sized(through(norm, weights)) for weights in found], 1))
 
-    def _of_written(self, part: Part, read: Float[Tensor, "d_model r"]) -> Float[Tensor, "d r"]:
+    def _of_written(self, part: Part, read: Float[Tensor, "d_model n_read"]) -> Float[Tensor, "d_part r"]:
         """The same of a part's value as of what it writes to the stream."""
         if part.head is None:
             return read

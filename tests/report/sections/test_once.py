@@ -73,7 +73,7 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_inputs_of_a_section_are_chosen_once_by_its_runs() -> None:
-    study = Study(Subject.of(interp.build("count01/minimal")))
+    study = Study(Subject.of(interp.load("count01/paper")))
     one, many = study.population("one", 1, fixed=False), study.population("many", 10_000, fixed=False)
     assert study.population("one", 1, fixed=False) is one
     assert max(many.n, study.population("whole", 1, fixed=False, whole=True).n) < one.n
