@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 ROOM = "interp.tasks"
-"""Whatever registers something imports this; also the entry points of plug-ins (see tasks.plugins)."""
+"""Whatever registers something imports this; also the entry points of plug-ins (see tasks.registry)."""
 
 
 def stored(what: str) -> Any:

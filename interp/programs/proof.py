@@ -71,8 +71,10 @@ class ProgramProof:
 
 
 def prove(subject: Subject, program: Program, check: Callable[[], None] = lambda: None) -> ProgramProof:
-    """Compare a program with a model on every input. Raises UnsupportedError, with the reasons, if no engine "
-    "applies."""
+    """Compare a program with a model on every input.
+
+    Raises UnsupportedError, with the reasons, if no method applies.
+    """
     reasons = []
     for engine in (by_counts, by_multisets, by_listing, by_extremes, by_strings):
         try:

@@ -26,7 +26,7 @@ class Batch:
 
     labels: one answer per row, or one per position (-1 where there is no answer), in the task's own units. task: the
     task whose `sample` or `batch` made it, in whose words it is shown. counts: how many equal tokens each one stands
-    for, if they are held once (see measures.counted); None: itself.
+    for, if they are held once (see measures.results); None: itself.
 
     Example:
 

@@ -61,7 +61,7 @@ class Task(ABC):
 
     These methods exist only in some tasks:
 
-    label_counts: the right answer as a function of counts; see tasks.counted and tasks.occurrences. Without it,
+    label_counts: the right answer as a function of counts; see tasks.counted and tasks.structure. Without it,
     `counted` is compared with the labels, on all inputs or on a sample, and certificates report on how many.
     products: all inputs as products of token sets with one answer each; see tasks.structure.
     automata: a finite automaton that computes the labels position by position; see tasks.automata.

@@ -73,7 +73,7 @@ def counting_answers(study: Study, report: Report) -> None:
 
 
 def drawn(T: int, L: int, sampler: str) -> str:
-    """Describe the sequences of the measurement; see measures.counting.flat_sample."""
+    """Describe the sequences of the measurement; see histogram.measures.counting.flat_sample."""
     if L > T:
         return "sequences of uniform tokens."
     text = f"sequences in which every count from 1 to {L} is equally frequent, including those of a single token."
