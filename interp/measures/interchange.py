@@ -10,7 +10,7 @@ the latter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -24,6 +24,8 @@ interval."""
 FEW = 35
 """With fewer cases, the interval never begins that high: all must be right then, and where answers change, nothing is
 shown."""
+
+Verdict: TypeAlias = Literal["shown", "refuted", "too few cases"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,13 @@ class Cases:
         """Whether these are enough cases, with enough right ones."""
         few = self.right == self.n if self.n < FEW else self.interval[0] >= LOWEST
         return self.n == 0 or (self.share >= LEAST and (few or self.exact))
+
+    @property
+    def refuted(self) -> bool:
+        """Whether these are enough cases to tell that too many are wrong."""
+        if not self.n or self.share >= LEAST:
+            return False
+        return self.exact or min(self.n, self.rows) >= FEW or self.interval[1] < LEAST
 
     def __str__(self) -> str:
         if not self.n:
@@ -117,6 +126,13 @@ class Interchange:
         """Whether the variable is the model's own: the answer changes, and the model answers as the causal model."""
         enough = self.changes.exact or self.changes.n >= FEW
         return self.changes.n > 0 and enough and self.changes.shown and self.stays.shown
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the variable is the model's own, or not, or whether there are too few cases to tell."""
+        if self.shown:
+            return "shown"
+        return "refuted" if self.changes.refuted or self.stays.refuted else "too few cases"
 
     def row(self) -> dict[str, Any]:
         """The columns of a table."""

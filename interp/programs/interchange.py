@@ -33,8 +33,11 @@ ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
-DRAWN = 16
-"""Sources that are drawn for each base input; one that changes the program's answer is run, and one that does not."""
+DRAWN, MORE = 16, 128
+"""Sources that are drawn for each base input (one that changes the program's answer is run, and one that does not), and
+where they give too few cases to tell."""
+PAIRED = 2**20
+"""Most positions of all pairs of inputs that are interchanged instead, where the inputs are all that there are."""
 ENOUGH = 100
 """Cases in which the answer changes from which on no other way of pairing positions is tried."""
 MOST_PAIRS = 28
@@ -62,7 +65,7 @@ class Interchanger:
     program: Program
     copies: Mapping[str, str]
     """Parts that are read as another one, and which."""
-    exact: bool
+    listed: bool
     """Whether the inputs are all that there are."""
     check: Callable[[], None] = lambda: None
 
@@ -75,8 +78,7 @@ class Interchanger:
         batch = population.batch
         n = min(len(batch), ROWS if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))[:n]
-        every = population.exact and n == len(batch) <= EVERY
-        return cls(Running.of(subject, batch[some]), program, copies, every, check)
+        return cls(Running.of(subject, batch[some]), program, copies, population.exact and n == len(batch), check)
 
     # ------------------------------------------------------------ the variables
 
@@ -145,24 +147,30 @@ class Interchanger:
 
     # ------------------------------------------------------------ pairs of positions
 
-    def pairings(self) -> Iterator[tuple[str, Iterator[Donors]]]:
-        """Ways of pairing positions, in words, each with the sources that are drawn for all positions."""
+    @cached_property
+    def drawn(self) -> tuple[int | None, ...]:
+        """How many sources are drawn for each base input, at first and for more cases; None: all that there are."""
+        n, length = self.running.batch.tokens.shape
+        if not self.listed or n * n * length > PAIRED:
+            return DRAWN, MORE
+        return (None,) if n <= EVERY else (DRAWN, None)
+
+    def pairings(self, drawn: int | None) -> Iterator[tuple[str, Iterator[Donors]]]:
+        """Ways of pairing positions, in words, each with the sources that are drawn for all positions; None: all."""
         batch, length = self.running.batch, self.running.batch.tokens.shape[1]
         each = torch.arange(len(batch))
         alike = {n: (batch.lengths == n).nonzero()[:, 0] for n in batch.lengths.unique().tolist()}
-        n_drawn = max(map(len, alike.values())) - 1 if self.exact else DRAWN
 
         def rows() -> Iterator[Int[Tensor, "rows"]]:
-            for n in range(n_drawn):
+            for n in range(drawn or max(map(len, alike.values())) - 1):
                 other = each.clone()
                 for here in alike.values():
-                    other[here] = here.roll(1 + n) if self.exact else here.roll(1 + n % max(1, len(here) - 1))
+                    other[here] = here.roll(1 + n if drawn is None else 1 + n % max(1, len(here) - 1))
                 yield other
 
         yield "of one length", (other[:, None] * length + torch.arange(length) for other in rows())
         if len(alike) > 1:
-            every = range(1, len(batch)) if self.exact else range(1, DRAWN + 1)
-            yield "of any lengths", (self._aligned(each.roll(n)) for n in every)
+            yield "of any lengths", (self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
         yield "at other positions", (self._shifted(other, n) for n, other in enumerate(rows(), 1))
 
     def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:
@@ -191,30 +199,39 @@ class Interchanger:
     # ------------------------------------------------------------ scores
 
     def score(self, one: Placed) -> Interchange:
+        """Interchange one variable, with more sources or all where the first ones give too few cases to tell."""
+        found = Interchange.none()
+        for drawn in self.drawn:
+            found = self._score(one, drawn)
+            if found.verdict != "too few cases":
+                break
+        return found
+
+    def _score(self, one: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
         found = Interchange.none()
-        for how, donors in self.pairings():
-            now = self._scored([[(one, each)] for each in donors], how)
+        for how, donors in self.pairings(drawn):
+            now = self._scored([[(one, each)] for each in donors], how, drawn is None)
             found = replace(found + now, how=how if now.changes.n else found.how)
-            if found.changes.n >= (1 if self.exact else ENOUGH):
+            if found.changes.n >= (1 if drawn is None else ENOUGH):
                 break
         return found
 
     def both(self, one: Placed, other: Placed) -> Interchange:
         """Interchange two variables at once, with values from two inputs."""
-        how, donors = next(self.pairings())
+        how, donors = next(self.pairings(self.drawn[0]))
         listed = list(donors)
-        return self._scored([[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how)
+        return self._scored(
+            [[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how, self.drawn[0] is None
+        )
 
-    def _scored(self, tried: Sequence[Sequence[tuple[Placed, Donors]]], how: str) -> Interchange:
-        """All of these interchanges if the inputs are all; else one for each row that changes the program's answer, and
+    def _scored(self, tried: Sequence[Sequence[tuple[Placed, Donors]]], how: str, every: bool) -> Interchange:
+        """Every one of these interchanges, which are all; or one for each row that changes the program's answer, and
         one that does not."""
         rows, own, before = self.running.reads.rows, self.own, self.running.answers
-        if self.exact:
-            every = (
-                Interchange.of(self.answered(one), self.wanted(one), own, before, rows, True, how) for one in tried
-            )
-            return sum(every, Interchange.none())
+        if every:
+            each = (Interchange.of(self.answered(one), self.wanted(one), own, before, rows, True, how) for one in tried)
+            return sum(each, Interchange.none())
         said = torch.stack([self.wanted(one) for one in tried])
         found = Interchange.none()
         for fits in split(said, own, before):

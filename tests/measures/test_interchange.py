@@ -55,3 +55,20 @@ def test_a_variable_that_never_changes_an_answer_is_not_shown() -> None:
     assert Interchange(many, few).shown
     assert Interchange(Cases(3, 3, 3, exact=True), many).shown
     assert math.isnan(Interchange(Cases(0, 0, 0), many).accuracy)
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "exact", "verdict"),
+    [
+        (100, 100, False, "shown"), (1_000, 949, False, "refuted"), (1_000, 951, False, "shown"),
+        (20, 20, False, "too few cases"), (20, 18, False, "too few cases"), (20, 5, False, "refuted"),
+        (50, 48, False, "too few cases"), (FEW, FEW - 3, False, "refuted"), (20, 18, True, "refuted"),
+        (3, 3, True, "shown"), (0, 0, False, "too few cases"),
+    ],
+)  # fmt: skip
+def test_few_cases_are_neither_shown_nor_refuted(n: int, right: int, exact: bool, verdict: str) -> None:
+    assert Interchange(Cases(n, right, n, exact), Cases(500, 500, 500)).verdict == verdict
+
+
+def test_a_variable_is_refuted_where_answers_must_stay() -> None:
+    assert Interchange(Cases(100, 100, 100), Cases(100, 50, 100)).verdict == "refuted"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +15,11 @@ from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
 from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Table
-from interp.tasks.populations import everything, sample
+from interp.tasks import Task
+from interp.tasks.populations import Population, everything, sample
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analyses"))
+from shared.random_programs import random_program
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
 FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
@@ -166,3 +173,36 @@ def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
         interp.load("histogram/bos-all-counts").task, 300, seed=3), read, {})  # fmt: skip
     ((_, score),) = interchanged(of)
     assert score.accuracy < 0.3
+
+
+def of_random_program(population: Callable[[Task], Population]) -> Interchanger:
+    """A program of 81 inputs whose last head changes few answers."""
+    subject = Subject.of(interp.compile(random_program(0), decoys=4, dead=8))
+    return Interchanger.of(subject, population(subject.task), subject.task.program, {})
+
+
+def test_where_drawn_cases_are_few_all_pairs_are_run() -> None:
+    """16 sources of each of 81 rows give cases of 18 rows at most; of all 80, the share is exact."""
+    of = of_random_program(everything)
+    assert of.drawn == (16, None)
+    drawn, found = of._score(of.variables[-1], 16), of.score(of.variables[-1])
+    assert not drawn.changes.exact
+    assert drawn.verdict == "too few cases"
+    assert found.changes.exact
+    assert found.changes.n + found.stays.n == 81 * 80
+    assert found.changes.n > drawn.changes.n
+    assert found.verdict == "shown"
+
+
+def test_of_a_sample_more_sources_are_drawn() -> None:
+    of = of_random_program(lambda task: sample(task, 70, seed=3))
+    assert of.drawn == (16, 128)
+    drawn, found = of._score(of.variables[-1], 16), of.score(of.variables[-1])
+    assert (drawn.changes.exact, found.changes.exact) == (False, False)
+    assert found.changes.n > drawn.changes.n
+
+
+def test_a_variable_without_a_case_is_left_open() -> None:
+    """No answer depends on it, so no interchange changes one."""
+    vote = replace(PROGRAM.answer, of=("first",), weights=(EYE,))
+    assert scores(replace(PROGRAM, answer=vote))["head 0.1",].verdict == "too few cases"

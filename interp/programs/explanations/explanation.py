@@ -66,9 +66,9 @@ class Explanation:
     level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
     model computes with its variables: with the value of each one from another input, it answers as the program does, in
     95% of the cases in which the program's answer changes, and of those in which it stays. "imitated": the program
-    gives the answers, but some of its variables are not the model's. "in part": some parts have a description that
-    takes their place. "answers only": a rule gives the answers, but nothing is said about how the model does it.
-    "none": neither.
+    gives the answers, but some of its variables are not the model's, or not shown to be. "in part": some parts have a
+    description that takes their place. "answers only": a rule gives the answers, but nothing is said about how the
+    model does it. "none": neither.
     program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
     intervention accuracy. pairs: the same of each two at once. rule: a rule for the answers, searched for where there
     is no such program. agreement: of the program, or else of the rule, with the model. parts: what was found about
@@ -205,8 +205,8 @@ class Explanation:
         """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables.
 
         Of variables: places, what each is, and the interchange intervention accuracy on the cases in which the
-        program's answer changes and on those in which it stays, with n and 95% interval; shown: whether the model
-        computes with it. Raises InterpError for anything else.
+        program's answer changes and on those in which it stays, with n and 95% interval; verdict: whether the model
+        is shown to compute with it, or not to ("refuted"), or too few cases tell. Raises InterpError for anything else.
         """
         check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
         if what == "parts":
@@ -214,7 +214,7 @@ class Explanation:
         rows: list[dict[str, object]] = []
         if what == "variables":
             rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
-                     "shown": v.interchange.shown, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
+                     "verdict": v.interchange.verdict, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
         else:
             rows = [{"variable": p.variables[0], "other": p.variables[1], **p.interchange.row()} for p in self.pairs]
         return pd.DataFrame(rows)
@@ -335,7 +335,7 @@ def summary(found: Explanation, apart: bool = False) -> str:
     if found.level == "explained":
         return f"Explained{_as_network(found)}{_proved(found)}.{gap}{how(found, apart)}"
     if found.level == "imitated":
-        return f"Imitated{_as_network(found)}{_proved(found)}: {_not_its_own(found)}.{gap}{how(found, apart)}"
+        return f"{_imitated(found)}{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
@@ -430,17 +430,26 @@ def _shares(cases: Sequence[Cases]) -> str:
     return f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
 
 
-def _not_its_own(found: Explanation) -> str:
+def _imitated(found: Explanation) -> str:
     """Why a program that gives the answers is not said to be what the model does."""
-    odd = [one for one in found.variables if not one.interchange.shown]
+    odd, untold = (
+        [one.name for one in found.variables if one.interchange.verdict == verdict]
+        for verdict in ("refuted", "too few cases")
+    )
     unread = [one.part for one in found.parts if one.status == "not read"]
     text = []
     if odd:
-        which = words.joined(one.name for one in odd) if len(odd) <= NAMED else f"{len(odd)} of its variables"
-        text.append(f"but the model does not compute with {which} as the program does")
+        text.append(f"the model does not compute with {_variables(odd)} as the program does")
     if unread:
-        text.append(f"{'and' if odd else 'but'} it does without {parts_words(unread)}, which the model uses")
-    return f"a program of its parts gives the model's answers, {', '.join(text)}"
+        text.append(f"{'the program' if odd else 'it'} does without {parts_words(unread)}, which the model uses")
+    if untold:
+        text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
+    level = f"{'Imitated' if odd or unread else 'Undecided'}{_as_network(found)}{_proved(found)}"
+    return f"{level}: a program of its parts gives the model's answers, but {', and '.join(text)}."
+
+
+def _variables(names: Sequence[str]) -> str:
+    return words.joined(names) if len(names) <= NAMED else f"{len(names)} of its variables"
 
 
 def scores(found: Explanation) -> list[str]:

@@ -109,12 +109,27 @@ def test_a_program_with_other_variables_imitates() -> None:
     )
 
 
+def test_what_too_few_cases_tell_is_left_open() -> None:
+    """All of 20 cases are right: that does not refute the variable, and the sentence does not."""
+    few = variable("head 0.1", (20, 20))
+    assert by_program("imitated", variable("head 0.0", (100, 100)), few).sentence.startswith(
+        "Undecided: a program of its parts gives the model's answers, but too few cases tell whether the model "
+        "computes with the value of head 0.1 as the program does. "
+    )
+    both = by_program("imitated", variable("head 0.0", (50, 100)), few)
+    assert both.sentence.startswith(
+        "Imitated: a program of its parts gives the model's answers, but the model does not compute with the value of "
+        "head 0.0 as the program does, and too few cases tell whether the model computes with the value of head 0.1 "
+    )
+    assert both.to_frame("variables")["verdict"].tolist() == ["refuted", "too few cases"]
+
+
 def test_variables_are_rows() -> None:
     found = by_program("imitated", variable("head 0.0", (100, 100)), variable("head 0.1", (50, 100), (30, 40)))
     table = found.to_frame("variables")
     assert table["variable"].tolist() == ["the value of head 0.0", "the value of head 0.1"]
-    assert table[["changes", "changes_n", "stays", "stays_n", "shown"]].values.tolist() == [
-        [1.0, 100, 1.0, 100, True], [0.5, 100, 0.75, 40, False],
+    assert table[["changes", "changes_n", "stays", "stays_n", "verdict"]].values.tolist() == [
+        [1.0, 100, 1.0, 100, "shown"], [0.5, 100, 0.75, 40, "refuted"],
     ]  # fmt: skip
     assert Explanation.from_json(found.to_json()) == found
     with pytest.raises(InterpError, match="unknown table of an explanation 'steps'; known: parts, variables, pairs"):
