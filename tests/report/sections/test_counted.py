@@ -100,7 +100,7 @@ def test_the_same_certificate(model: interp.TaskModel) -> None:
 @pytest.mark.slow
 def test_the_same_report(model: interp.TaskModel) -> None:
     ours, theirs = interp.analyze(model, inputs=50), interp.analyze("count01/paper", inputs=50)
-    assert set(ours.tables) == set(theirs.tables) - {"explanation_parts"}  # it comes with the shipped model
+    assert set(ours.tables) == set(theirs.tables)
     assert set(ours.figures) == set(theirs.figures)
     for name in ("separation", "groups", "intervention_w01", "intervention_w02"):
         pd.testing.assert_frame_equal(ours.tables[name], theirs.tables[name], rtol=1e-6)
