@@ -48,17 +48,13 @@ def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) 
     assert mutants.candidates(tmp_path, "interp/toy/double.py") == ("tests/more/test_user.py", "tests/test_a.py")
 
 
-def test_compiled_functions_are_asked_of_who_uses_them() -> None:
-    used = mutants.users(mutants.ROOT, "interp/training/compiled/arrays.py")
-    kernel, engine = (f"interp/families/languages/compiled/{name}.py" for name in ("kernel", "engine"))
-    assert {kernel, engine} <= used  # the kernel imports it, and the engine names the kernel
-    assert not mutants.users(mutants.ROOT, "interp/models/spec.py")
+def test_compiled_functions_are_asked_of_the_tests_of_their_family() -> None:
     mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
-    trains, other, beside = (mutants.Test(name, 1.0, frozenset({f"{file}:3"})) for name, file in (
-        ("trains", engine), ("other", "interp/models/spec.py"),
-        ("tests/training/compiled/test_x.py::it", "")))  # fmt: skip
-    assert mutants.chosen(mutant, [other, trains, beside], 60, used) == [beside, trains]
-    assert not mutants.chosen(mutant, [other, trains, beside], 60)
+    called = frozenset({"interp/training/train.py:3"})
+    names = ("tests/training/compiled/test_x.py::it", "tests/training/test_y.py::it", "tests/measures/test_z.py::it")
+    tests = [mutants.Test(name, 1.0, called) for name in names]
+    assert mutants.chosen(mutant, tests) == tests[:2]
+    assert not mutants.chosen(mutants.Mutant("interp/training/train.py", 12, 0, 1, "a", "b", 10), tests)
 
 
 @pytest.fixture
@@ -93,7 +89,7 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, monkey
 
     seen = mutants.Test("test_it", 0.1, frozenset({"toy/sums.py:1"}))
     monkeypatch.setattr(mutants, "run_tests", run_tests)
-    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [seen])
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file: [seen])
     monkeypatch.setattr(mutants, "LIBRARIES", ())
     before = (tree / "toy/sums.py").read_text()
     said = mutants.score(mutants.run(every, minutes=1))
@@ -106,9 +102,9 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, monkey
 def test_golden_outputs_are_asked_last(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tree / mutants.GOLDEN).write_text("")
     calls = frozenset({"toy/sums.py:1"})
-    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [mutants.Test(file, 20.0, calls)])
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file: [mutants.Test(file, 20.0, calls)])
     first = next(mutants.mutants_of(tree, "toy/sums.py"))
-    asked = [[one.name for one in tests] for tests in mutants.turns(first, tree, {}, None)]
+    asked = [[one.name for one in tests] for tests in mutants.turns(first, tree, {})]
     assert asked == [["tests/test_sums.py"], [mutants.GOLDEN]]
 
 
@@ -119,45 +115,35 @@ def test_a_test_that_fails_without_the_mutant_kills_none(tree: Path, monkeypatch
 
     seen = mutants.Test("test_it", 0.1, frozenset({"toy/sums.py:1"}))
     monkeypatch.setattr(mutants, "run_tests", run_tests)
-    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [seen])
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file: [seen])
     monkeypatch.setattr(mutants, "LIBRARIES", ())
     verdicts = mutants.run(mutants.sample(tree, 99, 0), minutes=1)
     assert {said for mutant, said in verdicts if mutant.function == 1} == {"survived"}
 
 
-def test_a_stopped_run_goes_on_and_survivors_are_asked_again(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked, killed = list[mutants.Mutant](), {1}
+def test_a_stopped_run_goes_on(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[mutants.Mutant]()
 
     def judged(mutant: mutants.Mutant, *rest: object) -> tuple[str, float, int]:
         asked.append(mutant)
-        return ("killed" if mutant.function in killed else "survived"), 0.1, 1
+        return ("killed" if mutant.function == 1 else "survived"), 0.1, 1
 
     monkeypatch.setattr(mutants, "judged", judged)
     monkeypatch.setattr(mutants, "LIBRARIES", ())
     every, log = list(mutants.mutants_of(tree, "toy/sums.py")), tree.parent / "log.jsonl"
     wanted = [(mutant, "killed" if mutant.function == 1 else "survived") for mutant in every]
-    assert mutants.run(every[:3], 1, path=log) == wanted[:3]  # and here it was stopped
-    assert mutants.run(every, 1, path=log) == wanted
+    assert mutants.run(every[:3], 1, log) == wanted[:3]  # and here it was stopped
+    assert mutants.run(every, 1, log) == wanted
     assert asked == every  # each once
     (tree / "tests/test_sums.py").write_text("def test_triple(): ...")
-    killed.add(5)
-    assert mutants.run([], 1, path=log, again=True) == [(mutant, "killed") for mutant in every]
-    assert asked[4:] == [mutant for mutant in every if mutant.function == 5]
-    assert "2 of    4 killed" in capsys.readouterr().out.split("before:")[1]
-    mutants.run([], 1, path=log, again=True)
-    assert len(asked) == 6
-    assert mutants.run(every, 1, path=log) == [(mutant, "killed") for mutant in every]
-    assert len(asked) == 8  # without `again` those of the other tests count for nothing
-    (tree / "toy/sums.py").write_text("def double(x): ...")
-    assert mutants.run([], 1, path=log, again=True) == []
+    assert mutants.run(every, 1, log) == wanted
+    assert asked == every * 2  # what was said of other tests counts for nothing
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_tests_run_in_a_fork(tree: Path) -> None:
-    tests = mutants.tests_of(tree, "tests/test_sums.py", None)
+    tests = mutants.tests_of(tree, "tests/test_sums.py")
     assert [(one.name, one.calls) for one in tests] == [("tests/test_sums.py::test_it", {"toy/sums.py:1"})]
     names = [one.name for one in tests]
     assert mutants.run_tests(tree, names, 100)[0] == "passed"
