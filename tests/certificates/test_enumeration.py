@@ -7,6 +7,8 @@ from fractions import Fraction
 from itertools import chain, count, product
 from typing import Any, ClassVar
 
+import mpmath
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Int
@@ -369,5 +371,24 @@ def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
         wrong += margin <= 0
     assert wrong >= 5
     assert found.arithmetic.startswith("as run on this machine: float64")
-    assert "rounding is estimated from a run of some inputs in float32" in found.notes[0]
+    assert "rounding is estimated, not bounded, from a run of some inputs in float32 and of the" in found.notes[0]
     assert certify_inputs(counting(majority, 0.0, "float64")).status == "certified"
+
+
+def test_many_digits_find_what_the_estimate_misses(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no estimate at all, no near tie that is wrong in exact arithmetic is certified."""
+    monkeypatch.setattr(enumeration, "_difference", lambda *args: 0.0)
+    for seed in range(28):
+        model, margin = near_tie(seed, majority)
+        assert margin > 0 or certify_inputs(model).status == "undecided"
+
+
+def test_what_is_not_the_specs_function_is_certified_as_run(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the numbers of the spec are others than those of the model, only the estimate of rounding is left."""
+    assert not any("digits" in note for note in certify_inputs(counting(majority, 0.0, "float32")).notes)
+    model = counting(majority, 0.0, "float64")
+    assert any("digits" in note for note in certify_inputs(model).notes)
+    monkeypatch.setattr(enumeration.Precise, "outputs_at", lambda *args: np.array([mpmath.mpf(9), mpmath.mpf(-9)]))
+    found = certify_inputs(model)
+    assert found.status == "certified"
+    assert "not bounded, from a run of some inputs in float32: it changes margins" in found.notes[0]

@@ -256,10 +256,15 @@ class Completed:
     @property
     def sentence(self) -> str:
         """What was assumed, in one sentence; "" if nothing was."""
-        if not self.assumed:
-            return ""
-        listed = ", ".join(f"{name} = {IN_WORDS.get(name) or repr(value)}" for name, value in self.assumed.items())
-        return f"The tensors do not determine these settings, which are assumed: {listed}; config= gives others."
+        return assumptions(self.assumed)
+
+
+def assumptions(assumed: Fields) -> str:
+    """Return one sentence on settings that were assumed; "" if there are none."""
+    if not assumed:
+        return ""
+    listed = ", ".join(f"{name} = {IN_WORDS.get(name) or repr(value)}" for name, value in assumed.items())
+    return f"The tensors do not determine these settings, which are assumed: {listed}; config= gives others."
 
 
 IN_EVERY_CONFIG = frozenset({

@@ -21,7 +21,7 @@ NESTED = ("model", "state_dict", "model_state_dict", "net", "weights")
 _WRAPPERS = re.compile(r"^(module\.)+|(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _BLOCKS = re.compile(r"^attn_blocks(?=\.\d)")
 """Another name of TransformerLens's blocks in research code."""
-_CLASS = re.compile(r"GLOBAL (\S+) was not an allowed global")
+_CLASS = re.compile(r"GLOBAL (\S+) (?:was not an allowed global|whose module \S+ is blocked)")
 
 
 def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:

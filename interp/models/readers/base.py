@@ -117,10 +117,11 @@ class NamedTensors:
 
 
 class Config:
-    """The settings of a file, with type checks."""
+    """The settings of a file, with type checks. assumed: the defaults that were taken so far, by name."""
 
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         self.where, self.fields = where, fields
+        self.assumed: dict[str, Any] = {}
 
     def _first(self, names: tuple[str, ...], default: Any, fits: Callable[[Any], bool], kind: str) -> Any:
         """Return the first of these settings that is set. Raises CheckpointError unless it is of this kind."""
@@ -129,6 +130,7 @@ class Config:
                 if not fits(value):
                     raise CheckpointError(f"{self.where}: {name} = {short(value)} must be {kind}")
                 return value
+        self.assumed[names[0]] = default
         return default
 
     def size(self, *names: str, default: int | None = None) -> int:
@@ -157,6 +159,9 @@ class Config:
                     f"{self.where}: {name} = {short(value)} is not supported, only {name} = {neutral}"
                 )
 
+
+NO_FACTOR = "The first block is assumed to read the embedding plus positions, without a factor or a norm."
+"""What no setting says of formats whose files hold tensors alone."""
 
 ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new",

@@ -10,7 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from interp.errors import CheckpointError
+from interp.models.architecture.settings import BY_NAME, assumptions, complete
 from interp.models.readers.base import (
+    NO_FACTOR,
     Config,
     Conversion,
     NamedTensors,
@@ -25,10 +27,11 @@ from interp.models.readers.base import (
 from interp.models.readers.sources import hugging_face
 
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
-SETTINGS = {
+SETTINGS = dict.fromkeys(BY_NAME, "as in TransformerLens's config") | {
     "n_heads": "the number of heads, if the file does not contain it",
     "act_fn": "the activation: relu, gelu, gelu_new or silu",
-    "eps": "epsilon of the layer norms",
+    "eps": "epsilon of the norms",
+    "normalization_type": "LN or RMS, if norms have no biases",
 }
 
 
@@ -73,7 +76,7 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
     word = config.word("act_fn", default="gelu" if nano else "gelu_new")
     n_layers = 1 + max((int(rest) for name in source.tensors if (rest := _block(name, prefix)) is not None), default=-1)
     fields = {
-        "n_layers": config.size("n_layer", default=n_layers),
+        "n_layers": n_layers,
         "d_model": table.shape[1],
         "n_heads": config.size("n_heads", "n_head"),
         "n_ctx": places.shape[0],
@@ -82,12 +85,16 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
         "act_fn": activation(source.where, word),
         "eps": config.number("eps", default=1e-5),
     }
+    if f"{prefix}h.0.ln_1.bias" not in source.tensors:  # nanoGPT without biases, or a relative of it with RMS norms
+        fields["normalization_type"] = config.word("normalization_type", default="LN")
     tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
-    note = f"The activation is assumed to be {word}; config={{'act_fn': ...}} changes it."
+    found = complete(tensors, {**given, **fields}, source.where, ask=())
+    fields = {name: value for name, value in found.fields.items() if name != "dtype" or name in given}
+    notes = (assumptions(config.assumed | found.assumed), NO_FACTOR)
     name = (
         "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
     )
-    return Conversion(name, fields, tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,))
+    return Conversion(name, fields, tensors, vocabulary=source.vocabulary, notes=notes)
 
 
 def _prefix(source: Source) -> str:
@@ -109,7 +116,8 @@ def _tensors(
     turned(matrix) has torch.nn.Linear's order (outputs, inputs).
     """
     d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
-    fields |= {"d_head": head_size(source.where, d, heads), "normalization_type": "LN"}
+    fields["d_head"] = head_size(source.where, d, heads)
+    fields.setdefault("normalization_type", "LN")
     weights = NamedTensors(source, _prefix(source))
     embedding = weights.take("wte.weight", fields["d_vocab"], d)
     found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
@@ -126,7 +134,8 @@ def _tensors(
         theirs, ours = f"h.{index}.", f"blocks.{index}."
         for old, new in (("ln_1", "ln1"), ("ln_2", "ln2")):
             found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
-            found[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
+            if fields["normalization_type"] != "RMS":
+                found[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
         matrix, bias = linear(f"{theirs}attn.c_attn", d, 3 * d)
         for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
             found[f"{ours}attn.W_{name}"] = split_heads(part, heads)
@@ -137,7 +146,9 @@ def _tensors(
         found[f"{ours}mlp.W_in"], found[f"{ours}mlp.b_in"] = matrix.T, bias
         matrix, bias = linear(f"{theirs}mlp.c_proj", inner, d)
         found[f"{ours}mlp.W_out"], found[f"{ours}mlp.b_out"] = matrix.T, bias
-    found["ln_final.w"], found["ln_final.b"] = weights.take("ln_f.weight", d), weights.maybe("ln_f.bias", d)
+    found["ln_final.w"] = weights.take("ln_f.weight", d)
+    if fields["normalization_type"] != "RMS":
+        found["ln_final.b"] = weights.maybe("ln_f.bias", d)
     found |= unembedding(weights, embedding, "lm_head", tied)
     weights.finish(*BUFFERS)
     return found

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from interp.errors import CheckpointError, InterpError, first_few
+from interp.models.architecture.settings import assumptions
 from interp.models.readers.base import (
+    NO_FACTOR,
     Config,
     Conversion,
     Layers,
@@ -87,8 +89,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
             "ln_final.b": weights.take(f"{prefix}norm.bias", d),
         }
     ends, length, notes = _ends(weights, d, given)
-    if not causal and "causal" not in given:
-        notes.append("Attention is assumed to be bidirectional; config={'causal': True} changes this.")
+    notes += [assumptions(config.assumed), NO_FACTOR]
     blocks = Layers(tuple(layers), causal, final, length)
     fields = {
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]

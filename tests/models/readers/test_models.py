@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,8 @@ def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm:
     settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
     with pytest.raises(CheckpointError, match="forward returns"):  # ids that are said again are believed
         interp.check_conversion(ours, model, tokens={"a": 0, "b": 1, "c": 2})
-    again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
+    with pytest.warns(UserWarning, match="are assumed: eps = 1e-05.*without a factor or a norm"):
+        again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
     torch.testing.assert_close(again(tokens), model(tokens))  # type: ignore[operator]
     with pytest.raises(InterpError, match="number of heads"):
         interp.load(made.state_dict(), task=Majority(), tokens=ids)
@@ -364,11 +366,63 @@ def test_an_unknown_setting_is_said_with_the_format() -> None:
 
 def test_what_was_assumed_is_said(tmp_path: Path) -> None:
     given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}
-    with pytest.warns(UserWarning, match=r"activation is assumed to be gelu_new.*check_conversion"):
+    with pytest.warns(UserWarning, match=r"are assumed: act_fn = 'gelu_new', eps = 1e-05, .*check_conversion"):
         interp.load(nano().state_dict(), config={"n_heads": 2}, **given)
+    with pytest.raises(CheckpointError, match="differs from the original"):
+        interp.load(nano(), config={"n_heads": 2}, **given)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        interp.load(nano().state_dict(), config={"n_heads": 2, "act_fn": "gelu"}, **given)
+        interp.load(nano(), config={"n_heads": 2, "act_fn": "gelu"}, **given)
+    half = {name: tensor.half() for name, tensor in nano().state_dict().items()}
+    with pytest.warns(UserWarning, match="saved in float16 are converted to float32"):
+        interp.load(half, config={"n_heads": 2, "act_fn": "gelu"}, **given)
+
+
+LIKE_GPT2: dict[str, dict[str, Any]] = {
+    "act_fn": {"act_fn": "relu"}, "eps": {"eps": 0.1}, "normalization_type": {"normalization_type": "RMS"},
+    "attn_scale": {"attn_scale": 8.0}, "parallel_attn_mlp": {"parallel_attn_mlp": True},
+    "output_logits_soft_cap": {"output_logits_soft_cap": 0.5}, "attention_dir": {"attention_dir": "bidirectional"},
+    "scale_attn_by_inverse_layer_idx": {"scale_attn_by_inverse_layer_idx": True},
+}  # fmt: skip
+"""What relatives of nanoGPT do differently, under its names of tensors."""
+
+
+def as_mingpt(model: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a HookedTransformer under minGPT's names, which are nanoGPT's."""
+    found = {"wte.weight": model.W_E, "wpe.weight": model.W_pos, "lm_head.weight": model.W_U.T}
+    norms = {"ln_f": model.ln_final}
+    for index, block in enumerate(model.blocks):
+        at, attn = f"h.{index}", block.attn
+        norms |= {f"{at}.ln_1": block.ln1, f"{at}.ln_2": block.ln2}
+        joined = [getattr(attn, f"W_{name}").transpose(1, 2).flatten(0, 1) for name in "QKV"]
+        found |= {f"{at}.attn.c_attn.weight": torch.cat(joined), f"{at}.attn.c_proj.weight": attn.W_O.flatten(0, 1).T,
+                  f"{at}.mlp.c_fc.weight": block.mlp.W_in.T, f"{at}.mlp.c_proj.weight": block.mlp.W_out.T}  # fmt: skip
+    for name, norm in norms.items():
+        found |= {f"{name}.weight": norm.w} | ({f"{name}.bias": norm.b} if hasattr(norm, "b") else {})
+    return {f"transformer.{name}".replace("transformer.lm_head", "lm_head"): t.detach() for name, t in found.items()}
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 3's originals")
+@pytest.mark.parametrize("name", LIKE_GPT2)
+def test_relatives_of_gpt2_are_right_once_told(name: str) -> None:
+    """Alone, what differs is in the warning by name; a setting of the reader makes it right."""
+    from interp.models.lens import HookedTransformer, config, quiet_construction
+
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 12, "n_ctx": 8, "d_vocab": 5}
+    torch.manual_seed(5)
+    with quiet_construction():
+        made = HookedTransformer(config(**{**sizes, "act_fn": "gelu_new", **LIKE_GPT2[name]})).eval()
+    for key, parameter in made.named_parameters():
+        parameter.data = torch.randn(parameter.shape) * (0 if ".b_" in key else 0.6)
+    given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}
+    with pytest.warns(UserWarning, match=f"are assumed: .*{name} = "):
+        alone: Any = interp.load(as_mingpt(made), config={"n_heads": 2}, **given)
+    rows = Majority().sample(20).tokens
+    wanted = made(torch.tensor([4, 0, 2])[rows])[..., [4, 0, 2, 1, 3]]
+    assert (alone(rows) - wanted).abs().max() > 1e-3
+    told: Any = interp.load(as_mingpt(made), config={"n_heads": 2, **LIKE_GPT2[name]}, **given)
+    torch.testing.assert_close(told(rows), wanted, rtol=1e-4, atol=1e-4)
+    assert f" {name} = " not in repr(told)
 
 
 def test_a_checkpoint_of_ours_may_be_given_its_task(tmp_path: Path) -> None:
