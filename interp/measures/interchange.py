@@ -21,6 +21,8 @@ from interp.tasks.populations import wilson
 LEAST, LOWEST = 0.95, 0.9
 """Least interchange intervention accuracy of a variable that is the model's own, and least lower end of its 95%
 interval."""
+UNDECIDED = -3
+"""What a causal model answers where several answers are equally good: it does not say which, so this is no case."""
 FEW = 35
 """With fewer cases, the interval never begins that high: all must be right then, and where answers change, nothing is
 shown."""
@@ -144,5 +146,5 @@ class Interchange:
 
 
 def split(wanted: Tensor, own: Tensor, before: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:
-    """Where an answer changes, and where it stays; see Interchange."""
-    return (wanted != own) & (wanted != before), wanted == own
+    """Where an answer changes, and where it stays; see Interchange. Neither where it is UNDECIDED."""
+    return (wanted != own) & (wanted != before) & (wanted != UNDECIDED), wanted == own

@@ -17,14 +17,14 @@ from functools import cached_property
 from itertools import combinations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.measures.interchange import Interchange, split
+from interp.measures.interchange import UNDECIDED, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.language import Program
-from interp.programs.relevance import CONTENT, Kinds
+from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
 from interp.tasks.populations import Population
@@ -44,6 +44,8 @@ MOST_PAIRS = 28
 """Most pairs of variables that are interchanged together."""
 SAME = 1e-6
 """Weights that differ by less are one value."""
+TIED = 1e-9
+"""Sums of a program that differ by less, as a share of the largest, are equal."""
 
 Donors = Int[Tensor, "rows length"]
 """For each position of each row, row * length + position of the source of its value."""
@@ -125,15 +127,18 @@ class Interchanger:
         return self._read(self.made)
 
     def _read(self, made: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
+        return self.running.of_words(self._sums(made).argmax(-1), self.program.answers)
+
+    def _sums(self, made: Mapping[str, Tensor]) -> Float[Tensor, "reads answers"]:
         reads = self.running.reads
-        found = self.program.answer.sums(dict(made)).argmax(-1)[reads.rows, reads.positions]
-        return self.running.of_words(found, self.program.answers)
+        return self.program.answer.sums(dict(made))[reads.rows, reads.positions]
 
     def wanted(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
-        """The program's answers with variables interchanged."""
+        """The program's answers with variables interchanged; UNDECIDED where the largest sums are equal."""
         self.check()
         given = {name: _moved(self.made[name], donors) for one, donors in swaps for name in one.steps}
-        return self._read(self.program.run(self.running.batch.tokens, self.counts, given))
+        made = self.program.run(self.running.batch.tokens, self.counts, given)
+        return self._read(made).masked_fill(equal(self._sums(made)), UNDECIDED)
 
     def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places interchanged."""
@@ -190,6 +195,8 @@ class Interchanger:
         length = self.running.batch.tokens.shape[1]
         found = other[:, None] * length + torch.arange(length)
         kinds = Kinds(self.running).each
+        if self.running.subject.read_at == "all":
+            kinds = kinds.where(kinds != READ, CONTENT)
         for row, source in enumerate(other.tolist()):
             here, there = ((kinds[one] == CONTENT).nonzero()[:, 0] for one in (row, source))
             if len(here) == len(there) > 1:
@@ -317,6 +324,14 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
     _, b = other.unique(return_inverse=True)
     n, m = int(a.max()) + 1, int(b.max()) + 1
     return n == m > 1 and len((a * m + b).unique()) == n
+
+
+def equal(sums: Float[Tensor, "reads answers"]) -> Bool[Tensor, "reads"]:
+    """Whether the two largest sums are equal, up to rounding."""
+    if sums.shape[-1] < 2:
+        return torch.zeros(len(sums)).bool()
+    first, second = sums.topk(2, dim=-1).values.unbind(-1)
+    return first - second <= TIED * first.abs().clamp(min=1.0)
 
 
 def _moved(value: Float[Tensor, "rows length d"], donors: Donors) -> Float[Tensor, "rows length d"]:

@@ -45,12 +45,20 @@ Codes = Mapping[str, tuple[Tensor, int]]
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table over variables: an entry for each combination, and the share of the points at which it is right."""
+    """A table over variables: an entry for each combination, and the share of the points at which it is right.
+
+    met: whether each combination occurs.
+    """
 
     of: tuple[str, ...]
     entries: tuple[int, ...]
     share: float
-    cells: int
+    met: tuple[bool, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many combinations occur."""
+        return sum(self.met)
 
 
 def tables(target: Int[Tensor, "points"], codes: Codes, most: int = 3, enough: float = DETERMINED) -> Iterator[Lookup]:
@@ -81,10 +89,9 @@ def lookup_of(target: Int[Tensor, "points"], n_target: int, codes: Codes, of: tu
     """The table over these variables with the most frequent value in each cell; empty cells get the most frequent."""
     index, n = joint(codes, of)
     counts = torch.bincount(index * n_target + target, minlength=n * n_target).reshape(n, n_target)
-    entries = torch.where(counts.sum(1) > 0, counts.argmax(1), int(torch.bincount(target).argmax()))
-    return Lookup(
-        of, tuple(entries.tolist()), float(counts.amax(1).sum()) / len(target), int((counts.sum(1) > 0).sum())
-    )
+    met = counts.sum(1) > 0
+    entries = torch.where(met, counts.argmax(1), int(torch.bincount(target).argmax()))
+    return Lookup(of, tuple(entries.tolist()), float(counts.amax(1).sum()) / len(target), tuple(met.tolist()))
 
 
 def joint(codes: Codes, of: Sequence[str]) -> tuple[Tensor, int]:

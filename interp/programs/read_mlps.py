@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
@@ -16,10 +18,12 @@ from interp.programs.read_own import describe_by_product
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
-from interp.programs.steps import Linear, Step, Table
+from interp.programs.steps import Features, Linear, Step, Table
 
 FEW = 16
 """Most values of an MLP for which sums of weights are tried that give each of them exactly."""
+NEAR = 0.1
+"""Up to which share of the least distance of two values an output has one of them."""
 NEARLY = 0.9995
 """Share of the positions at which such sums must give the value: limits between close sums are fitted."""
 
@@ -129,9 +133,39 @@ def as_sums(
         for n in reading.made
         if reading.allowed(n, sources) and reading.before(n, part) and not (exact and n.endswith(" level"))
     }
-    fit = maps.weighed(found.code[found.needed], features, found.size, 1.0 if exact else maps.DETERMINED)
+    target = found.code[found.needed]
+    if exact and sources is not None:
+        more, codes = exchanged(reading, part, found, sources, list(features))
+        features, target = {n: torch.cat([features[n], more[n]]) for n in features}, torch.cat([target, codes])
+    fit = maps.weighed(target, features, found.size, 1.0 if exact else maps.DETERMINED)
     if exact and fit.share < NEARLY:
         return None
     weights, bias = tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist())
     step = Linear(str(part), fit.of, weights, bias, found.names, str(part))
     return step if reading.stays(part, found.put(reading.code(step))) >= enough else None
+
+
+def exchanged(
+    reading: Reading, part: Part, found: Quantized, sources: Sequence[str], names: Sequence[str]
+) -> tuple[Features, Int[Tensor, "points"]]:
+    """What the MLP gives if one source has its value of another position: the variables then, and the value nearest to
+    the output, where it is near enough to one.
+
+    On inputs as they are, some combinations of values never occur: which sum of weights decides is seen on these.
+    """
+    running = reading.running
+    if not running.paths or isinstance(running.blocks[part.layer], PostNormBlock):
+        sources = []
+    low = reading.low(part)
+    centers = found.vectors @ low
+    near = NEAR * float(torch.pdist(centers).min())
+    made, codes = {name: [reading.made[name][:0, 0]] for name in names}, [found.code[:0, 0]]
+    for source in sources:
+        added, donors = reading.sources(part.layer)[source], reading.kinds.exchanged(found.needed & reading.matters(source))
+        out = running.mlp_on(part.layer, {source: donors(added) - added})[found.needed]
+        distance, code = torch.cdist(out @ low, centers).min(1)
+        here = reading.remade({name: donors(one) for name, one in reading.made.items() if reading.of_part(name) == source})
+        for name in names:
+            made[name].append(here[name][found.needed][distance < near])
+        codes.append(code[distance < near])
+    return {name: torch.cat(some) for name, some in made.items()}, torch.cat(codes)

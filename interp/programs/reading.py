@@ -150,6 +150,11 @@ class Reading:
                 found[name] = (code if mask is None else code[mask], weights.shape[-1])
         return found
 
+    def of_part(self, name: str) -> str:
+        """The part that makes a variable; its own name for the token, the position, and what is computed of others."""
+        step = self.step(name)
+        return name if step is None or not step.part else step.part
+
     def matters(self, name: str) -> Tensor:
         """The positions at which a variable matters, as far as its own part is concerned."""
         step = self.step(name)
@@ -317,6 +322,14 @@ class Reading:
         made = dict(self.made)
         for step in steps:
             made[step.name] = step.applied(made, self.seen)
+        return made
+
+    def remade(self, given: Features) -> Features:
+        """The variables with some of them given: those that are computed of them, without a part of their own, follow."""
+        made = {**self.made, **given}
+        for step in self.steps:
+            if not step.part and step.name in self.made:
+                made[step.name] = step.applied(made, self.seen)
         return made
 
     def variable(self, *steps: Step) -> Tensor:

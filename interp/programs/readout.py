@@ -201,8 +201,8 @@ def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
 def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
     eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))
     zero = (0.0,) * len(words)
-    if len(one.of) == 1:
-        weights = tuple(eye[entry] for entry in one.entries)
+    if len(one.of) == 1:  # a value that was never met speaks for no answer: a share of it changes none
+        weights = tuple(eye[entry] if met else zero for entry, met in zip(one.entries, one.met, strict=True))
         return Linear("answer", one.of, (weights,), zero, words), []
     step = Table("result", one.of, one.entries, words)
     return Linear("answer", ("result",), (eye,), zero, words), [step]

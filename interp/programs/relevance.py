@@ -3,7 +3,8 @@
 A part is *not used* if it can be replaced by its mean over positions of the same kind, together with all other parts
 that are not used, and the model's answers stay; read strictly, also by its values at other positions of the same kind.
 
-Kinds are: the read position, each mark (a token such as [BOS] that stands at the same place in each row), and content.
+Kinds are: where answers are read, if this is not all of the content; each mark (a token such as [BOS] that stands at
+the same place in each row); and content.
 Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
 does not matter.
 
@@ -21,7 +22,7 @@ from itertools import chain, combinations
 from typing import TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -61,8 +62,10 @@ class Kinds:
         found = torch.full_like(tokens, CONTENT)
         for token in self.marks:
             found[tokens == token] = MARK + token
-        if self.running.subject.read_at != "all":
-            found[self.running.reads.rows, self.running.reads.positions] = READ
+        read = torch.zeros_like(self.running.mask)
+        read[self.running.reads.rows, self.running.reads.positions] = True
+        if bool((self.running.mask & (found == CONTENT) & ~read).any()):
+            found[read] = READ
         return found.masked_fill(~self.running.mask, -1)
 
     @cached_property
@@ -84,6 +87,12 @@ class Kinds:
             here = self.each == kind
             new[here] = value[here][torch.randperm(int(here.sum()), generator=random)]
         return new
+
+    def exchanged(self, where: Bool[Tensor, "rows length"]) -> Callable[[Tensor], Tensor]:
+        """What gives some positions of a value those of others of them, in one order for all values."""
+        here, donors = where.flatten().nonzero()[:, 0], torch.arange(where.numel())
+        donors[here] = here[torch.randperm(len(here), generator=torch.Generator().manual_seed(0))]
+        return lambda value: value.flatten(0, 1)[donors].reshape(value.shape)
 
     def foreign(self, value: Tensor, kind: int) -> Tensor:
         """A value with the positions of a kind at values of other kinds' positions, drawn at random."""
