@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.interchange import Interchange
@@ -278,29 +280,48 @@ def lists(program: Program, population: Population, parameters: int) -> str:
 
 
 def with_edges(subject: Subject, batch: Batch) -> Batch:
-    """The inputs, and those with one token at all places of content whose answers none of them has: a sampler may never
-    draw them. Nothing is added where the task does not take such rows."""
+    """The inputs, and those that a sampler may never draw: with one token at all places of content, where none of the
+    inputs has their answer; and with each number of one token, where content has two. Nothing is added where the task
+    does not take such rows."""
     setting = Setting.of(subject, batch)
-    content = [setting.vocabulary.index(token) for token in setting.content]
-    if subject.decision.kind != "argmax" or subject.count_space or not 0 < len(content) <= len(batch) // 4:
+    content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
+    most = len(batch) // 4
+    if subject.decision.kind == "set" or batch.counts is not None or not 0 < len(content) <= most:
         return batch
-    rows = batch.tokens[:1].repeat(len(content), 1)
-    own = torch.isin(rows, torch.tensor(content))
-    rows = torch.where(own, torch.tensor(content)[:, None], rows)
-    try:
-        subject.task.check_input(rows)
-        edges = subject.task.batch(rows)
-        new = ~torch.isin(subject.classes(edges), subject.classes(batch))
-        reads = reads_of(subject, edges)
-    except Exception:  # no task is bound to take rows that its sampler never draws
-        return batch
-    where = reads.rows[new].unique()
-    return concatenate([batch, edges[where]], subject.task.pad_id) if len(where) else batch
+    row = batch.tokens[int(batch.lengths.argmax())]
+    places = torch.isin(row, content).nonzero()[:, 0]
+    rows = row.repeat(len(content), 1)
+    rows[:, places] = content[:, None]
+    edges = [rows]
+    if len(content) == 2 and len(places) <= most:
+        edges.append(numbers_of_one(row, places, content))
+    for n, rows in enumerate(edges):
+        try:
+            subject.task.check_input(rows)
+            more = subject.task.batch(rows)
+            new = ~torch.isin(subject.classes(more), subject.classes(batch)) | bool(n)
+            where = reads_of(subject, more).rows[new].unique()
+            batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
+        except Exception:  # no task is bound to take rows that its sampler never draws
+            continue
+    return batch
+
+
+def numbers_of_one(
+    row: Int[Tensor, "length"], places: Int[Tensor, "n"], content: Int[Tensor, "2"]
+) -> Int[Tensor, "rows length"]:
+    """A row in which the first of two tokens stands at k of some places, drawn at random, for each k."""
+    random = torch.Generator().manual_seed(0)
+    rows = row.repeat(len(places) + 1, 1)
+    for k, one in enumerate(rows):
+        one[places] = content[1]
+        one[places[torch.randperm(len(places), generator=random)[:k]]] = content[0]
+    return rows
 
 
 def described_on(population: Population, n: int, edges: int = 0) -> str:
     """The inputs on which parts are described: n of a population, and edges."""
-    more = f" and {words.counted(edges, 'input')} of one token each" if edges else ""
+    more = f" and {words.counted(edges, 'input')} of one token or two" if edges else ""
     if n == population.n:
         return population.on + more
     whole = f"all {population.n:,} inputs" if population.exact else population.on.removeprefix("on ")
