@@ -5,6 +5,7 @@
     multisets   one input stands for all orders of its tokens, where model and program depend on counts alone
     counts      the same for tasks whose inputs are boxes of counts
     extremes    the model is certified right on every input, and the program is right at the extremes of its counts
+    places      the model is certified, and the program is right for all tokens at the few places that an answer reads
 
 Extremes: at each position, the program may depend only on the token there and on how often each token occurs. Then its
 sums are fractions of linear functions of the counts with one positive denominator: they keep their order on all counts
@@ -21,15 +22,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.certificates.certificate import Certificate
 from interp.certificates.certify import certify_model
 from interp.certificates.known import find_known
 from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.language import Program
+from interp.programs.proof_places import wrong_by_places
 from interp.programs.running import Running
 from interp.programs.steps import Head, Linear, Product, Step, Sums, Table
 from interp.support import words
+from interp.tasks.automata import declared
 from interp.tasks.batch import Batch
 from interp.tasks.counted import count_box, sentences
 from interp.tasks.domain import every_input
@@ -76,7 +80,7 @@ def prove(subject: Subject, program: Program, check: Callable[[], None] = lambda
     Raises UnsupportedError, with the reasons, if no method applies.
     """
     reasons = []
-    for engine in (by_counts, by_multisets, by_listing, by_extremes, by_strings):
+    for engine in (by_counts, by_multisets, by_listing, by_extremes, by_places, by_strings):
         try:
             return engine(subject, program, check)
         except InterpError as error:
@@ -171,20 +175,45 @@ def _split(batch: Batch) -> Iterator[Batch]:
         yield batch[start : start + CHUNK]
 
 
-# ---------------------------------------------------------------- extremes
+# ---------------------------------------------------------------- a certified model, and a program that is right
+
+
+def _certified(subject: Subject) -> Certificate:
+    """The certificate of a model that is right on every input. Raises UnsupportedError for others."""
+    model = subject.model
+    if not isinstance(model, TaskModel) or subject.token_ids is not None:
+        raise UnsupportedError("only a task model of interp is certified")
+    certificate = find_known(model) or certify_model(model)
+    if certificate.status != "certified":
+        raise UnsupportedError(f"the model is {certificate.status}, so the right answers are not all its own")
+    return certificate
+
+
+def by_places(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
+    """The model is certified, and the program is right for every combination of the tokens that an answer reads."""
+    automata = declared(subject.task)
+    if subject.read_at != subject.task.readout:
+        raise UnsupportedError("the model is not read where the task says")
+    tried = [wrong_by_places(program, paths, check) for paths in automata]
+    if any(wrong for _, wrong in tried):
+        raise UnsupportedError("the program is wrong on an input")
+    certificate = _certified(subject)
+    n = sum(paths.n_inputs for paths in automata)
+    answers = sum(paths.n_inputs * len(paths.reads) for paths in automata)
+    how = (
+        f"model and program give the right answer on every input: {certificate.method}; the program by "
+        f"{sum(n for n, _ in tried):,} combinations of the tokens on which an answer depends"
+    )
+    return ProgramProof(n, answers, 0, how, f"all {n:,} inputs")
 
 
 def by_extremes(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """The model is certified, and the program is right at the corners of the counts of the other tokens."""
-    task, model = subject.task, subject.model
+    task = subject.task
     if (reason := lacks(task, COUNTS_OWN_TOKEN)) is not None:
         raise UnsupportedError(reason)
     _linear_in_counts(program)
-    if not isinstance(model, TaskModel) or subject.token_ids is not None:
-        raise UnsupportedError("only a task model of interp is certified by extremes")
-    certificate = find_known(model) or certify_model(model)
-    if certificate.status != "certified":
-        raise UnsupportedError(f"the model is {certificate.status}, so the right answers are not all its own")
+    certificate = _certified(subject)
     n = 0
     for batch in corners(task):
         check()

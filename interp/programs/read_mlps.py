@@ -161,10 +161,12 @@ def exchanged(
     near = NEAR * float(torch.pdist(centers).min())
     made, codes = {name: [reading.made[name][:0, 0]] for name in names}, [found.code[:0, 0]]
     for source in sources:
-        added, donors = reading.sources(part.layer)[source], reading.kinds.exchanged(found.needed & reading.matters(source))
+        added = reading.sources(part.layer)[source]
+        donors = reading.kinds.exchanged(found.needed & reading.matters(source))
         out = running.mlp_on(part.layer, {source: donors(added) - added})[found.needed]
         distance, code = torch.cdist(out @ low, centers).min(1)
-        here = reading.remade({name: donors(one) for name, one in reading.made.items() if reading.of_part(name) == source})
+        own = [name for name in reading.made if reading.of_part(name) == source]
+        here = reading.remade({name: donors(reading.made[name]) for name in own})
         for name in names:
             made[name].append(here[name][found.needed][distance < near])
         codes.append(code[distance < near])

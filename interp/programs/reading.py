@@ -325,7 +325,7 @@ class Reading:
         return made
 
     def remade(self, given: Features) -> Features:
-        """The variables with some of them given: those that are computed of them, without a part of their own, follow."""
+        """The variables with some of them given; those that are computed of them, without a part, follow."""
         made = {**self.made, **given}
         for step in self.steps:
             if not step.part and step.name in self.made:

@@ -18,7 +18,7 @@ from interp.programs.decompile import alone, decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
-from interp.programs.relevance import Kinds, stand_ins
+from interp.programs.relevance import READ, Kinds, stand_ins
 from interp.programs.running import Kept, Running
 from interp.tasks.populations import everything
 
@@ -285,3 +285,23 @@ def test_without_all_parts_nothing_of_the_input_is_left() -> None:
     running = Running.of(Subject.of(model), everything(model.task).batch)
     given = running.logits_with({part: Kinds(running).means(part) for part in running.parts})
     assert given.equal(given[:1].expand_as(given))
+
+
+def test_positions_that_are_read_are_a_kind() -> None:
+    """Answers about sums are read from '=' on: what stands before is of another kind."""
+    subject = Subject.of(interp.build("algorithmic/addition-exact", digits=2))
+    running = Running.of(subject, subject.task.sample(20))
+    kinds = Kinds(running).each
+    read = torch.zeros_like(running.mask)
+    read[running.reads.rows, running.reads.positions] = True
+    assert kinds[read].unique().tolist() == [READ]
+    assert READ not in kinds[~read]
+
+
+@pytest.mark.slow
+def test_an_induction_head_is_explained_and_proved() -> None:
+    """Where no key fits, attention is even: equal shares are no claim, and what is never read speaks for no answer."""
+    found = interp.explain(interp.load("algorithmic/induction-exact")).certify()
+    assert found.level == "explained"
+    assert found.proved.holds
+    assert found.proved.n == 8736

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import interp
-from interp.measures.interchange import Interchange
+from interp.measures.interchange import UNDECIDED, Interchange, split
 from interp.models.subject import Subject
-from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged
+from interp.programs.interchange import Interchanger, Placed, carried, equal, in_pairs, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.tasks import Task
 from interp.tasks.populations import Population, everything, sample
@@ -206,3 +206,24 @@ def test_a_variable_without_a_case_is_left_open() -> None:
     """No answer depends on it, so no interchange changes one."""
     vote = replace(PROGRAM.answer, of=("first",), weights=(EYE,))
     assert scores(replace(PROGRAM, answer=vote))["head 0.1",].verdict == "too few cases"
+
+
+def test_equal_sums_are_no_case() -> None:
+    """A head that reads two letters evenly says nothing where they differ; the first answer is no claim then."""
+    head = Head("read", "", "position", ((0.0, NEVER, 0.0),), "token", "head 0.0")
+    claimed = Program(("a", "b"), 3, True, (head,), Linear("answer", ("read",), (EYE,), (0.0, 0.0), ("no", "yes")))
+    subject = Subject.of(interp.compile(replace(claimed, answer=replace(claimed.answer, bias=(0.0, 0.1)))))
+    of = Interchanger.of(subject, everything(subject.task), claimed, {})
+    (one,) = of.variables
+    donors = torch.arange(8).roll(1)[:, None] * 3 + torch.arange(3)
+    tokens = of.running.batch.tokens[torch.arange(8).roll(1)]
+    undecided = of.wanted([(one, donors)]) == UNDECIDED
+    assert undecided.tolist() == (tokens[:, 0] != tokens[:, 2]).tolist()
+    changes, stays = split(of.wanted([(one, donors)]), of.own, of.running.answers)
+    assert not bool(((changes | stays) & undecided).any())
+
+
+def test_sums_are_equal_up_to_rounding() -> None:
+    sums = torch.tensor([[1.0, 1.0 + 1e-12, 0.0], [1.0, 1.0 + 1e-6, 0.0], [3.0, 2.0, 3.0]]).double()
+    assert equal(sums).tolist() == [True, False, True]
+    assert equal(sums[:, :1]).tolist() == [False, False, False]

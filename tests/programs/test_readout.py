@@ -8,6 +8,8 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
+from interp.programs.maps import lookup_of
+from interp.programs.readout import looked_up
 from interp.tasks import Batch, NextSymbols
 
 
@@ -49,3 +51,11 @@ def test_sets_of_next_symbols_are_explained() -> None:
     assert found.program is not None
     assert found.program.answers == ("{a}", "{a, b}", "{a, end}")
     assert found.program(["<s>", "a", "b"]) == ["{a}", "{a, b}", "{a, end}"]
+
+
+def test_a_value_that_is_never_met_speaks_for_no_answer() -> None:
+    one = lookup_of(torch.tensor([1, 1, 0]), 2, {"x": (torch.tensor([0, 0, 2]), 3)}, ("x",))
+    assert one.met == (True, False, True)
+    answer, steps = looked_up(one, ("no", "yes"))
+    assert answer.weights == (((0.0, 1.0), (0.0, 0.0), (1.0, 0.0)),)
+    assert steps == []

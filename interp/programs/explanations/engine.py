@@ -281,8 +281,8 @@ def lists(program: Program, population: Population, parameters: int) -> str:
 
 def with_edges(subject: Subject, batch: Batch) -> Batch:
     """The inputs, and those that a sampler may never draw: with one token at all places of content, where none of the
-    inputs has their answer; and with each number of one token, where content has two. Nothing is added where the task
-    does not take such rows."""
+    inputs has their answer; and with each number of one token, where content has two. Those that the model answers
+    rightly are added; none where the task does not take such rows."""
     setting = Setting.of(subject, batch)
     content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
     most = len(batch) // 4
@@ -299,8 +299,10 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
         try:
             subject.task.check_input(rows)
             more = subject.task.batch(rows)
-            new = ~torch.isin(subject.classes(more), subject.classes(batch)) | bool(n)
-            where = reads_of(subject, more).rows[new].unique()
+            wanted, reads = subject.classes(more), reads_of(subject, more)
+            new = ~torch.isin(wanted, subject.classes(batch)) | bool(n)
+            wrong = reads.rows[Running.of(subject, more).answers != wanted]
+            where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()
             batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
         except Exception:  # no task is bound to take rows that its sampler never draws
             continue

@@ -14,7 +14,7 @@ from interp.measures.runs import reads_of
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation
-from interp.programs.explanations.engine import MOST_SUMS, lists, same_partition
+from interp.programs.explanations.engine import MOST_SUMS, lists, numbers_of_one, same_partition, with_edges
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, StandIns
 from interp.programs.interchange import Interchanger, interchanged
@@ -311,3 +311,24 @@ def test_variables_are_the_same_if_they_divide_points_alike(other: list[int], al
     one, constant = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])
     assert same_partition(one, torch.tensor(other)) is same_partition(torch.tensor(other), one) is alike
     assert not same_partition(constant, torch.tensor(other))  # a constant says nothing, and no quantity names it
+
+
+def test_answers_that_are_never_drawn_are_among_the_inputs() -> None:
+    """The largest of four numbers below 64 is below 9 once in 2,600 rows; a row of one number each has all answers."""
+    subject = Subject.of(interp.build("algorithmic/max-of-k-exact", K=4, v=64))
+    batch = sample(subject.task, 300).batch
+    rows = with_edges(subject, batch)
+    assert len(subject.classes(batch).unique()) < 64
+    assert subject.classes(rows).unique().tolist() == list(range(64))
+
+
+def test_each_number_of_one_of_two_tokens_is_among_the_inputs() -> None:
+    """Of 300 strings of twenty symbols, none has fewer than three ones; the edges have 0 to 20."""
+    subject = Subject.of(interp.build("languages/parity"))
+    batch = sample(subject.task, 300).batch
+    one = subject.task.vocabulary.index("1")
+    edges = with_edges(subject, batch)[300:]
+    assert (edges.tokens == one).sum(1).sort().values.tolist() == list(range(21))
+    rows = numbers_of_one(torch.tensor([2, 0, 1, 0]), torch.tensor([1, 2, 3]), torch.tensor([0, 1]))
+    assert (rows[:, 0] == 2).all()
+    assert (rows[:, 1:] == 0).sum(1).tolist() == [0, 1, 2, 3]
