@@ -48,7 +48,7 @@ def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) 
     assert mutants.candidates(tmp_path, "interp/toy/double.py") == ("tests/more/test_user.py", "tests/test_a.py")
 
 
-def test_compiled_functions_are_asked_of_the_tests_of_their_family() -> None:
+def test_compiled_functions_are_asked_of_their_familys_tests() -> None:
     mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
     called = frozenset({"interp/training/train.py:3"})
     names = ("tests/training/compiled/test_x.py::it", "tests/training/test_y.py::it", "tests/measures/test_z.py::it")

@@ -392,7 +392,9 @@ def _computed_again(subject: Subject, tightest: list[Tight]) -> tuple[int, float
     (0, 0.0) if no spec says what the model computes, if it computes something else, or if it is too large.
     """
     model, worst, left, number = subject.model, 0.0, PRODUCTS, 0
-    for one in tightest if isinstance(model, TaskModel) else ():
+    if not isinstance(model, TaskModel):
+        return 0, 0.0
+    for one in tightest:
         left -= products(model, len(one.tokens))
         if left < 0:
             break
