@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_only_one_module_imports_transformer_lens() -> None:
     imports = ("import transformer_lens", "from transformer_lens")
     found = {path.parts[1:3] for path, text in texts.items() if any(line in text for line in imports)}
     assert found == {("models", "lens")}
+
+
+def test_each_declared_dependency_is_imported() -> None:
+    """One that nothing imports would be installed for nothing."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    names = {re.split(r"[<>=;\s]", one)[0].replace("-", "_").replace("scikit_learn", "sklearn") for one in declared}
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "interp").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
+    assert names - imported == set()
+    assert {"einops", "mpmath"} <= names
 
 
 def test_versions_are_pinned_as_documented() -> None:

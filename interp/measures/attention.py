@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -203,7 +204,7 @@ def _averaged(
         of = torch.nn.functional.one_hot(ids[found.here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
         asked, looked_at = of * found.mask[..., None], of * mask[..., None]
         if keys == "each":
-            number += torch.einsum("bqi,bkj->ij", asked, looked_at)
+            number += einsum(asked, looked_at, "row query asking, row key looked_at -> asking looked_at")
         else:
             number[:, 0] += asked.sum((0, 1))
         for layer, weights in enumerate(found.weights):
@@ -211,7 +212,8 @@ def _averaged(
             for some in torch.arange(len(rows)).split(max(1, CELLS // (length * max(n_here, kinds)))):
                 given = weights[some].double() @ looked_at[rows[some]]
                 of_queries = asked[rows[some], found.positions[some]]
-                total[layer, :n_here] += torch.einsum("ni,nhj->hij", of_queries, given)
+                axes = "query asking, query head looked_at -> head asking looked_at"
+                total[layer, :n_here] += einsum(of_queries, given, axes)
     mean = total / number
     frames = [
         tidy(mean[part.layer, part.head], "value", layer=[part.layer], head=[part.head], query=names, key=names)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -127,7 +128,7 @@ def _log_weights(
         position = find_positions(subject.task, piece.tokens, at)
         pattern, scores = (seen[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
         kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
-        total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
+        total += einsum(pattern, kinds.double(), "row head key, token row key -> head token")
         number += kinds.sum((1, 2))
         # Each row's scores may have another offset, so compare them relative to the first token's mean score.
         known = scores.isfinite() & kinds[:, :, None]

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -142,7 +143,7 @@ def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None)
     columns, bias = readout_map(subject)
     written = weights @ columns
     written[written.abs() < CANCELED * (weights.abs() @ columns.abs())] = 0.0  # rounding is no contribution to rank
-    contributions = torch.einsum("bhk,hkt->bht", z, written) / scale[:, None]
+    contributions = einsum(z, written, "read head d_head, head d_head out -> read head out") / scale[:, None]
     skip = seen[final] @ columns / scale - contributions.sum(1)
     return HeadOutputs(z, contributions, bias, skip, where.classes)
 
@@ -183,7 +184,8 @@ def decompose(
     refuse_if(subject.no_decomposition())
     part = subject.model.blocks[0].attn
     unembed, bias = readout_map(subject)
-    contributions = torch.einsum("bhk,hkd,dt->bht", z, part.W_O.detach().double(), unembed)
+    axes = "row head d_head, head d_head d_model, d_model out -> row head out"
+    contributions = einsum(z, part.W_O.detach().double(), unembed, axes)
     asked = batch.tokens[torch.arange(len(batch)), positions]
     rest = subject.model.embed.W_E.detach().double().cpu()[asked] + part.b_O.detach().double()
     return HeadOutputs(z, contributions, bias, rest @ unembed, labels)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -111,7 +112,7 @@ class Scrubber:
         natural = self.natural[place]
         if not place.each:
             return natural[donors]
-        return natural[donors] if donors.ndim == 1 else natural.flatten(0, 1)[donors]
+        return natural[donors] if donors.ndim == 1 else rearrange(natural, "unit place ... -> (unit place) ...")[donors]
 
     # ------------------------------------------------------------ scrubbing
 

@@ -7,6 +7,7 @@ TransformerLens, bidirectional attention respects the attention mask, and fused 
 from typing import TYPE_CHECKING, Any
 
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
@@ -57,7 +58,8 @@ class AttentionForward:
         if not self.cfg.use_attn_result:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
         # TransformerLens builds a (rows, length, heads, d_head, d_model) tensor here; this contraction does not.
-        return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+        added = einsum(z, self.W_O, "row query head d_head, head d_head d_model -> row query head d_model")
+        return self.hook_result(added).sum(2) + self.b_O
 
     def _entering(self, inputs: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
         """Return what queries, keys and values are computed from. past: the number of cached positions."""

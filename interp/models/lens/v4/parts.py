@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
@@ -222,9 +223,9 @@ class Attention(AttentionForward, nn.Module):
         """Compute q, k and v: (rows, length, heads, d_head). Split inputs have a head axis."""
 
         def project(x: Tensor, name: str) -> Tensor:
-            heads = "h" if x.ndim == 4 else ""
+            of = "row position head d_model" if x.ndim == 4 else "row position d_model"
             weight, bias = self._projection(name)
-            out = torch.einsum(f"bl{heads}d,hdk->blhk", x, weight) + bias
+            out = einsum(x, weight, f"{of}, head d_model d_head -> row position head d_head") + bias
             hook: HookPoint = getattr(self, f"hook_{name.lower()}")
             return hook(out)
 
