@@ -22,6 +22,7 @@ from torch.nn.modules import module as torch_modules
 from interp.errors import InterpError, UnsupportedError, refuse_if, short
 from interp.measures.accuracy import layout
 from interp.models.architecture.answers import find_positions
+from interp.models.architecture.comparison import first_apart, of_two_runs
 from interp.models.architecture.task_model import TaskModel, standing_hooks
 from interp.models.subject import Subject
 from interp.tasks import Batch, Task
@@ -32,8 +33,6 @@ ROWS_AT_ONCE = 64
 
 PROBED = 256
 """Number of inputs on which both models are compared if a proof has no probes."""
-STEPS = 64.0
-"""Largest difference between two runs of one model, in units in the last place of the largest output."""
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -212,7 +211,7 @@ def compare_with_fresh(
     agreed = sum(_compare(model, fresh, part) for part in batches)
     for batch in answered:
         said, right = (one.predict(batch.tokens).long() for one in (model, fresh))
-        _refuse(model, fresh, batch, _first_apart(said, right, 0.0))
+        _refuse(model, fresh, batch, first_apart(said, right, 0.0))
         _compare_labels(model, fresh, batch)
         agreed += len(batch)
     return agreed
@@ -222,7 +221,7 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
     tokens = batch.tokens.to(fresh.cfg.device)
     mask = batch.attention_mask if bool((~batch.attention_mask).any()) and fresh.task.pad_id is None else None
     wanted, found = fresh(tokens, attention_mask=mask), model(tokens, attention_mask=mask)
-    _refuse(model, fresh, batch, _outputs_apart(found, wanted))
+    _refuse(model, fresh, batch, first_apart(found, wanted, of_two_runs(wanted)))
     _compare_labels(model, fresh, batch)
     return int(wanted.shape[:-1].numel())
 
@@ -239,27 +238,8 @@ def _refuse(model: TaskModel, fresh: TaskModel, batch: Batch, row: int | None) -
 def _compare_labels(model: TaskModel, fresh: TaskModel, batch: Batch) -> None:
     if fresh.task.labels_tokens:
         said, right = (task.batch(batch.tokens).labels.long() for task in (model.task, fresh.task))
-        if (row := _first_apart(said, right, 0.0)) is not None:
+        if (row := first_apart(said, right, 0.0)) is not None:
             raise UnsupportedError(
                 f"{model.spec.id} cannot be certified: its task labels {row_text(fresh.task, batch, row)} differently "
                 "from the task that its class makes from its parameters and tables"
             )
-
-
-def _outputs_apart(found: Tensor, wanted: Tensor) -> int | None:
-    """Return the first row in which outputs differ by more than two runs of one program on the same numbers, or None.
-
-    Another program, or a conversion, may round differently: see interp.models.architecture.comparison.
-    """
-    limits, finite = torch.finfo(wanted.dtype), wanted.nan_to_num(0, 0, 0).abs()
-    scale = float(finite.max()) if finite.numel() else 0.0  # a batch may have no rows
-    return _first_apart(found, wanted, STEPS * limits.eps * scale + limits.tiny)
-
-
-def _first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
-    """Return the first row in which values differ by more than `near`, or only one is finite; None if there is none."""
-    if found.shape != wanted.shape:
-        return 0
-    finite = wanted.isfinite()
-    apart = (found.isfinite() != finite) | (finite & ~((found - wanted).abs() <= near))
-    return int(apart.nonzero()[0, 0]) if bool(apart.any()) else None

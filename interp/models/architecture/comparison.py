@@ -1,4 +1,7 @@
-"""Compare the logits of a converted model with its original's.
+"""What "the same outputs up to rounding" means: of two programs, and of two runs of one program.
+
+Two programs are a converted model and its original; `compare` runs them, and Comparison.same decides. Two runs of one
+program on the same numbers, such as a task model and its fresh copy, must agree far more closely: see `of_two_runs`.
 
 The limit on float32 numbers is no property of a conversion: large sums that cancel lose digits in any correct program.
 So both models run in float64 where the original can, and the difference is compared with what float32 alone changes.
@@ -25,6 +28,8 @@ TOLERANCE = 1e-5
 """Difference that is always allowed, relative to the largest logit."""
 ROUNDINGS = 8.0
 """Allowed difference, in multiples of what float32 changes."""
+STEPS = 64.0
+"""Largest difference between two runs of one program, in units in the last place of the largest output."""
 ANGLES = 0.01
 """Largest difference of sines and cosines that is rounding: half precision changes them by .004."""
 
@@ -49,7 +54,7 @@ class Comparison:
     def same(self) -> bool:
         """Whether the difference is at most TOLERANCE, or at most ROUNDINGS times the rounding of float32, if finite.
 
-        This is the only measure of "the same outputs up to rounding": of conversions and of models to be certified.
+        This measure is for conversions and for models to be certified alike.
         """
         return self.difference <= max(TOLERANCE, ROUNDINGS * self.rounding if math.isfinite(self.rounding) else 0.0)
 
@@ -89,6 +94,22 @@ def compare(ours: Runs, theirs: Runs) -> Comparison:
 def _apart(one: Tensor, other: Tensor) -> Tensor:
     """Return the size of each difference: 0 between equal infinities, infinite where only one is a number."""
     return torch.where(one == other, 0.0, one - other).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def of_two_runs(wanted: Tensor) -> float:
+    """Return how far outputs of one program may differ between two runs in one number format."""
+    limits, finite = torch.finfo(wanted.dtype), wanted.nan_to_num(0, 0, 0).abs()
+    scale = float(finite.max()) if finite.numel() else 0.0  # a batch may have no rows
+    return STEPS * limits.eps * scale + limits.tiny
+
+
+def first_apart(found: Tensor, wanted: Tensor, near: float) -> int | None:
+    """Return the first row in which values differ by more than `near`, or only one is finite; None if there is none."""
+    if found.shape != wanted.shape:
+        return 0
+    finite = wanted.isfinite()
+    apart = (found.isfinite() != finite) | (finite & ~((found - wanted).abs() <= near))
+    return int(apart.nonzero()[0, 0]) if bool(apart.any()) else None
 
 
 def runs(original: Any, tokens: Tensor) -> Runs:
