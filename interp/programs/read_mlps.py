@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -14,6 +13,7 @@ from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
 from interp.programs import maps
 from interp.programs.quantize import Quantized
+from interp.programs.read_cells import asked
 from interp.programs.read_own import describe_by_product
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import describe_by_waves
@@ -90,36 +90,14 @@ def as_table(
 
 
 def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Table:
-    """The table with entries for combinations of values that never occur.
-
-    The MLP is asked: at a position that has the right token and position, what earlier parts write is exchanged. The
-    entries of tokens at positions where they never stand stay as they are.
-    """
-    running, names = reading.running, [name for name in step.of if name in reading.vectors]
-    if not names or not running.paths or isinstance(running.blocks[part.layer], PostNormBlock):
+    """The table with entries for combinations of values that never occur, which the MLP is asked for."""
+    if isinstance(reading.running.blocks[part.layer], PostNormBlock):
         return step
-    known = reading.codes(found.needed, part)
-    fixed = {name: known[name] for name in step.of if name not in names}
-    sizes = [known[name][1] for name in step.of]
-    index, n = maps.joint(known, step.of)
-    empty = (torch.bincount(index, minlength=n) == 0).nonzero()[:, 0]
-    wanted = {name: (code, size) for name, code, size in zip(step.of, torch.unravel_index(empty, sizes), sizes)}
-    there, _ = maps.joint(fixed, tuple(fixed))
-    asked, _ = maps.joint({name: wanted[name] for name in fixed}, tuple(fixed))
-    first = {cell: at for at, cell in reversed([*enumerate(there.expand(len(index)).tolist())])}
-    at = torch.tensor([first.get(cell, -1) for cell in asked.expand(len(empty)).tolist()], dtype=torch.long)
-    empty, at, met = empty[at >= 0], at[at >= 0], at >= 0
-    stream = running.stream({}, part.layer, reads=False)[found.needed][at]
-    for name in names:
-        own = next(one for one in reading.matter if str(one) == name)
-        new = reading.vectors[name][wanted[name][0][met]]
-        new = new if own.head is None else new @ running.blocks[own.layer].attn.W_O[own.head].detach().float().cpu()
-        stream = stream + new - running.written(own)[found.needed][at]
     low = reading.low(part)
-    given = torch.cdist(running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1)
-    entries = torch.tensor(step.entries)
-    entries[empty] = given
-    return replace(step, entries=tuple(entries.tolist()))
+    return asked(
+        reading, step, reading.codes(found.needed, part), found.needed, part.layer,
+        lambda stream: torch.cdist(reading.running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1),
+    )  # fmt: skip
 
 
 def as_sums(

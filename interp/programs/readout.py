@@ -15,6 +15,7 @@ from interp.measures.runs import Part
 from interp.models.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer
+from interp.programs.read_cells import asked
 from interp.programs.read_own import own_weight
 from interp.programs.read_waves import as_cosines
 from interp.programs.reading import Reading, matrix
@@ -139,7 +140,7 @@ class Readout:
         plain = {name: code for name, code in self.codes.items() if not name.endswith(" level")}
         for one in maps.tables(self.target, plain, most=2, enough=ANSWER):
             if self.whole(one.of) and (len(one.of) == 1 or one.cells <= 16):
-                return looked_up(one, self.words)
+                return self.looked_up(one)
         return None
 
     def by_largest_share(self) -> Reached | None:
@@ -161,7 +162,17 @@ class Readout:
     def by_table(self) -> Reached | None:
         """A table over up to three variables."""
         fitting = maps.tables(self.target, self.codes, most=3, enough=ANSWER)
-        return next((looked_up(one, self.words) for one in fitting if self.whole(one.of)), None)
+        return next((self.looked_up(one) for one in fitting if self.whole(one.of)), None)
+
+    def looked_up(self, one: maps.Lookup) -> Reached:
+        """A table as the readout, with what the model answers to combinations that never occur."""
+        eye, zero = matrix(torch.eye(len(self.words))), (0.0,) * len(self.words)
+        if len(one.of) == 1:  # a value that was never met speaks for no answer: a share of it changes none
+            weights = tuple(eye[entry] if met else zero for entry, met in zip(one.entries, one.met, strict=True))
+            return Linear("answer", one.of, (weights,), zero, self.words), []
+        step = Table("result", one.of, one.entries, self.words)
+        step = asked(self.reading, step, self.codes, self.mask, None, self.reading.running.read)
+        return Linear("answer", ("result",), (eye,), zero, self.words), [step]
 
     def by_own_weight(self) -> Reached | None:
         """Limits of the weight that the own value has in what is read."""
@@ -196,16 +207,6 @@ def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
         if not any(name in codes and one in codes and codes[name][0].equal(codes[one][0]) for one in found):
             found.append(name)
     return found
-
-
-def looked_up(one: maps.Lookup, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
-    eye = tuple(tuple(float(i == j) for j in range(len(words))) for i in range(len(words)))
-    zero = (0.0,) * len(words)
-    if len(one.of) == 1:  # a value that was never met speaks for no answer: a share of it changes none
-        weights = tuple(eye[entry] if met else zero for entry, met in zip(one.entries, one.met, strict=True))
-        return Linear("answer", one.of, (weights,), zero, words), []
-    step = Table("result", one.of, one.entries, words)
-    return Linear("answer", ("result",), (eye,), zero, words), [step]
 
 
 def model_sum(

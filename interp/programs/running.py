@@ -320,11 +320,15 @@ class Running:
 
     def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
         """The answers with changes that reach the readout by direct paths alone."""
-        model, dtype = self.subject.model, self.subject.model.cfg.dtype
-        with torch.no_grad():
-            stream = self.stream(change, None, reads=True)[:, None].to(model.cfg.device, dtype)
-            final = model.ln_final(stream) if hasattr(model, "ln_final") else stream
-            return self.decided(self.subject.columns(model.unembed(final)[:, 0]))
+        return self.read(self.stream(change, None, reads=True))
+
+    @torch.no_grad()
+    def read(self, stream: Float[Tensor, "points d_model"]) -> Int[Tensor, "points"]:
+        """The answers that are read of the last residual stream."""
+        model = self.subject.model
+        stream = stream[:, None].to(model.cfg.device, model.cfg.dtype)
+        final = model.ln_final(stream) if hasattr(model, "ln_final") else stream
+        return self.decided(self.subject.columns(model.unembed(final)[:, 0]))
 
     def mlp_on(self, layer: int, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
         """The output of an MLP with changes that reach it by direct paths alone."""
