@@ -8,8 +8,10 @@ import sys
 import tomllib
 import zipfile
 from dataclasses import is_dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 import interp
@@ -104,6 +106,11 @@ def test_each_declared_dependency_is_imported() -> None:
     imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
     assert names - imported == set()
     assert {"einops", "mpmath"} <= names
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = grimp.build_graph("interp", cache_dir=None)
+    TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
 def test_versions_are_pinned_as_documented() -> None:

@@ -20,36 +20,23 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.restart_blocks import RunBlock, added_to_scores, unknown
-from interp.measures.restart_changes import NEURONS, PRE, STAGES, Change, Restarted, Start
+from interp.measures.restart_changes import PRE, Change, Restarted, Start, Unchanged
 from interp.measures.runs import (
     Edit,
     Part,
-    Reads,
     activations,
     forward,
     hooks_of,
     read_out,
-    reads_of,
-    stream_hook,
     writes,
 )
 from interp.models.subject import Subject
-from interp.tasks import Batch
 
 Found = TypeVar("Found")
 TOGETHER = 2**20
 """Numbers of the residual stream that changes of the same place may fill in one batch."""
 SMALL = 2**17
 """The same for changes that start at different positions, of which some are then run for nothing."""
-
-KEPT = ("hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_resid_mid")
-"""Activations of each block that a run keeps; the others follow if a change needs them."""
-
-
-def restartable(subject: Subject) -> bool:
-    """Test whether runs of this model can be restarted; otherwise `Run` runs the whole model for each change."""
-    return unknown(subject) is None
 
 
 def kept(subject: Subject) -> int:
@@ -58,7 +45,7 @@ def kept(subject: Subject) -> int:
     return (cfg.n_layers + 1) * (2 * cfg.d_model + 4 * cfg.n_heads * cfg.d_head)
 
 
-class Run:
+class Run(Unchanged):
     """A run of a model on one batch, which fits into memory as `runs.pieces` makes it, and its restarts.
 
     where: the reads, at which outputs are given (default: those of the batch). names: further activations to keep.
@@ -75,32 +62,6 @@ class Run:
         >>> [tuple(found.shape) for found in run.outputs([[Edit(head, 0.0)] for head in heads_of(subject)])]
         [(5, 5)]
     """
-
-    @torch.no_grad()
-    def __init__(
-        self,
-        subject: Subject,
-        batch: Batch,
-        where: Reads | None = None,
-        names: Iterable[str] = (),
-        general: bool = False,
-    ) -> None:
-        self.subject, self.batch = subject, batch
-        self.where = reads_of(subject, batch) if where is None else where
-        cfg = subject.model.cfg
-        self.n_layers, self.rows, self.length, self.width = cfg.n_layers, *batch.tokens.shape, cfg.d_model
-        self.causal, self.last = cfg.attention_dir == "causal", stream_hook(subject, cfg.n_layers)
-        self.restarts = not general and restartable(subject)
-        known = subject.model.hook_dict
-        own = [f"blocks.{i}.{name}" for i in range(self.n_layers) for name in KEPT] if self.restarts else []
-        out, self.seen = activations(subject, batch, [*names, *(name for name in own if name in known), self.last])
-        self.logits = self.where.pick(out)
-        if self.restarts:
-            added, self.device = added_to_scores(subject, batch), out.device
-            self.blocks = [RunBlock(subject, index, batch, added) for index in range(self.n_layers)]
-            self.every = torch.arange(self.length, device=self.device)
-            self.read = self.where.positions.to(self.device).unique()
-            self._keys = dict[int, Tensor]()
 
     # ------------------------------------------------------------ what users ask
 
@@ -159,17 +120,6 @@ class Run:
 
     # ------------------------------------------------------------ which changes run together
 
-    def place(self, hook: str) -> tuple[int, int] | None:
-        """Return the layer and stage of a hook point, or None if only whole runs know it."""
-        if not self.restarts or hook not in self.subject.model.hook_dict:
-            return None
-        if hook == self.last:
-            return self.n_layers, PRE
-        _, layer, name = [*hook.split(".", 2), "", ""][:3]
-        if name not in STAGES or (STAGES[name] == NEURONS and self.blocks[int(layer)].mlp is None):
-            return None
-        return int(layer), STAGES[name]
-
     def _spread(self, edit: Edit) -> Edit:
         """Return the same edit with a mask instead of one position per row."""
         if not isinstance(edit.at, Tensor) or edit.at.ndim == 2:
@@ -189,9 +139,9 @@ class Run:
             if not known or not self.restarts or len(found) < len(places):
                 yield None, [number]
                 continue
-            columns = set[int]().union(*(self._columns(edit) for edit in change))
-            layer, stage = min(found, default=(self.n_layers, PRE))
-            starts.append((Start(layer, stage, tuple(sorted(columns))), number))
+            columns = [self._columns(edit) for edit in change]
+            layer, stage = min((place for place, some in zip(found, columns) if some), default=(self.n_layers, PRE))
+            starts.append((Start(layer, stage, tuple(sorted(set[int]().union(*columns)))), number))
         batch: list[int] = []
         now = Start(0, 0, ())
         for start, number in sorted(starts):
@@ -207,29 +157,13 @@ class Run:
             yield now, batch
 
     def _columns(self, edit: Edit) -> Sequence[int]:
+        """Return the positions at which an edit may change the run: with a value that is the same there, none."""
+        value = self.seen.get(edit.hook)
+        if value is not None and not (isinstance(edit.place, str) and edit.hook.endswith("hook_pattern")):
+            return edit.changed(value).any(0).nonzero()[:, 0].tolist()
         return range(self.length) if edit.at is None else edit.at.any(0).nonzero()[:, 0].tolist()
 
-    def reached(self, columns: Sequence[int]) -> range:
-        """Return the positions that a change at these positions reaches in later layers."""
-        return range(columns[0] if self.causal else 0, self.length) if len(columns) else range(0)
-
     # ------------------------------------------------------------ the restart
-
-    def need(self, names: Iterable[str]) -> None:
-        """Run the model for activations that were not kept."""
-        if missing := [name for name in dict.fromkeys(names) if name not in self.seen]:
-            self.seen |= activations(self.subject, self.batch, missing)[1]
-
-    def keys(self, layer: int) -> Float[Tensor, "rows length heads d_head"]:
-        """Return the unchanged keys of a layer as scores see them."""
-        if layer not in self._keys:
-            self._keys[layer] = self.blocks[layer].placed(self.seen[f"blocks.{layer}.attn.hook_k"], "k", self.every)
-        return self._keys[layer]
-
-    def after_attention(self, layer: int) -> Float[Tensor, "rows length d_model"]:
-        """Return the unchanged stream between attention and MLP; without an MLP, it is the one after the block."""
-        after = self.last if layer == self.n_layers - 1 else f"blocks.{layer + 1}.hook_resid_pre"
-        return self.seen.get(f"blocks.{layer}.hook_resid_mid", self.seen[after])
 
     def _read_out(
         self, x: Float[Tensor, "changes rows columns d_model"], columns: Int[Tensor, "_columns"]

@@ -25,6 +25,9 @@ from interp.models.relative_positions import alibi_bias, rotated
 from interp.models.subject import Subject
 from interp.tasks import Batch
 
+AT_ONCE = 2**18
+"""Activations of neurons that are computed at once."""
+
 Mask = Float[Tensor, "_ _ asking length"] | None
 """Added to the scores: 0, -inf, the logarithm of a key's count, or ALiBi's bias."""
 
@@ -138,7 +141,10 @@ class RunBlock:
     ) -> Float[Tensor, "rows asking heads d_head"]:
         """Return the heads' outputs, as hook_z sees them, from placed queries and keys. edit: edits of the pattern."""
         heads, rows = self.heads[0], len(v)
-        mask = self._mask(at, v)
+        first = self.length - len(at)
+        fused = self.mixing is None and self.normalized and edit is None
+        ordered = fused and self.causal and self.added is None and not self.sloped and int(at[0]) == first
+        mask = None if ordered else self._mask(at, v)
         if mask is not None and len(mask) > 1:
             mask = repeat(mask, "row head asking key -> (change row) head asking key", change=rows // len(mask))
         values = _for_heads(v, heads).transpose(1, 2)
@@ -148,9 +154,13 @@ class RunBlock:
             elif not isinstance(self.log_length, float) or self.log_length != 1.0:
                 q = q * self.log_length
             queries, keys = q.transpose(1, 2), _for_heads(k, heads).transpose(1, 2)
-            if self.normalized and edit is None:
-                z = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
-                return z.transpose(1, 2)
+            if fused:
+                if ordered and len(at) > 1:  # a mask costs more than queries of all positions
+                    queries = functional.pad(queries, (0, 0, first, 0))
+                z = functional.scaled_dot_product_attention(
+                    queries, keys, values, mask, is_causal=ordered and len(at) > 1, scale=self.scale
+                )
+                return z[:, :, -len(at) :].transpose(1, 2)
             scores = queries @ keys.transpose(2, 3) * self.scale
         else:
             scores = self.mixing[:, at, : self.length].expand(rows, -1, -1, -1)
@@ -202,6 +212,16 @@ class RunBlock:
         if isinstance(mlp, GatedMLP):
             return (act(x @ mlp.W_gate) * (x @ mlp.W_in) + mlp.b_in).unflatten(0, mid.shape[:-1])
         return act(torch.addmm(mlp.b_in, x, mlp.W_in)).unflatten(0, mid.shape[:-1])
+
+    def through_mlp(self, mid: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Return what the MLP adds to the stream, with few neurons in memory at a time."""
+        mlp: Any = self.mlp
+        flat = mid.flatten(0, -2)
+        out = torch.empty_like(flat)
+        size = max(1, AT_ONCE // len(mlp.W_out))
+        for here, there in zip(flat.split(size), out.split(size)):
+            there[:] = self.mlp_written(self.neurons(here))
+        return out.view(mid.shape)
 
     def mlp_written(self, neurons: Float[Tensor, "*rows d_mlp"]) -> Float[Tensor, "*rows d_model"]:
         """Return what the MLP adds to the stream."""

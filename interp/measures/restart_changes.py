@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.runs import Edit
-
-if TYPE_CHECKING:
-    from interp.measures.restart import Run
+from interp.measures.restart_blocks import RunBlock, added_to_scores, unknown
+from interp.measures.runs import Edit, Reads, activations, reads_of, stream_hook
+from interp.models.subject import Subject
+from interp.tasks import Batch
 
 Change = Sequence[Edit]
 """Edits that are made together in one run; none leave the run as it is."""
@@ -34,6 +33,9 @@ STAGES = {
 }
 """The stage of its block from which a run restarts if an activation changes."""
 
+KEPT = ("hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_resid_mid")
+"""Activations of each block that a run keeps; the others follow if a change needs them."""
+
 
 @dataclass(frozen=True, order=True)
 class Start:
@@ -44,6 +46,70 @@ class Start:
     columns: tuple[int, ...]
 
 
+class Unchanged:
+    """A run of a model on one batch, as it is: its outputs at the reads, and activations that restarts need.
+
+    Arguments and attributes: see restart.Run.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        subject: Subject,
+        batch: Batch,
+        where: Reads | None = None,
+        names: Iterable[str] = (),
+        general: bool = False,
+    ) -> None:
+        self.subject, self.batch = subject, batch
+        self.where = reads_of(subject, batch) if where is None else where
+        cfg = subject.model.cfg
+        self.n_layers, self.rows, self.length, self.width = cfg.n_layers, *batch.tokens.shape, cfg.d_model
+        self.causal, self.last = cfg.attention_dir == "causal", stream_hook(subject, cfg.n_layers)
+        self.restarts = not general and unknown(subject) is None
+        known = subject.model.hook_dict
+        own = [f"blocks.{i}.{name}" for i in range(self.n_layers) for name in KEPT] if self.restarts else []
+        out, self.seen = activations(subject, batch, [*names, *(name for name in own if name in known), self.last])
+        self.logits = self.where.pick(out)
+        if self.restarts:
+            added, self.device = added_to_scores(subject, batch), out.device
+            self.blocks = [RunBlock(subject, index, batch, added) for index in range(self.n_layers)]
+            self.every = torch.arange(self.length, device=self.device)
+            self.read = self.where.positions.to(self.device).unique()
+            self._keys = dict[int, Tensor]()
+
+    def place(self, hook: str) -> tuple[int, int] | None:
+        """Return the layer and stage of a hook point, or None if only whole runs know it."""
+        if not self.restarts or hook not in self.subject.model.hook_dict:
+            return None
+        if hook == self.last:
+            return self.n_layers, PRE
+        _, layer, name = [*hook.split(".", 2), "", ""][:3]
+        if name not in STAGES or (STAGES[name] == NEURONS and self.blocks[int(layer)].mlp is None):
+            return None
+        return int(layer), STAGES[name]
+
+    def reached(self, columns: Sequence[int]) -> range:
+        """Return the positions that a change at these positions reaches in later layers."""
+        return range(columns[0] if self.causal else 0, self.length) if len(columns) else range(0)
+
+    def need(self, names: Iterable[str]) -> None:
+        """Run the model for activations that were not kept."""
+        if missing := [name for name in dict.fromkeys(names) if name not in self.seen]:
+            self.seen |= activations(self.subject, self.batch, missing)[1]
+
+    def keys(self, layer: int) -> Float[Tensor, "rows length heads d_head"]:
+        """Return the unchanged keys of a layer as scores see them."""
+        if layer not in self._keys:
+            self._keys[layer] = self.blocks[layer].placed(self.seen[f"blocks.{layer}.attn.hook_k"], "k", self.every)
+        return self._keys[layer]
+
+    def after_attention(self, layer: int) -> Float[Tensor, "rows length d_model"]:
+        """Return the unchanged stream between attention and MLP; without an MLP, it is the one after the block."""
+        after = self.last if layer == self.n_layers - 1 else f"blocks.{layer + 1}.hook_resid_pre"
+        return self.seen.get(f"blocks.{layer}.hook_resid_mid", self.seen[after])
+
+
 class Restarted:
     """A batch of changes of one run.
 
@@ -51,7 +117,7 @@ class Restarted:
     name, (changes, rows, length, ...), but for those that no change reaches.
     """
 
-    def __init__(self, run: Run, changes: Sequence[Change], wanted: Sequence[str] = ()) -> None:
+    def __init__(self, run: Unchanged, changes: Sequence[Change], wanted: Sequence[str] = ()) -> None:
         self.run, self.n, self.wanted = run, len(changes), wanted
         self.edits: dict[str, list[tuple[int, Edit]]] = {}
         for number, change in enumerate(changes):
@@ -107,7 +173,7 @@ class Restarted:
         else:
             mid = _pick(run.after_attention(layer), asking).expand(self.n, -1, -1, -1).clone()
             if stage == MIXED:
-                mid += self._added_by_heads(layer, asking)
+                self._add_heads(mid, layer, asking)
         return self._edited(at + "hook_resid_mid", mid, asking)
 
     def _mixed(
@@ -140,19 +206,18 @@ class Restarted:
 
         return block.mix(q, k, v, asking, edit if pattern in self.edits else None).unflatten(0, (self.n, -1))
 
-    def _added_by_heads(self, layer: int, asking: Columns) -> Float[Tensor, "changes rows asking d_model"]:
-        """Return what edited outputs of heads add to the stream."""
+    def _add_heads(self, mid: Float[Tensor, "changes rows asking d_model"], layer: int, asking: Columns) -> None:
+        """Add to the stream what edits of heads' outputs change in it."""
         hook, W_O = f"blocks.{layer}.attn.hook_z", self.run.blocks[layer].W_O
         before = self._unchanged(hook, asking)
-        change = self._edited(hook, before.clone(), asking) - before
-        added = change.new_zeros(*change.shape[:3], W_O.shape[2])
+        z = self._edited(hook, before.clone(), asking)
         heads: dict[int, set[int]] = {}
         for number, edit in self.edits[hook]:
             head = getattr(edit.place, "head", None)
             heads.setdefault(number, set()).update(range(len(W_O)) if head is None else [head])
         for number, some in heads.items():
-            added[number] = change[number][:, :, [*some]].flatten(2) @ W_O[[*some]].flatten(0, 1)
-        return added
+            change = z[number][:, :, [*some]] - before[number][:, :, [*some]]
+            mid[number] += change.flatten(2) @ W_O[[*some]].flatten(0, 1)
 
     def _after_mlp(
         self, layer: int, stage: int, mid: Float[Tensor, "changes rows asking d_model"], asking: Columns
@@ -163,6 +228,8 @@ class Restarted:
             return mid
         if stage == NEURONS and post not in self.edits:
             out = self._unchanged(out_hook, asking).clone()
+        elif stage != NEURONS and post not in self.edits and post not in self.wanted:
+            out = block.through_mlp(mid)
         else:
             neurons = self._unchanged(post, asking).clone() if stage == NEURONS else block.neurons(mid)
             out = block.mlp_written(self._edited(post, neurons, asking))

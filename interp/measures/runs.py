@@ -468,6 +468,13 @@ class Edit:
         value = self._new(mine, value)
         mine[:] = torch.where(at[(...,) + (None,) * (mine.ndim - 2)], value, mine) if isinstance(at, Tensor) else value
 
+    def changed(self, activation: Tensor) -> Bool[Tensor, "rows length"]:
+        """Return where the edit changes an activation of the place's hook. at: as a mask."""
+        mine = activation if isinstance(self.place, str) else self.place.get(activation)
+        value = self.value.to(mine) if isinstance(self.value, Tensor) else self.value
+        found = (self._new(mine, value) != mine).flatten(2).any(2)
+        return found if self.at is None else found & self.at.to(mine.device)
+
     def _new(self, own: Tensor, value: Any) -> Any:
         if self.basis is not None:
             basis = self.basis.to(own)

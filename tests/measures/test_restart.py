@@ -11,7 +11,7 @@ from random_models import random_batch, random_edit, random_subject
 from standins import standin
 
 import interp
-from interp.measures.restart import Run, restartable
+from interp.measures.restart import Run
 from interp.measures.restart_blocks import RunBlock, unknown
 from interp.measures.runs import Edit, Part, parts_of
 from interp.models.subject import Subject
@@ -37,7 +37,7 @@ def check(seed: int) -> bool:
         for name in some:
             error = largest(made[name] - wanted[name])
             assert error <= rounding * (1 + largest(wanted[name])), f"seed {seed}: {name} after {change}"
-    return restartable(subject)
+    return unknown(subject) is None
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -70,6 +70,28 @@ def test_only_what_a_change_reaches_is_computed(monkeypatch: pytest.MonkeyPatch)
     assert ran == []
 
 
+def test_a_change_to_the_same_value_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(5, seed=0)
+    run = Run(subject, batch)
+    ran = []
+    own = RunBlock.mix
+    monkeypatch.setattr(RunBlock, "mix", lambda block, q, *rest: ran.append(q.shape[1]) or own(block, q, *rest))
+    stream, z = (run.seen[name] for name in ("blocks.0.hook_resid_pre", "blocks.1.attn.hook_z"))
+    same = Edit("blocks.0.hook_resid_pre", stream.clone())
+    for found in run.outputs([[same], [Edit(Part(1, 0), z[:, :, 0])]]):
+        assert torch.equal(found, run.logits)
+    assert ran == []
+    later = stream.clone()
+    later[:, 5:] = -later[:, 5:]
+    pinned = [same, Edit("blocks.0.hook_resid_pre", later), Edit("blocks.1.attn.hook_z", z)]
+    (found,) = run.outputs([pinned])  # the unchanged value of a later place is put in all the same
+    assert ran == [2, 1]
+    whole = Run(subject, batch, general=True).outputs([pinned])[0]
+    torch.testing.assert_close(found, whole)
+    assert not torch.allclose(found, run.outputs([pinned[:2]])[0])
+
+
 def test_changes_of_a_layer_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = standin("ends")
     run, ran = Run(subject, subject.task.sample(4, seed=0)), []
@@ -81,7 +103,7 @@ def test_changes_of_a_layer_run_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_model_with_hooks_runs_as_a_whole() -> None:
     subject = Subject.of(interp.build("languages/parity"))
-    assert restartable(subject)
+    assert unknown(subject) is None
     subject.model.add_hook("blocks.0.attn.hook_z", lambda z, hook: z * 2)
     assert unknown(subject) == "it has hooks"
     batch = subject.task.sample(3, seed=0)
