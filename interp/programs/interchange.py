@@ -97,9 +97,15 @@ class Interchanger:
         )
 
     def parallel(self, one: Placed, other: Placed) -> bool:
-        """Whether two variables are of parts of one kind in one layer, and have the same value on the same inputs."""
+        """Whether two variables are of parts of one kind in one layer, and have the same value on the same inputs; of
+        heads that select by the same variables and read the same one, it is enough that one value follows from the
+        other."""
         kinds = {(part.layer, part.head is None) for part in map(self.part, (one.parts[0], other.parts[0]))}
-        return len(kinds) == 1 and same_partition(self._code(one), self._code(other))
+        a, b = self._code(one), self._code(other)
+        made = [self.program.step(placed.steps[0]) for placed in (one, other)]
+        reads = {(head.query, head.key, head.value) if isinstance(head, Head) else head.name for head in made}
+        coarser = len(reads) == 1 and (follows(a, b) or follows(b, a))
+        return len(kinds) == 1 and (coarser or same_partition(a, b))
 
     def part(self, name: str) -> Part:
         """A part by its name."""
@@ -316,6 +322,12 @@ def in_pairs(of: Interchanger, variables: Sequence[Placed]) -> list[tuple[Placed
     """The accuracies of each two variables that are interchanged at once, from two inputs."""
     pairs = list(combinations(variables, 2))[:MOST_PAIRS]
     return [(one, other, of.both(one, other)) for one, other in pairs]
+
+
+def follows(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:
+    """Whether a variable of two values or more is a function of another one."""
+    n = int(one.max()) + 1
+    return len(one.unique()) > 1 and len((other * n + one).unique()) == len(other.unique())
 
 
 def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:

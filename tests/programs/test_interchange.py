@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.measures.interchange import UNDECIDED, Interchange, split
 from interp.models.subject import Subject
-from interp.programs.interchange import Interchanger, Placed, carried, equal, in_pairs, interchanged
+from interp.programs.interchange import Interchanger, Placed, carried, equal, follows, in_pairs, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.tasks import Task
 from interp.tasks.populations import Population, everything, sample
@@ -227,3 +227,11 @@ def test_sums_are_equal_up_to_rounding() -> None:
     sums = torch.tensor([[1.0, 1.0 + 1e-12, 0.0], [1.0, 1.0 + 1e-6, 0.0], [3.0, 2.0, 3.0]]).double()
     assert equal(sums).tolist() == [True, False, True]
     assert equal(sums[:, :1]).tolist() == [False, False, False]
+
+
+def test_a_coarser_variable_follows_from_a_finer_one() -> None:
+    fine, coarse, other = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    assert follows(coarse, fine)
+    assert not follows(fine, coarse)
+    assert not follows(other, coarse)
+    assert not follows(torch.zeros(4).long(), fine)
