@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import as_list, check_one_of
-from interp.measures.heads import head_outputs
+from interp.measures.heads import HeadOutputs, outputs_of_each
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import (
@@ -42,6 +42,7 @@ from interp.measures.runs import (
     pieces,
     reads_of,
 )
+from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.subsets import select_groups
 from interp.models.architecture.answers import Decision, correct, losses
 from interp.models.subject import Model, Subject
@@ -59,15 +60,16 @@ class Ablation(Tabular):
         return f"Accuracy and loss with parts ablated ({self['mode'].iloc[0]})"
 
     def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> Figure:
-        """Draw a bar per group."""
+        """Draw a bar per group; of several models, the mean."""
         check_one_of("plot of ablation", quantity, ("accuracy", "loss"))
-        parts = self["parts" if "parts" in self.table else "heads"]
-        named = self.table.assign(ablated=[", ".join(group) or "nothing" for group in parts])
+        table = mean_over_seeds(self.table, ["accuracy", "change", "loss"])
+        parts = table["parts" if "parts" in table else "heads"]
+        named = table.assign(ablated=[", ".join(group) or "nothing" for group in parts])
         return draw.bars(named, "ablated", quantity, x_title="ablated", y_title=quantity)
 
 
 def ablate(
-    model: Model,
+    model: Models,
     parts: str | Iterable[Any] | None = None,
     inputs: Inputs | None = None,
     *,
@@ -82,6 +84,7 @@ def ablate(
     or resample (see the module).
     inputs: what is measured (default: the task's test inputs). reference: the inputs for means and resampling
     (default: the training inputs). seed: for drawing the resampled inputs.
+    model: or a list of models of one spec; the table has a column seed then.
     Columns parts, mode, accuracy, change (of the accuracy), loss (in nats; NaN if answers have no loss).
     Raises InterpError for parts that the model does not have. Source: Wang et al. 2022; Chan et al. 2022.
 
@@ -91,29 +94,33 @@ def ablate(
         >>> interp.ablate(model, ["head 0.3", ("head 0.0", "head 0.1")])["accuracy"].round(2).tolist()
         [0.98, 0.96, 0.98]
     """
-    subject = Subject.of(model)
+    subjects = subjects_of(model)
+    subject = subjects[0]
     parts = parts_of(subject) if parts is None else parts
     given = [parts] if isinstance(parts, str) else as_list(parts, "parts", '["head 0.3", ("MLP 1", "neuron 1.7")]')
     groups = [
         [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
         for group in given
     ]
-    scores = scores_without(subject, [[], *groups], batch_of(subject, inputs), mode, reference, seed)
+    each = _scores_of_each(subjects, [[], *groups], batch_of(subject, inputs), mode, reference, seed)
+    named = [(), *(tuple(map(str, group)) for group in groups)]
+    return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]))
+
+
+def _table(parts: Sequence[tuple[str, ...]], mode: str, scores: Sequence[Score]) -> pd.DataFrame:
+    """One row for each group of parts; the first one is empty."""
     accuracies = [score.accuracy for score in scores]
-    table = pd.DataFrame(
-        {
-            "parts": [(), *(tuple(map(str, group)) for group in groups)],
-            "mode": mode,
-            "accuracy": accuracies,
-            "change": [accuracy - accuracies[0] for accuracy in accuracies],
-            "loss": [score.loss for score in scores],
-        }
-    )
-    return Ablation(table)
+    return pd.DataFrame({
+        "parts": list(parts),
+        "mode": mode,
+        "accuracy": accuracies,
+        "change": [accuracy - accuracies[0] for accuracy in accuracies],
+        "loss": [score.loss for score in scores],
+    })  # fmt: skip
 
 
 def ablate_heads(
-    model: Model,
+    model: Models,
     groups: str | Iterable[str | Iterable[int | str]] = "singles",
     inputs: Inputs | None = None,
     *,
@@ -134,15 +141,17 @@ def ablate_heads(
         >>> found.to_frame()[["heads", "accuracy"]].round(2).to_dict("list")
         {'heads': [(), ('0.0',), ('0.0', '0.1', '0.2')], 'accuracy': [0.98, 0.98, 0.98]}
     """
-    subject = Subject.of(model)
+    subject = subjects_of(model)[0]
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
-    table = ablate(subject, chosen, inputs, mode=mode, reference=reference, seed=seed).to_frame()
-    layers = [{part.layer for part in group} for group in [[], *chosen]]
-    table.insert(0, "heads", [tuple(name.removeprefix("head ") for name in group) for group in table.pop("parts")])
-    table.insert(1, "size", [len(group) for group in table["heads"]])
-    table.insert(2, "layer", pd.array([min(one) if len(one) == 1 else None for one in layers], dtype="Int64"))
-    return Ablation(table)
+    table = ablate(model, chosen, inputs, mode=mode, reference=reference, seed=seed).to_frame()
+    names = [tuple(name.removeprefix("head ") for name in group) for group in table["parts"]]
+    layers = [{name.partition(".")[0] for name in group} for group in names]
+    table.insert(list(table).index("parts"), "heads", names)
+    table.insert(list(table).index("parts"), "size", [len(group) for group in names])
+    single = [int(*one) if len(one) == 1 else None for one in layers]
+    table.insert(list(table).index("parts"), "layer", pd.array(single, dtype="Int64"))
+    return Ablation(table.drop(columns="parts"))
 
 
 @torch.no_grad()
@@ -158,14 +167,39 @@ def scores_without(
 
     reference: the inputs for means and resampling (default: the training data).
     """
-    subject = Subject.of(model)
+    return _scores_of_each([Subject.of(model)], groups, test, mode, reference, seed)[0]
+
+
+def _scores_of_each(
+    subjects: Sequence[Subject],
+    groups: Sequence[Sequence[Part | Neuron]],
+    test: Batch,
+    mode: str,
+    reference: Inputs | None,
+    seed: int,
+) -> list[list[Score]]:
+    """scores_without of several models of one spec."""
     check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
     heads = all(isinstance(part, Part) and part.head is not None for part in silenced)
     # All reads of a head must get the same mean, if the mode uses means.
-    alike = mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
-    if heads and alike and _is_sum(subject):
-        return _from_contributions(subject, groups, test, mode, reference, seed)
+    alike = mode != "mean" or not one_length(test) or len(reads_of(subjects[0], test).positions.unique()) == 1
+    if heads and alike and all(_is_sum(subject) for subject in subjects):
+        return _from_contributions(subjects, groups, test, mode, reference, seed)
+    if mode != "zero":
+        reference = batch_of(subjects[0], reference, "train")
+    return [_from_runs(subject, groups, silenced, test, mode, reference, seed) for subject in subjects]
+
+
+def _from_runs(
+    subject: Subject,
+    groups: Sequence[Sequence[Part | Neuron]],
+    silenced: Sequence[Part | Neuron],
+    test: Batch,
+    mode: str,
+    reference: Inputs | None,
+    seed: int,
+) -> list[Score]:
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
     for here, piece in pieces(subject, test, values.kept + kept(subject)):
@@ -197,18 +231,28 @@ def by_position(test: Batch, reference: Batch, mode: str) -> bool:
 
 
 def _from_contributions(
-    subject: Subject, groups: Sequence[Sequence[Any]], test: Batch, mode: str, reference: Inputs | None, seed: int
-) -> list[Score]:
+    subjects: Sequence[Subject],
+    groups: Sequence[Sequence[Any]],
+    test: Batch,
+    mode: str,
+    reference: Inputs | None,
+    seed: int,
+) -> list[list[Score]]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
-    outputs = head_outputs(subject, test)
-    instead = torch.zeros_like(outputs.contributions[:1])
+    each = outputs_of_each(subjects, test)
+    instead = [torch.zeros_like(outputs.contributions[:1]) for outputs in each]
     if mode != "zero":
-        other = batch_of(subject, reference, "train")
-        theirs = head_outputs(subject, other).contributions
-        instead = theirs[draw_donors(test, other, seed)] if mode == "resample" else theirs.mean(0, keepdim=True)
-    rule = (
-        subject.decision if subject.decision.kind == "argmax" else Decision()
-    )  # head_outputs turns one output into two
+        other = batch_of(subjects[0], reference, "train")
+        theirs = [outputs.contributions for outputs in outputs_of_each(subjects, other)]
+        donors = draw_donors(test, other, seed) if mode == "resample" else None
+        instead = [one.mean(0, keepdim=True) if donors is None else one[donors] for one in theirs]
+    decision = subjects[0].decision
+    rule = decision if decision.kind == "argmax" else Decision()  # head outputs turn one output into two
+    return [_scores(outputs, groups, other, rule) for outputs, other in zip(each, instead)]
+
+
+def _scores(outputs: HeadOutputs, groups: Sequence[Sequence[Any]], instead: Tensor, rule: Decision) -> list[Score]:
+    """The scores with the contributions of each group's heads replaced by those of `instead`."""
     whole, found = outputs.logits(range(outputs.n_heads), with_skip=True), []
     for group in groups:
         heads = [part.head for part in group]

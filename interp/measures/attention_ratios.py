@@ -23,8 +23,9 @@ from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category, check_layer, counted_from, decompose
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of, draw
 from interp.measures.runs import Tally, activations, pieces, reads_of
+from interp.measures.seeds import Models, by_seed, subjects_of
 from interp.measures.separation import score_groups
-from interp.measures.survey import head_separation
+from interp.measures.survey import separation_of_each
 from interp.models.architecture.answers import correct, find_positions
 from interp.models.architecture.reduced import CountedRows, TokenTables, heads_from_counts
 from interp.models.architecture.task_model import TaskModel
@@ -49,7 +50,7 @@ class AttentionRatios(Tabular):
 
 
 def attention_ratios(
-    model: Model,
+    model: Models,
     inputs: Inputs | None = None,
     *,
     tokens: Sequence[str] | None = None,
@@ -61,7 +62,8 @@ def attention_ratios(
 
     inputs: where the ratios are measured if they are not the same in every input (default: 200 test inputs). tokens:
     the three tokens (default: those that the task counts). at: the query token (default: where answers are read). C: as
-    in head_metrics. category: successful, mixed or failed, by s-acc.
+    in head_metrics. category: successful, mixed or failed, by s-acc. model: or a list of models of one spec; the table
+    has a column seed then.
     Source: Zsámboki et al. 2025, section 5.3, Figure 5.
 
     Example:
@@ -70,17 +72,20 @@ def attention_ratios(
         >>> found.to_frame().groupby("category")["w02"].median().round(1).to_dict()
         {'failed': 0.0, 'mixed': 87.0, 'successful': 83.7}
     """
-    subject = Subject.of(model)
+    subjects = subjects_of(model)
+    subject = subjects[0]
     tokens = attended(subject, tokens)
     at = subject.read_at if at is None else at
-    table = token_ratios(subject, at, tokens, batch=None if inputs is None else as_batch(subject, inputs), layer=layer)
-    layer = check_layer(subject, layer)
-    alone = head_separation(subject, batch_of(subject, None, "train"), batch_of(subject, None), C)
-    per_layer = subject.model.cfg.n_heads
-    s_acc = alone[layer * per_layer : layer * per_layer + len(table)]
-    table.insert(1, "layer", layer)
-    table = table.assign(s_acc=s_acc, category=[category(value) for value in s_acc])
-    return AttentionRatios(table, tuple(tokens))
+    batch, layer = None if inputs is None else as_batch(subject, inputs), check_layer(subject, layer)
+    alone = separation_of_each(subjects, batch_of(subject, None, "train"), batch_of(subject, None), C)
+    tables = []
+    for one, every in zip(subjects, alone):
+        table = token_ratios(one, at, tokens, batch=batch, layer=layer)
+        first = layer * one.model.cfg.n_heads
+        s_acc = every[first : first + len(table)]
+        table.insert(1, "layer", layer)
+        tables.append(table.assign(s_acc=s_acc, category=[category(value) for value in s_acc]))
+    return AttentionRatios(by_seed(model, subjects, tables), tuple(tokens))
 
 
 def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:

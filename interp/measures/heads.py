@@ -23,14 +23,18 @@ from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
+from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups, subset_logit_metrics
-from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts
+from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts, token_tables
 from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import IGNORED, Batch, Task
 
 SUCCESSFUL, FAILED = 0.98, 0.6
 """Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
+
+TOGETHER = 16
+"""Models of one spec whose heads are computed in one product."""
 
 CANCELED = 2.0**-44
 """Sums of products in float64 whose terms cancel to less than this share of their sizes are 0."""
@@ -82,6 +86,25 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     UnsupportedError if logits are not a sum over heads, and InterpError for outputs that are not finite.
     """
     subject = Subject.of(model)
+    layer, where = _asked(subject, batch, read, layer)
+    key = ("heads", layer, *where.rows.tolist(), *where.positions.tolist())
+    return subject.once(lambda batch: _head_outputs([subject], batch, where, layer)[0], batch, key)
+
+
+@torch.no_grad()
+def outputs_of_each(
+    subjects: Sequence[Subject], batch: Batch, *, read: int | None = None, layer: int | None = None
+) -> list[HeadOutputs]:
+    """Compute head_outputs of several models of one spec; in count space, TOGETHER of them at once."""
+    if len(subjects) == 1:
+        return [head_outputs(subjects[0], batch, read=read, layer=layer)]
+    layer, where = _asked(subjects[0], batch, read, layer)
+    parts = [subjects[start : start + TOGETHER] for start in range(0, len(subjects), TOGETHER)]
+    return [one for some in parts for one in _head_outputs(some, batch, where, layer)]
+
+
+def _asked(subject: Subject, batch: Batch, read: int | None, layer: int | None) -> tuple[int | None, Reads]:
+    """Check that heads have outputs of their own; return their layer, and where they are read."""
     if layer is not None:
         layer = check_layer(subject, layer)
     refuse_if(no_sum(subject.model))
@@ -90,24 +113,26 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
             "the answer depends on |s| and a tolerance, not on the largest logit, so single heads have no answer"
         )
     if read is None:
-        where = reads_of(subject, batch)
-    else:
-        where = Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
-    key = ("heads", layer, *where.rows.tolist(), *where.positions.tolist())
-    return subject.once(lambda batch: _head_outputs(subject, batch, where, layer), batch, key)
+        return layer, reads_of(subject, batch)
+    return layer, Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
 
 
-def _head_outputs(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
-    if subject.count_space and subject.read_at != "all":
-        rows = counted_from(subject, batch, where.positions).stacked(torch.float64)
-        z = heads_from_counts(subject.task_model.token_tables(), rows)[0]
-        check_finite(z)
-        found = decompose(subject, batch, where.positions, where.classes, z)
+def _head_outputs(subjects: Sequence[Subject], batch: Batch, where: Reads, layer: int | None) -> list[HeadOutputs]:
+    if all(subject.count_space for subject in subjects) and subjects[0].read_at != "all":
+        rows = counted_from(subjects[0], batch, where.positions).stacked(torch.float64)
+        tensors = [{n: p.double().cpu() for n, p in one.task_model.named_parameters()} for one in subjects]
+        stacked = {name: torch.stack([mine[name] for mine in tensors]) for name in tensors[0]}
+        outputs = heads_from_counts(token_tables(subjects[0].task_model.spec, stacked), rows)
+        for z in outputs:
+            check_finite(z)
+        found = [decompose(one, batch, where.positions, where.classes, z) for one, z in zip(subjects, outputs)]
     else:
-        found = _from_hooks(subject, batch, where, layer)
-    if found.bias.shape[0] > 1:
-        return found
-    # One output s becomes the logits (0, s), which give the same decision, s > 0.
+        found = [_from_hooks(subject, batch, where, layer) for subject in subjects]
+    return [one if one.bias.shape[0] > 1 else _two_logits(one) for one in found]
+
+
+def _two_logits(found: HeadOutputs) -> HeadOutputs:
+    """One output s becomes the logits (0, s), which give the same decision, s > 0."""
     padded = {name: torch.nn.functional.pad(getattr(found, name), (1, 0)) for name in ("contributions", "bias", "skip")}
     return replace(found, **padded)
 
@@ -184,8 +209,8 @@ def decompose(
     refuse_if(subject.no_decomposition())
     part = subject.model.blocks[0].attn
     unembed, bias = readout_map(subject)
-    axes = "row head d_head, head d_head d_model, d_model out -> row head out"
-    contributions = einsum(z, part.W_O.detach().double(), unembed, axes)
+    written = part.W_O.detach().double().cpu() @ unembed
+    contributions = einsum(z, written, "row head d_head, head d_head out -> row head out")
     asked = batch.tokens[torch.arange(len(batch)), positions]
     rest = subject.model.embed.W_E.detach().double().cpu()[asked] + part.b_O.detach().double()
     return HeadOutputs(z, contributions, bias, rest @ unembed, labels)
@@ -206,21 +231,25 @@ class HeadMetrics(Tabular):
     title = "Separation accuracy, learned accuracy and ROC AUC of groups of heads"
 
     def plot(self, metric: Literal["s_acc", "l_acc", "roc_auc"] = "s_acc") -> Figure:
-        """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4)."""
+        """Draw single heads (bars), heads and pairs (Figure 3), or all metrics by size of the group (Figure 4).
+
+        Of several models, the means are drawn.
+        """
         from interp.support.figures.heads import METRICS
 
         check_one_of("metric", metric, METRICS)
-        if self["size"].max() > 2:
-            return draw.metrics_by_size(self.table)
-        if self["size"].max() == 2:
-            order = list(dict.fromkeys(head for group in self["heads"] for head in group))
-            return draw.heads_heatmap(self.table, metric, order)
-        named = self.table.assign(head=[f"head {group[0]}" for group in self["heads"]])
+        table = mean_over_seeds(self.table, ["s_acc", "l_acc", "roc_auc", "relative_gap"])
+        if table["size"].max() > 2:
+            return draw.metrics_by_size(table)
+        if table["size"].max() == 2:
+            order = list(dict.fromkeys(head for group in table["heads"] for head in group))
+            return draw.heads_heatmap(table, metric, order)
+        named = table.assign(head=[f"head {group[0]}" for group in table["heads"]])
         return draw.bars(named, "head", metric, y_title=METRICS[metric])
 
 
 def head_metrics(
-    model: Model,
+    model: Models,
     groups: str | Iterable[Iterable[int | str]] = "singles",
     *,
     train: Inputs | None = None,
@@ -234,7 +263,8 @@ def head_metrics(
 
     Supports any number of classes and layers, and answers at one or all positions. layer: only the heads of this layer;
     the column layer is set for groups within one layer. For heads in earlier layers, only their direct contribution to
-    the logits is used; a final norm has the scale of the full run.
+    the logits is used; a final norm has the scale of the full run. model: or a list of models of one spec; the table
+    has a column seed then.
 
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads, by name ("0.3") or number (l *
     n_heads + h, or within `layer`); "all" with sample=500 draws 500 groups. train, test: s-acc is fitted on train
@@ -250,12 +280,17 @@ def head_metrics(
         >>> int((found["s_acc"] > 0.95).sum()), int((found["s_acc"] < 0.55).sum())  # of 16 heads
         (8, 8)
     """
-    subject = Subject.of(model)
+    subjects = subjects_of(model)
+    subject = subjects[0]
     every = heads_of(subject)
     heads = every if layer is None else [head for head in every if head.layer == check_layer(subject, layer)]
-    fitted = head_outputs(subject, batch_of(subject, train, "train"), layer=layer)
-    tested = head_outputs(subject, batch_of(subject, test), layer=layer)
-    table = group_metrics(fitted, tested, numbered(subject, groups, heads), with_skip=with_skip, sample=sample, C=C)
+    fitted = outputs_of_each(subjects, batch_of(subject, train, "train"), layer=layer)
+    tested = outputs_of_each(subjects, batch_of(subject, test), layer=layer)
+    chosen = numbered(subject, groups, heads)
+    table = by_seed(model, subjects, [
+        group_metrics(mine, theirs, chosen, with_skip=with_skip, sample=sample, C=C)
+        for mine, theirs in zip(fitted, tested)
+    ])  # fmt: skip
     layers = [{heads[head].layer for head in group} for group in table["heads"]]
     table["heads"] = [tuple(str(heads[head]).removeprefix("head ") for head in group) for group in table["heads"]]
     column = pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64")

@@ -8,6 +8,8 @@ norm of the output weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -17,7 +19,7 @@ from interp.errors import InterpError, refuse_if
 from interp.measures.ablation import by_position, scores_without
 from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
-from interp.measures.heads import head_outputs
+from interp.measures.heads import outputs_of_each
 from interp.measures.results import batch_of
 from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
 from interp.measures.separation import SeparatorPath, score_groups
@@ -88,18 +90,24 @@ def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) 
 
     Raises InterpError for a single class, and for fewer reads than a head has dimensions.
     """
-    subject = Subject.of(model)
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(subject.model.cfg.n_layers)]
-    z = []
+    return separation_of_each([Subject.of(model)], train, test, C)[0]
+
+
+def separation_of_each(subjects: Sequence[Subject], train: Batch, test: Batch, C: float = 1000.0) -> list[list[float]]:
+    """head_separation of several models of one spec."""
+    names = [f"blocks.{layer}.attn.hook_z" for layer in range(subjects[0].model.cfg.n_layers)]
+    found = []
     for batch in (train, test):
-        if subject.count_space and subject.read_at != "all":
-            z.append(head_outputs(subject, batch).z.numpy())
+        if all(subject.count_space for subject in subjects) and subjects[0].read_at != "all":
+            found.append([outputs.z.numpy() for outputs in outputs_of_each(subjects, batch)])
             continue
-        seen = at_reads(subject, batch, names)
-        z.append(torch.cat([seen[name] for name in names], 1).numpy())
-    labels = [reads_of(subject, batch).classes.numpy() for batch in (train, test)]
-    singles = [(i,) for i in range(z[0].shape[1])]
-    return list(score_groups(z[0], labels[0], z[1], labels[1], singles, C=C)["s_acc"])
+        seen = [at_reads(subject, batch, names) for subject in subjects]
+        found.append([torch.cat([one[name] for name in names], 1).numpy() for one in seen])
+    labels = [reads_of(subjects[0], batch).classes.numpy() for batch in (train, test)]
+    return [
+        list(score_groups(fitted, labels[0], tested, labels[1], [(i,) for i in range(fitted.shape[1])], C=C)["s_acc"])
+        for fitted, tested in zip(*found)
+    ]
 
 
 def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[list[float], str | None]:
