@@ -190,6 +190,7 @@ def sweep(
     only: Annotated[list[str] | None, typer.Option(help="Run only cells with AXIS=VALUE; repeatable.")] = None,
     seeds: Annotated[str, typer.Option(help="Run only these seeds, e.g. 0,1.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    models: Annotated[bool, typer.Option("--models", help="Keep each model, for interp compare FOLDER.")] = False,
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """Train every run of a grid and save the results as one table. If runs fail, list them and exit with code 1."""
@@ -202,13 +203,14 @@ def sweep(
         from interp.training.sweeps.sweep import estimate
 
         check_size("workers", workers)
-        _print(pd.DataFrame([estimate(part, out, device=device).readable()]), format)
+        _print(pd.DataFrame([estimate(part, out, device=device, models=models).readable()]), format)
         return
     folder = out or Path("out") / grid.stem
     try:
-        runs = interp.sweep(part, folder, workers, resume, dask=dask, device=device)
+        runs = interp.sweep(part, folder, workers, resume, dask=dask, device=device, models=models)
     except KeyboardInterrupt:
         options = "".join(f" --only {choice}" for choice in only or ()) + (f" --seeds {seeds}" if seeds else "")
+        options += " --models" * models
         typer.echo(
             f"interrupted; continue with: interp sweep {grid} -o {folder}{options} --resume{_imported()}", err=True
         )

@@ -34,7 +34,7 @@ def of_spec(name: str, n: int = 3) -> list[interp.TaskModel]:
 
 def check_as_alone(measure: Callable[..., interp.Result], models: list[interp.TaskModel]) -> None:
     found = measure(models).to_frame()
-    assert list(found)[0] == "seed"
+    assert found.columns[0] == "seed"
     assert found["seed"].unique().tolist() == [model.seed for model in models]
     for model in models:
         mine = found[found["seed"] == model.seed].drop(columns="seed").reset_index(drop=True)

@@ -29,6 +29,7 @@ from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
 from interp.tasks.populations import wilson
+from interp.training.sweeps.table import FILE as RUNS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -126,10 +127,15 @@ def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[Mo
             for n, one in enumerate(models)
         ]
     if not found:
-        raise InterpError(f"there is no checkpoint to compare in {models}")
+        kept = "; the sweep kept no models: repeat it with models=True (--models)" * _is_sweep(models)
+        raise InterpError(f"there is no checkpoint to compare in {models}{kept}")
     if twice := [name for name, n in Counter(source.name for source in found).items() if n > 1]:
         raise InterpError(f"{twice[0]} is given twice")
     return found
+
+
+def _is_sweep(models: object) -> bool:
+    return isinstance(models, str | Path) and (Path(models) / RUNS).is_file()
 
 
 def _checked(one: object) -> str | Path | TaskModel:

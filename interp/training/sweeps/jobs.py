@@ -26,7 +26,7 @@ class Job:
     """Seeds of one spec that train together.
 
     work: estimate of the time, comparable within a sweep. task_file: the file that registers a user's own task, because
-    workers know only interp's tasks.
+    workers know only interp's tasks. keep: whether outcomes hold the models' weights. size: parameters of a model.
     """
 
     spec: dict[str, Any]
@@ -38,18 +38,21 @@ class Job:
     device: str = "cpu"
     work: float = 1.0
     task_file: str = ""
+    keep: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: its row, and its loss and accuracy per epoch (empty if it failed)."""
+    """A finished run: its row, its loss and accuracy per epoch (empty if it failed), and its weights as safetensors."""
 
     row: Row
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
+    weights: bytes = b""
 
 
-def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
+def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu", keep: bool = False) -> list[Job]:
     """Return the jobs for runs without a row and for failed runs, longest first."""
 
     from interp.models.architecture.parameters import as_device, parameter_shapes
@@ -72,7 +75,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
             seeds = tuple(left[start : start + together])
             jobs.append(Job(
                 cell.spec.to_dict(), spec_id, seeds, recipe.epochs, dict(cell.axes), grid.engine, device,
-                work=work * len(seeds), task_file="" if file is None else str(file),
+                work=work * len(seeds), task_file="" if file is None else str(file), keep=keep, size=size,
             ))  # fmt: skip
     return sorted(jobs, key=lambda job: -job.work)
 
@@ -119,8 +122,8 @@ def _train(job: Job) -> list[Outcome]:
     cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
     outcomes = []
     for index, seed in enumerate(job.seeds):
-        mine = [entry for entry in run.of(engine, index) if entry["epoch"] > 0]
-        loss, accuracy = ([entry[name] for entry in mine] for name in ("loss", "accuracy"))
+        epochs = [entry for entry in run.of(engine, index) if entry["epoch"] > 0]
+        loss, accuracy = ([entry[name] for entry in epochs] for name in ("loss", "accuracy"))
         if (error := divergence(engine, run, index)) is not None:
             outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))
             continue
@@ -129,8 +132,16 @@ def _train(job: Job) -> list[Outcome]:
             loss=next(reversed(loss), None), epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
             cpu_seconds=round(cpu_seconds, 3),
         )  # fmt: skip
-        outcomes.append(Outcome(row, loss, accuracy))
+        mine = {name: tensor[index] for name, tensor in engine.parameters().items()} if job.keep else {}
+        outcomes.append(Outcome(row, loss, accuracy, as_bytes(mine) if mine else b""))
     return outcomes
+
+
+def as_bytes(tensors: Mapping[str, Any]) -> bytes:
+    """Return tensors as plain data, which any pool can transfer."""
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()})
 
 
 def _engine_of(job: Job, spec: ModelSpec) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.errors import InterpError, as_path, check_size
+from interp.models.spec import ModelSpec
 from interp.training.sweeps.grid import Grid, read_grid
 from interp.training.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.training.sweeps.pool import connected, run_here, run_on_dask
@@ -22,8 +23,8 @@ from interp.training.sweeps.table import FILE, Key, Row, RunTable, key_of, read_
 if TYPE_CHECKING:
     import pandas as pd
 
-ROW_BYTES, EPOCH_BYTES = 2500, 32
-"""Approximate bytes of a run's row in the table, and of an epoch in its curve."""
+ROW_BYTES, EPOCH_BYTES, WEIGHT_BYTES = 2500, 32, 4
+"""Approximate bytes of a run's row in the table, of an epoch in its curve, and of a weight in its checkpoint."""
 
 
 def sweep(
@@ -34,14 +35,16 @@ def sweep(
     *,
     dask: str | None = None,
     device: str = "cpu",
+    models: bool = False,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
 
     path: a grid in TOML (see training.sweeps.grid), or a Grid. out: the table's folder, by default out/<grid name>.
     workers: number of processes on this machine, each with one thread. dask: the address of a Dask scheduler to use
-    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs. Seeds of a cell train
-    together; with fewer of them, as after an interruption, a model is the same up to rounding.
+    instead. resume: continue an interrupted sweep; False refuses a folder whose table has runs. models: keep each model
+    as models/AXIS=VALUE/.../seed-N.safetensors, which interp.compare(folder) reads. Seeds of a cell train together;
+    with fewer of them, as after an interruption, a model is the same up to rounding.
 
     Returns one row per run of the grid (columns: training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
     by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
@@ -77,7 +80,8 @@ def sweep(
                 f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose "
                 "another folder"
             )
-        jobs = jobs_of(grid, table.rows, device)
+        done_before = {key: row for key, row in table.rows.items() if not models or model_file(folder, row).is_file()}
+        jobs = jobs_of(grid, done_before, device, models)
         table.need_room(written_by(jobs))
         done = grid.n_runs - sum(len(job.seeds) for job in jobs)
         with SweepProgress(jobs, done, progress) as shown:
@@ -91,12 +95,31 @@ def sweep(
 
 
 def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
-    """Write outcomes to the table, curves first, so that a row never names a missing file."""
+    """Write outcomes to the table, curves and models first, so that a row never names a missing file."""
     rows = []
     for outcome in outcomes:
+        if outcome.weights:
+            _save_model(table.folder, outcome)
         curve = table.save_curve(outcome.row, outcome.loss, outcome.accuracy) if outcome.loss else ""
         rows.append({**outcome.row, "curve": curve})
     table.append(rows)
+
+
+def _save_model(folder: Path, outcome: Outcome) -> None:
+    from safetensors.torch import load
+
+    from interp.models.architecture.checkpoint import save_checkpoint
+
+    row, file = outcome.row, model_file(folder, outcome.row)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    summary = {name: row[name] for name in ("epochs", "loss", "accuracy", "engine")}
+    save_checkpoint(file, ModelSpec.from_dict(row["spec"]), load(outcome.weights), row["seed"], summary)
+
+
+def model_file(folder: Path, row: Row) -> Path:
+    """Return the checkpoint of a run, in a folder named by the values of its axes."""
+    cell = (f"{name}={value}".replace("/", "-") for name, value in row["axes"].items())
+    return folder.joinpath("models", *cell, f"seed-{row['seed']}.safetensors")
 
 
 def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
@@ -107,7 +130,8 @@ def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
 
 def written_by(jobs: Sequence[Job]) -> int:
     """Return the approximate number of bytes that the jobs will write."""
-    return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs) for job in jobs)
+    kept = {True: WEIGHT_BYTES, False: 0}
+    return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs + kept[job.keep] * job.size) for job in jobs)
 
 
 def folder_of(grid: Grid, out: str | Path | None) -> Path:
@@ -134,7 +158,9 @@ class Estimate:
         }  # fmt: skip
 
 
-def estimate(path: str | Path | Grid, out: str | Path | None = None, *, device: str = "cpu") -> Estimate:
+def estimate(
+    path: str | Path | Grid, out: str | Path | None = None, *, device: str = "cpu", models: bool = False
+) -> Estimate:
     """Count what `sweep` would do with the same arguments.
 
     Reads the folder's table and writes nothing. Raises InterpError for a bad grid.
@@ -144,7 +170,7 @@ def estimate(path: str | Path | Grid, out: str | Path | None = None, *, device: 
         raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
     file = folder_of(grid, out) / FILE
     rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
-    jobs = jobs_of(grid, rows, device)
+    jobs = jobs_of(grid, rows, device, models)
     left = sum(len(job.seeds) for job in jobs)
     return Estimate(len(grid.cells), grid.n_runs, left, written_by(jobs))
 

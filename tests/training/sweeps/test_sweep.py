@@ -13,11 +13,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tomli_w
+import torch
 from sweep_work import small_grid
 
 import interp
 from interp import cli
 from interp.errors import InterpError
+from interp.programs.many.compare import sources_of
 from interp.tasks import registry
 from interp.tasks.registry import import_file
 from interp.training.sweeps import jobs, table
@@ -278,3 +280,24 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
+
+
+def test_a_sweep_keeps_models_that_can_be_compared(tmp_path: Path) -> None:
+    grid = make_grid(small_grid(axes={"readout_width": [4]}))
+    interp.sweep(grid, tmp_path, workers=1, progress=False)
+    with pytest.raises(InterpError, match="the sweep kept no models: repeat it with models=True"):
+        sources_of(tmp_path)
+    assert estimate(grid, tmp_path).left == 0
+    runs = interp.sweep(grid, tmp_path, workers=1, models=True, progress=False)
+    found = sources_of(tmp_path)
+    assert [(one.name, one.axes) for one in found] == [
+        (f"models/readout_width=4/seed-{seed}", {"readout_width": 4}) for seed in (0, 1)
+    ]
+    for one, model in zip(found, interp.train(grid.cells[0].spec, grid.seeds, progress=False)):
+        kept = one.load()
+        assert kept.seed == model.seed
+        assert kept.summary["accuracy"] == runs.set_index("seed")["accuracy"][model.seed]
+        assert all(map(torch.equal, kept.parameters(), model.parameters()))
+    before = (tmp_path / FILE).read_bytes()
+    interp.sweep(grid, tmp_path, workers=1, models=True, progress=False)
+    assert (tmp_path / FILE).read_bytes() == before
