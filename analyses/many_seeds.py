@@ -6,8 +6,9 @@ Trains the models (OUT/models/STUDY/CELL/seed-N.safetensors; those that are ther
 and puts them into classes by the program of their parts (interp.compare; OUT/compared/STUDY, which goes on after a
 kill). count01: the recipe of count01/paper with 16, 8, 4 and 2 heads; do seeds that are right differ in their algorithm
 from those that are wrong? histogram: six kinds of model in a grid of d and p. modular-addition: the recipe of
-algorithmic/modular-addition. languages: those of languages/parity-learned and languages/first-learned. Full: 200 seeds
-of the paper's size and 64 of each smaller one, three of each cell, 30, and 50. Quick: a few seeds. Smoke: two.
+algorithmic/modular-addition; clock or pizza? languages: those of languages/parity-learned and languages/first-learned;
+which algorithms hold at four times the length? Full: 200 seeds of the paper's size and 64 of each smaller one, three of
+each cell, 30, and 50. Quick: a few seeds. Smoke: two.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+from shared.accuracy_over_lengths import accuracy_by_length
+from shared.clock_or_pizza import clock_or_pizza
 from shared.script import Arguments, run
 
 import interp
@@ -27,6 +30,7 @@ from interp.programs.many.compare import ComparedModels
 from interp.report import Report
 from interp.report.compared import GRADE_WORDS, comparison_page
 from interp.tasks import make_task
+from interp.tasks.populations import wilson
 
 STUDIES = ("count01", "histogram", "modular-addition", "languages")
 HEADS = (16, 8, 4, 2)
@@ -34,6 +38,10 @@ GRID = (2, 4, 8, 16, 32, 64)
 MIXING = ("bos", "bos-softmax", "dot", "dot-softmax", "lin", "lin-softmax")
 RIGHT = 0.99
 """Accuracy from which on a seed counts as right."""
+LONGER, STRINGS = 4, 1000
+"""Recognizers are tried at this many times their length, on this many strings."""
+TOGETHER = 16
+"""Seeds that train together; a run that was killed trains its last ones again."""
 
 Cell = tuple[str, ModelSpec, int]
 
@@ -74,9 +82,9 @@ def trained(folder: Path, spec: ModelSpec, n: int) -> None:
     """Train the seeds that have no checkpoint yet."""
     files = {seed: folder / f"seed-{seed}.safetensors" for seed in range(n)}
     left = [seed for seed, file in files.items() if not file.exists()]
-    if left:
-        folder.mkdir(parents=True, exist_ok=True)
-        for model in interp.train(spec, seeds=left):
+    folder.mkdir(parents=True, exist_ok=True)
+    for start in range(0, len(left), TOGETHER):
+        for model in interp.train(spec, seeds=left[start : start + TOGETHER]):
             interp.save(model, files[model.seed])
 
 
@@ -87,6 +95,28 @@ def split_by_right(found: ComparedModels) -> pd.DataFrame:
     return frame.groupby(["algorithm", "right"]).size().unstack(fill_value=0).reset_index()
 
 
+def at_greater_length(found: ComparedModels, folder: Path) -> pd.DataFrame:
+    """Of the models of each algorithm that are right at their length, those that are at LONGER times that."""
+    models = [interp.load(folder / f"{row['model']}.safetensors") for row in found.rows]
+    length = LONGER * models[0].task.parameters["length"]
+    tried = accuracy_by_length(models, [length], STRINGS)
+    frame = found.to_frame("models")[["model", "algorithm", "accuracy"]].assign(longer=tried["accuracy"])
+    rows = []
+    for algorithm, part in frame.groupby("algorithm", sort=False):
+        right = part[part["accuracy"] >= RIGHT]
+        hold = int((right["longer"] >= RIGHT).sum())
+        low, high = wilson(hold / len(right), len(right)) if len(right) else (float("nan"), float("nan"))
+        rows.append((algorithm, len(part), len(right), length, hold, low, high, part["longer"].mean()))
+    columns = ["algorithm", "models", "right", "length", "hold", "low", "high", "accuracy"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def clocks(found: ComparedModels, folder: Path) -> pd.DataFrame:
+    """Each model's algorithm, and the two numbers that tell a clock from a pizza."""
+    numbers = [clock_or_pizza(interp.load(folder / f"{row['model']}.safetensors")) for row in found.rows]
+    return pd.concat([found.to_frame("models")[["model", "algorithm", "accuracy"]], pd.DataFrame(numbers)], axis=1)
+
+
 def study(arguments: Arguments) -> Report:
     name = check_one_of("study", arguments.checkpoint, STUDIES)
     folders = {folder: (spec, n) for folder, spec, n in cells(name, arguments)}
@@ -94,13 +124,11 @@ def study(arguments: Arguments) -> Report:
     for folder, (spec, n) in folders.items():
         trained(top / folder, spec, n)
     tasks = {spec.task for spec, _ in folders.values()}
-    if len(tasks) > 1:  # one comparison for each task
-        pages = [compared(arguments, f"{name}/{folder}", top / folder) for folder in folders]
-    else:
-        pages = [compared(arguments, name, top)]
+    of = {f"{name}/{folder}": top / folder for folder in folders} if len(tasks) > 1 else {name: top}
+    pages = {folder: compared(arguments, task, folder) for task, folder in of.items()}  # one for each task
     report = Report(f"Which algorithm did each seed learn: {name}")
-    report.verdict = " ".join(page.title for page in pages)
-    for page in pages:
+    report.verdict = " ".join(page.title for page in pages.values())
+    for folder, page in pages.items():
         made = comparison_page(page)
         for key, table in made.tables.items():
             report.add_table(f"{key}-{page.rows[0]['task']}", table, f"{key} of task {page.rows[0]['task']}.")
@@ -109,6 +137,19 @@ def study(arguments: Arguments) -> Report:
             f"Models of each algorithm with an accuracy of at least {RIGHT} (True), and below it (False); programs are "
             f"one algorithm if they are {GRADE_WORDS[page.grade]}.",
         )  # fmt: skip
+        task = page.rows[0]["task"]
+        if name == "languages":
+            report.add_table(
+                f"longer-{task}", at_greater_length(page, folder),
+                f"Models of each algorithm, those of them that are right, and those of these that are at {LONGER} "
+                f"times the length, on {STRINGS} strings, with Wilson's 95% interval; accuracy: the mean of all there.",
+            )  # fmt: skip
+        if name == "modular-addition":
+            report.add_table(
+                "clock-or-pizza", clocks(page, folder),
+                "Distance irrelevance is high and gradient symmetry low in a clock, and the other way round in a pizza "
+                "(Zhong et al. 2023).",
+            )  # fmt: skip
         report.add_figure(f"algorithms-{page.rows[0]['task']}", page.plot(), "Each model, by its algorithm.")
     return report
 

@@ -32,6 +32,7 @@ SAID = {
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
     "known_certificates": r"^1 of 1 certificates are kept\.$",
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned
+    "many_planted": r"^noise 0, by steps: 0 of 6 pairs wrong; noise 0, by shape: 0 of 6 pairs wrong$",
     "many_seeds": r"^2 models of task count01, by the same shape\. none: 2 \(100%",  # two epochs teach nothing
     "max_of_k_compact": r"266 to 266 errors",  # of one seed trained for a few steps
     "max_of_k_proofs": r"at least 0\.9999799 of 16,777,216 .*all but 0 of 512 sequences",  # 64^4, where 85 err; 8^3

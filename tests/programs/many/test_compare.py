@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import same_model
 import torch
 from shared.random_programs import random_program
 
@@ -93,6 +94,21 @@ def test_twins_are_one_and_others_are_not() -> None:
     assert tests["changes_n"].min() > 0
     with pytest.raises(InterpError, match="only models of one task can be compared, but model 0 is of program"):
         interp.compare([twin(1), interp.compile(task)], progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["count01/paper", "algorithmic/max-of-k", "algorithmic/induction", "memorization/bigram"]
+)
+def test_trained_twins_are_the_same(name: str) -> None:
+    """Heads and neurons in another order, and the stream turned where the model has no norms."""
+    model = interp.load(name)
+    other = same_model.permuted(model, seed=1).model
+    if "rotated" in same_model.changes(model):
+        other = same_model.rotated(other, seed=2).model
+    found = interp.compare([model, other], progress=False)
+    assert found.rows[0]["canonical"] is not None
+    assert found.by("steps").same("model 0", "model 1")
 
 
 def test_a_broken_variable_does_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
