@@ -141,7 +141,7 @@ def as_bytes(tensors: Mapping[str, Any]) -> bytes:
     """Return tensors as plain data, which any pool can transfer."""
     from safetensors.torch import save
 
-    return save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()})
+    return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
 
 
 def _engine_of(job: Job, spec: ModelSpec) -> str:

@@ -80,8 +80,7 @@ def sweep(
                 f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose "
                 "another folder"
             )
-        done_before = {key: row for key, row in table.rows.items() if not models or model_file(folder, row).is_file()}
-        jobs = jobs_of(grid, done_before, device, models)
+        jobs = jobs_of(grid, _kept(folder, table.rows) if models else table.rows, device, models)
         table.need_room(written_by(jobs))
         done = grid.n_runs - sum(len(job.seeds) for job in jobs)
         with SweepProgress(jobs, done, progress) as shown:
@@ -116,6 +115,11 @@ def _save_model(folder: Path, outcome: Outcome) -> None:
     save_checkpoint(file, ModelSpec.from_dict(row["spec"]), load(outcome.weights), row["seed"], summary)
 
 
+def _kept(folder: Path, rows: Mapping[Key, Row]) -> dict[Key, Row]:
+    """The runs whose model is there."""
+    return {key: row for key, row in rows.items() if model_file(folder, row).is_file()}
+
+
 def model_file(folder: Path, row: Row) -> Path:
     """Return the checkpoint of a run, in a folder named by the values of its axes."""
     cell = (f"{name}={value}".replace("/", "-") for name, value in row["axes"].items())
@@ -130,8 +134,9 @@ def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
 
 def written_by(jobs: Sequence[Job]) -> int:
     """Return the approximate number of bytes that the jobs will write."""
-    kept = {True: WEIGHT_BYTES, False: 0}
-    return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs + kept[job.keep] * job.size) for job in jobs)
+    return sum(
+        len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs + WEIGHT_BYTES * job.size * job.keep) for job in jobs
+    )
 
 
 def folder_of(grid: Grid, out: str | Path | None) -> Path:
@@ -170,7 +175,7 @@ def estimate(
         raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
     file = folder_of(grid, out) / FILE
     rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
-    jobs = jobs_of(grid, rows, device, models)
+    jobs = jobs_of(grid, _kept(folder_of(grid, out), rows) if models else rows, device, models)
     left = sum(len(job.seeds) for job in jobs)
     return Estimate(len(grid.cells), grid.n_runs, left, written_by(jobs))
 
