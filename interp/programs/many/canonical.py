@@ -10,8 +10,8 @@ inputs, at the positions where a variable is read:
                     of its step and by what it reads, not by what it divides
     same answers    the same answers, whatever the steps are
 
-Left out: names, the order of heads, constants, inputs of a map that what it makes does not depend on, and maps that
-only rename the values of one variable. Heads that do the same are one.
+Left out: names, the order of heads, constants, inputs of a map that are constant or that what it makes does not depend
+on, and maps that only rename the values of one variable. Heads that do the same are one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
@@ -39,7 +40,7 @@ ATTENDED = 0.01
 MOST = 0.5
 """Attention of at least this share of the largest is where a head with graded attention looks."""
 SEEN = 0.05
-"""Attention to a key, all of its occurrences together, that counts for where a head looks."""
+"""Attention to a value of the key, all of its occurrences together, that counts for where a head looks."""
 POINTS = 48
 """Positions at which graded weights are compared."""
 
@@ -167,7 +168,8 @@ class _Walk:
 
     def reads(self, step: Step) -> list[str]:
         """What a map depends on: of its inputs, those without which its value is not known from the others."""
-        inputs, here = self._inlined(step.of), self.needed.get(step.name, self.read_at)
+        here = self.needed.get(step.name, self.read_at)
+        inputs = [name for name in self._inlined(step.of) if not self._constant(name, here)]
         if any(self.graded[name] for name in inputs):
             return inputs
         made = (
@@ -214,7 +216,7 @@ class _Walk:
             pattern = self.patterns[step.name][self.needed[step.name]]
             hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
             chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes())
-            chosen = chosen if hard else f"most {_digest(np.packbits(self._most(step).numpy()).tobytes())}"
+            chosen = chosen if hard else f"looks {_digest(np.packbits(self._looks(step).numpy()).tobytes())}"
             here = self.needed[step.name]
             asked = [] if hard else [(step.query, here), (step.key, self._visible_from(here))]
             asks = [self._asked(name, where, grade) for name, where in asked]
@@ -222,12 +224,27 @@ class _Walk:
         kind = "normed" if type(step).__name__ == "Normed" else "maps"
         return f"{kind} {sorted({self.key(name)[grade] for name in self.reads(step)})}"
 
-    def _most(self, step: Head) -> Bool[Tensor, "queries key"]:
-        """Where a head looks: of what gets attention that counts, the keys that get, each once, at least half of the
-        most."""
-        whole = self.patterns[step.name]
-        each = torch.where(whole > SEEN, whole / self.seen.exp().clamp(min=1.0), 0.0)[self.needed[step.name]]
-        return each >= each.amax(-1, keepdim=True) * MOST
+    def _looks(self, step: Head) -> Bool[Tensor, "asked looked"]:
+        """Where a head with graded attention looks: for each value of its query, the values of its key that get SEEN or
+        more of the attention, on average over the positions that see them. If its key is graded or nothing, the keys
+        that get, each once, at least half of the most."""
+        here = self.needed[step.name]
+        whole, seen = self.patterns[step.name][here], self.seen.expand(*here.shape, -1)[here]
+        if not step.key or self.graded[step.key]:
+            each = torch.where(whole > SEEN, whole / seen.exp().clamp(min=1.0), 0.0)
+            return each >= each.amax(-1, keepdim=True) * MOST
+        rows, of_key = here.nonzero()[:, 0], self._coded(step.key, self._visible_from(here)).to(whole)
+        share = einsum(whole, of_key[rows], "query key, query key value -> query value")
+        there = einsum((seen > -torch.inf).to(whole), of_key[rows], "query key, query key value -> query value") > 0
+        asked = self._coded(step.query, here)[here].to(whole) if step.query else torch.ones(len(rows), 1).to(whole)
+        return asked.T @ share >= SEEN * (asked.T @ there.to(whole)).clamp(min=1.0)
+
+    def _coded(self, name: str, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length groups"]:
+        """The group of each of some positions; in no group are the others."""
+        groups = torch.from_numpy(self.groups(name, here)).long()
+        found = torch.zeros(*here.shape, int(groups.max()) + 1 if len(groups) else 1, dtype=torch.bool)
+        found[here] = torch.nn.functional.one_hot(groups, found.shape[-1]).bool()
+        return found
 
     def _visible_from(self, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
         """The positions that some of these positions see."""
@@ -235,8 +252,11 @@ class _Walk:
 
     def _asked(self, name: str, where: Bool[Tensor, "rows length"], grade: int) -> str:
         """The key of a query or key; a constant one asks nothing."""
-        constant = not name or (not self.graded[name] and not self.groups(name, where).any())
-        return "" if constant else self.key(name)[grade]
+        return "" if not name or self._constant(name, where) else self.key(name)[grade]
+
+    def _constant(self, name: str, here: Bool[Tensor, "rows length"]) -> bool:
+        """Whether a variable has one value at these positions, so that who reads it there reads nothing."""
+        return not self.graded[name] and not self.groups(name, here).any()
 
     # ------------------------------------------------------------ the result
 

@@ -19,7 +19,7 @@ from interp.programs.many import compare as room
 from interp.programs.many.canonical import Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
 from interp.programs.many.table import FILE
-from interp.programs.steps import Head, Table
+from interp.programs.steps import Head, Linear, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.report.compared import comparison_page
 from interp.support.figures.algorithms import phases
@@ -65,6 +65,26 @@ def test_a_map_that_only_renames_is_left_out() -> None:
     answer = replace(ENDS.answer, of=("again",), weights=(ENDS.answer.weights[0][::-1],))
     longer = replace(ENDS, steps=(first, same, again), answer=answer)
     assert canonical(longer, TOKENS).same_steps(canonical(replace(ENDS, steps=(first, same)), TOKENS))
+
+
+def counting(*of: str, scores: tuple[float, ...], weights: tuple[tuple[float, float], ...]) -> Program:
+    """Whether a row has more 1s than 0s, from attention to both; read at =."""
+    head = Head("head", "", "token", (scores,), "token")
+    answer = Linear("answer", of, tuple(weights if name == "head" else ((0.0, 1.0),) * 4 for name in of), (0.5, 0.0),
+                    ("no", "yes"))  # fmt: skip
+    return Program(("0", "1", "2", "="), 4, True, (head,), answer, "=")
+
+
+def test_constants_and_the_size_of_graded_weights_do_not_count_for_shape() -> None:
+    """Heads look at 0 and 1 alike; one answer also reads the token at =, which is always =."""
+    rows = torch.cat([torch.cartesian_prod(*[torch.arange(3)] * 3), torch.full((27, 1), 3)], 1)
+    ways = ((0.0, -3.0), (0.0, 3.0), (0.0, 0.0), (0.0, 0.0))
+    one = canonical(counting("head", scores=(0.0, 0.0, -9.0, -9.0), weights=ways), rows)
+    other = canonical(counting("token", "head", scores=(-0.7, 0.0, -8.0, -7.0), weights=ways), rows)
+    both = canonical(counting("head", scores=(0.0, 0.0, 0.0, -9.0), weights=ways), rows)
+    assert one.shape == other.shape
+    assert not one.same_steps(other)
+    assert one.shape != both.shape  # it looks at 2, too
 
 
 def test_canonical_forms_are_plain_data() -> None:
