@@ -22,7 +22,7 @@ Models: TypeAlias = Model | Sequence[Model]
 
 def subjects_of(model: Models) -> list[Subject]:
     """Return the subjects of one model, or of several. Raises InterpError unless several are of one spec."""
-    if not isinstance(model, list | tuple):
+    if not isinstance(model, Sequence):
         return [Subject.of(model)]
     subjects = [Subject.of(one) for one in model]
     if not subjects:
@@ -37,7 +37,7 @@ def subjects_of(model: Models) -> list[Subject]:
 
 def by_seed(model: Models, subjects: Sequence[Subject], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the table of one model, or those of several as one, with a first column seed."""
-    if not isinstance(model, list | tuple):
+    if not isinstance(model, Sequence):
         return tables[0]
     rows = [table.assign(seed=one.task_model.seed) for one, table in zip(subjects, tables)]
     found = pd.concat(rows, ignore_index=True)

@@ -75,7 +75,7 @@ def counting(*of: str, scores: tuple[float, ...], weights: tuple[tuple[float, fl
     return Program(("0", "1", "2", "="), 4, True, (head,), answer, "=")
 
 
-def test_constants_and_the_size_of_graded_weights_do_not_count_for_shape() -> None:
+def test_constants_and_graded_weights_do_not_count_for_shape() -> None:
     """Heads look at 0 and 1 alike; one answer also reads the token at =, which is always =."""
     rows = torch.cat([torch.cartesian_prod(*[torch.arange(3)] * 3), torch.full((27, 1), 3)], 1)
     ways = ((0.0, -3.0), (0.0, 3.0), (0.0, 0.0), (0.0, 0.0))
