@@ -68,7 +68,9 @@ def opened(path: Path, framework: str = "pt") -> Iterator[Any]:
 
 
 def lacks_header(path: Path) -> bool:
-    """Test whether this is a valid safetensors file without interp's header."""
+    """Test whether this is a valid safetensors file without interp's header, and not too large to be read at all."""
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
+        return False
     try:
         with safe_open(path, framework="numpy") as file:
             return "interp" not in (file.metadata() or {})

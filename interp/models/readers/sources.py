@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.errors import CheckpointError, InterpError, of_type
+from interp.models.architecture.header import MAX_BYTES
 from interp.models.architecture.state_dicts import named_tensors, nested, only_part, read_mapping
 from interp.models.lens import is_bridge
 from interp.models.readers.base import CLASSIFIERS, Source
@@ -67,6 +68,9 @@ def _of_folder(folder: Path) -> Source:
     files = next(filter(None, (_files(folder, name) for name in WEIGHTS)), [])
     if not files:
         raise CheckpointError(f"{folder} has a config.json, but neither {' nor '.join(WEIGHTS)}")
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    if size > MAX_BYTES:
+        raise CheckpointError(f"the weights in {folder} have {size:,} bytes, more than the limit of {MAX_BYTES:,}")
     tensors: dict[str, Tensor] = {}
     for path in files:
         tensors |= read_mapping(path)

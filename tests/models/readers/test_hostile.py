@@ -8,6 +8,7 @@ import random
 import re
 import resource
 import shutil
+import struct
 import sys
 import time
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 import torch
 
-from interp.errors import InterpError
+import interp
+from interp.errors import CheckpointError, InterpError
 from interp.models.architecture.stock import read_config, stock_model
 from interp.models.readers import read
+from interp.models.readers.models import inspect
 
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -113,6 +116,35 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(originals: list[Path], 
 @pytest.mark.soak
 def test_2000_more_are_read_or_refused(originals: list[Path], tmp_path: Path) -> None:
     read_or_refused(originals, tmp_path, range(200, 2200))
+
+
+def sparse(path: Path, name: str, numbers: int) -> None:
+    """A safetensors file of zeros that takes no room on the disk."""
+    header = json.dumps({name: {"dtype": "F32", "shape": [numbers], "data_offsets": [0, 4 * numbers]}}).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 4 * numbers)
+
+
+def test_weights_beyond_the_limit_are_not_read(tmp_path: Path) -> None:
+    """In one file, in the parts of a folder together, or as views that repeat a few numbers."""
+    limit = "more than the limit of 2,147,483,648"
+    sparse(tmp_path / "one.safetensors", "a", 10**12)
+    for call in (read, inspect, lambda path: interp.load(path, task="count01")):
+        with pytest.raises(CheckpointError, match=limit):
+            call(tmp_path / "one.safetensors")
+    parts = {f"t{i}": f"model-{i}.safetensors" for i in range(3)}
+    for name, file in parts.items():
+        sparse(tmp_path / file, name, 2**28)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    with pytest.raises(CheckpointError, match=f"the weights in .* {limit}"):
+        read(tmp_path)
+    wide = torch.zeros(1).expand(2**15, 2**15)
+    torch.save({"embed.W_E": wide, "unembed.W_U": wide}, tmp_path / "views.pt")
+    assert (tmp_path / "views.pt").stat().st_size < 5000
+    with pytest.raises(CheckpointError, match=f"its tensors have 8,589,934,592 bytes, {limit}"):
+        read(tmp_path / "views.pt")
 
 
 class Evil:
