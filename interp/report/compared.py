@@ -8,6 +8,7 @@ from interp.programs.explanations import Explanation
 from interp.programs.explanations.findings import svg
 from interp.programs.many.compare import ComparedModels, Grade
 from interp.report.page import Report
+from interp.report.sections.explanation import card
 from interp.support.words import counted
 
 DRAWN = 8
@@ -37,7 +38,7 @@ def comparison_page(found: ComparedModels) -> Report:
         first = next(one for one, name in zip(found.rows, found.algorithms) if name == row.algorithm)
         explanation = Explanation.from_json(json.dumps(first["explanation"]))
         report.heading(f"Algorithm {row.algorithm}", f"As {first['model']} computes it.")
-        report.add_text(str(row.how))
+        report.add_text(card(explanation))
         report.add_drawing(svg(explanation.parts), f"The parts of {first['model']} that are used.")
     if len(tests := found.to_frame("transplants")):
         report.heading(

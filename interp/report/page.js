@@ -37,7 +37,8 @@
   function applyTheme() {
     button.textContent = isDark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
-    drawn.forEach(render);
+    if (printing) drawn.forEach(render);
+    else redraw([...drawn]);
   }
 
   const hex = (channels) => "#" + channels.map((one) => Number(one).toString(16).padStart(2, "0").toUpperCase()).join("");
@@ -120,14 +121,15 @@
   }
 
   // Redraw the figures on the screen first, the others later.
-  function remark(holder) {
-    const mine = [...drawn].filter((plot) => holderOf(plot) === holder);
+  function redraw(some) {
     const seen = (plot) => { const box = plot.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
-    mine.filter(seen).forEach(render);
-    const rest = mine.filter((plot) => !seen(plot));
+    some.filter(seen).forEach(render);
+    const rest = some.filter((plot) => !seen(plot));
     const next = () => { if (rest.length) { render(rest.shift()); setTimeout(next, 20); } };
     setTimeout(next, 50);
   }
+
+  const remark = (holder) => redraw([...drawn].filter((plot) => holderOf(plot) === holder));
 
   document.addEventListener("interp-head", ({ detail }) => remark(detail));
 
@@ -231,6 +233,15 @@
       }
     }, { rootMargin: "600px" });
     plots.forEach((plot) => observer.observe(plot));
+    // Figures far below are drawn when nothing else is to do, so that a picture of the page has them; folded ones wait.
+    const whenIdle = window.requestIdleCallback || ((then) => setTimeout(then, 100));
+    const rest = [...plots];
+    const next = () => {
+      const plot = rest.shift();
+      if (plot && plot.offsetParent) draw(plot);
+      if (rest.length) whenIdle(next);
+    };
+    whenIdle(next);
     if (printing) plots.forEach(draw);
   }
 

@@ -103,17 +103,17 @@ def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]
 
 
 LABELS: dict[str, str] = {"task": "The task", **BLOCKS}
-THUMBNAIL = 280
-"""Width of the pictures on the first screen, in pixels; they are drawn larger and scaled down."""
+THUMBNAIL = 280, 150
+"""Largest width and height of the pictures on the first screen, in pixels; they are drawn larger and scaled down."""
 
 
 def _thumbnail(item: FigureItem) -> dict[str, Any]:
-    """Return a figure's data block, its size, and its scale."""
+    """Return a figure's data block, its size, its scale, and the room that it then takes."""
     hints, height = size_hints(item.figure), height_of(item.figure)
     width = hints.get("max_width", max(600, hints.get("min_width", 0)))
-    scale = THUMBNAIL / width
-    identifier = f"figure-{slug(item.key)}"
-    return {"id": identifier, "width": width, "height": height, "scale": round(scale, 3), "room": round(height * scale)}
+    scale = min(THUMBNAIL[0] / width, THUMBNAIL[1] / height)
+    room = {"across": round(width * scale), "down": round(height * scale)}
+    return {"id": f"figure-{slug(item.key)}", "width": width, "height": height, "scale": round(scale, 3), **room}
 
 
 def _chapters(report: Page, taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:

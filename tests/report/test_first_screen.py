@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pandas as pd
 import pytest
+from browser import browser, find_browser
 from standins import NAMES, standin
 
 import interp
 from interp.report import Report
 from interp.report.items import WORDS
 from interp.report.sections import all_sections
+from interp.support import figures
+from interp.support.figures.automata import automaton
 from interp.support.words import fitting
 
 CHEAP = ("question", "accuracy", "explanation", "heads", "automaton", "generation")
@@ -77,3 +82,25 @@ def test_a_report_without_a_search_has_no_card_how() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=7)
     report = interp.analyze(model, sections=["question", "accuracy"], explain=False)
     assert {one.about for one in report.first_screen} == {"task", "what", "proof"}
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium: the page is not drawn")
+def test_the_longest_first_screen_fits_a_screen(tmp_path: Path) -> None:
+    """Cards with as many words as they may have, three with a picture: at most 1,000 pixels high, 1,300 wide."""
+    report = Report("A model with a name", "task t")
+    report.mark = "proved"
+    bars = figures.bars(pd.DataFrame({"x": list("abc"), "y": [1.0, 2.0, 4.0]}), "x", "y")
+    pictures = {"what": automaton([[0, 1], [1, 0]], ["no", "yes"], "01"), "where": bars, "proof": bars}
+    report.heading("Parts", "Words.")
+    for about, most in WORDS.items():
+        text = " ".join(["A sentence of seven words is here."] * (int(most) // 7))
+        if about == "how":
+            text = "Explained.\n\n1. " + text.replace(". A", ".\n2. A", 1) + "\n\nThe rest is below."
+        if about in pictures:
+            report.add_figure(about, pictures[about], "A figure.")
+        report.say(text, about, [about] if about in pictures else [])
+    with browser() as page:
+        page.size(1300, 1000)
+        page.open(report.save(tmp_path / "page.html"))
+        assert page.run("document.querySelectorAll('.verdict .thumbnail').length") == 3
+        assert page.run("document.querySelector('.verdict').getBoundingClientRect().bottom") <= 1000

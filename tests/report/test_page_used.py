@@ -54,3 +54,20 @@ def test_a_page_is_used(tmp_path: Path) -> None:
         stops = "a[href]:not(.anchor), button, [tabindex]"
         assert page.run(f"[...document.querySelectorAll('#figure-bars')[0].querySelectorAll('{stops}')].length") == 1
         assert page.errors == []
+
+
+def test_figures_far_below_are_drawn_without_scrolling(tmp_path: Path) -> None:
+    report = Report("t")
+    report.heading("Far", "\n\n".join(["A line."] * 200))
+    bars = pd.DataFrame({"x": list("abc"), "y": [1.0, 2.0, 4.0]})
+    report.add_figure("bars", figures.bars(bars, "x", "y"), "Bars.")
+    with browser() as page:
+        page.size(1300, 800)
+        page.open(report.save(tmp_path / "page.html"))
+        assert page.run("document.querySelector('#figure-bars').getBoundingClientRect().top") > 800 + 600
+        page.wait("!!document.querySelector('#figure-bars .js-plotly-plot .main-svg')")
+        color = "getComputedStyle(document.querySelector('#figure-bars .ytick text')).fill"
+        before = page.run(color)
+        page.run("document.getElementById('theme').click()")  # figures out of sight follow the theme, too
+        page.wait(f"{color} !== {before!r}")
+        assert page.errors == []

@@ -9,6 +9,8 @@ from interp.support.figures import theme
 from interp.support.figures.drawing import compact
 
 NONE_COLOR = "#9aa0a6"
+MOST_ACROSS = 9
+"""Models of one algorithm that stand side by side."""
 
 
 def colors_of(algorithms: pd.Series) -> dict[str, str]:
@@ -22,16 +24,18 @@ def accuracies(frame: pd.DataFrame) -> go.Figure:
     theme.check_frame(frame, ["model", "algorithm", "accuracy"], "accuracies")
     colors = colors_of(frame["algorithm"])
     drawn = theme.figure(x="algorithm", y="accuracy")
-    for name in (name for name in colors if name in set(frame["algorithm"])):
+    shown = [name for name in colors if name in set(frame["algorithm"])]
+    for name in shown:
         part = frame[frame["algorithm"] == name]
-        spread = [(at % 9 - 4) / 12 for at in range(len(part))]
-        place = list(colors).index(name)
+        across = min(len(part), MOST_ACROSS)
+        spread = [(at % across - (across - 1) / 2) / (MOST_ACROSS + 3) for at in range(len(part))]
+        place = shown.index(name)
         drawn.add_trace(go.Scatter(
             x=[place + shift for shift in spread], y=compact(part["accuracy"]), mode="markers", name=name,
             text=part["model"], marker={"color": colors[name], "size": 7}, hovertemplate="%{text}: %{y:.4f}",
         ))  # fmt: skip
-    shown = [name for name in colors if name in set(frame["algorithm"])]
-    return drawn.update_xaxes(tickvals=[list(colors).index(name) for name in shown], ticktext=shown)
+    columns = {"tickvals": [*range(len(shown))], "ticktext": shown, "range": [-0.5, len(shown) - 0.5]}
+    return drawn.update_xaxes(showgrid=False, **columns)
 
 
 def phases(frame: pd.DataFrame, x: str, y: str) -> go.Figure:

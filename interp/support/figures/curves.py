@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from interp.support.figures import theme
 from interp.support.figures.cells import is_number
-from interp.support.figures.drawing import color_axis, color_range, compact, log_axis, piles
+from interp.support.figures.drawing import color_axis, color_range, compact, labels, log_axis
 from interp.support.figures.theme import plain
 
 Axis = Literal["linear", "log"]
@@ -96,7 +96,14 @@ def bars(
             error_y=whiskers,
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
+    longest = 0 if is_number(frame[x]) else max(len(str(value)) for value in frame[x])
+    if LETTER * longest * frame[x].nunique() > CARD:  # then the labels stand upright
+        drawn.update_layout(meta={"min_height": round(LOWEST + LETTER * longest)})
     return drawn.update_xaxes(**_axis(frame[x], "linear"))
+
+
+LETTER, CARD, LOWEST = 7, 300, 190
+"""Width of a label's letter and of a figure on a phone, and least height of a figure without its labels, in pixels."""
 
 
 def scatter(
@@ -181,11 +188,8 @@ def history(frame: pd.DataFrame) -> go.Figure:
 
 def _names(frame: pd.DataFrame, x: str, y: str, label: str) -> go.Scatter:
     """Return labels above dots; dots close to each other share one."""
-    places = frame[[x, y]].to_numpy(float)
-    groups = piles(places)
-    above = [max(pile, key=lambda dot: places[dot, 1]) for pile in groups]
-    words = [", ".join(plain(frame[label].iloc[dot]) for dot in sorted(pile)) for pile in groups]
-    names = go.Scatter(x=compact(places[above, 0]), y=compact(places[above, 1]), text=words)
+    across, up, texts = zip(*labels(frame[[x, y]].to_numpy(float), [plain(one) for one in frame[label]]))
+    names = go.Scatter(x=compact(across), y=compact(up), text=texts)
     names.update(mode="markers+text", marker={"size": 9, "opacity": 0})  # an unseen dot keeps its label above it
     names.update(textposition="top center", textfont_size=11, cliponaxis=False, hoverinfo="skip", showlegend=False)
     return names

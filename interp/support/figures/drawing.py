@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -92,21 +93,34 @@ def head_name(head: object) -> str:
     return f"0.{head}" if isinstance(head, int | np.integer) else plain(head)
 
 
-NEAR = 0.1
-"""Dots closer than this share of both axes form a pile with one label."""
+NEAR, LETTER = 0.1, 0.028
+"""Share of the axes' length that a label takes: its height, and the width of each of its letters (on a phone)."""
+MOST_LISTED = 3
+"""Largest number of dots that a label names."""
 
 
-def piles(places: np.ndarray) -> list[list[int]]:
-    """Return the dots whose labels would overlap, as groups of row numbers. places: (dots, 2)."""
-    size = np.ptp(places, axis=0) + 1e-9
-    found: list[list[int]] = []
-    for number in np.lexsort(places.T):
-        near = [pile for pile in found if (np.abs(places[pile[0]] - places[number]) < NEAR * size).all()]
-        if near:
-            near[0].append(int(number))
-        else:
-            found.append([int(number)])
-    return found
+def labels(places: np.ndarray, names: Sequence[str]) -> list[tuple[float, float, str]]:
+    """Return labels that do not overlap, with their positions: dots that are close to each other share one, above the
+    highest of them. places: (dots, 2)."""
+    shares = (places - places.min(axis=0)) / (np.ptp(places, axis=0) + 1e-9)
+    found = [[int(number)] for number in np.lexsort(places.T)]
+
+    def label(pile: list[int]) -> str:
+        listed = ", ".join(names[dot] for dot in sorted(pile)[:MOST_LISTED])
+        return listed if len(pile) <= MOST_LISTED else f"{listed} +{len(pile) - MOST_LISTED}"
+
+    def at(of: np.ndarray, pile: list[int]) -> tuple[float, float]:
+        return float(of[pile, 0].mean()), float(of[pile, 1].max())
+
+    def overlap(one: list[int], other: list[int]) -> bool:
+        width = max(NEAR, LETTER * (len(label(one)) + len(label(other))) / 2)
+        (x, y), (left, down) = at(shares, one), at(shares, other)
+        return abs(x - left) < width and abs(y - down) < NEAR
+
+    while pair := next((pair for pair in combinations(found, 2) if overlap(*pair)), None):
+        found.remove(pair[1])
+        pair[0].extend(pair[1])
+    return [(*at(places, pile), label(pile)) for pile in found]
 
 
 TITLE_HEIGHT = 26

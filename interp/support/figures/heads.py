@@ -24,9 +24,9 @@ from interp.support.figures.drawing import (
     filled,
     head_name,
     is_lowest,
+    labels,
     log_axis,
     panels,
-    piles,
 )
 from interp.support.figures.theme import plain
 from interp.support.words import rounded
@@ -341,7 +341,8 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", name="w01 = 1 and w02 = 10", line=rule, hoverinfo="skip"))
     low, high, _ = color_limits(frame["s_acc"], ends=(1.0,))
     drawn.update_layout(coloraxis=color_axis(low, high, METRICS["s_acc"], diverging=False))
-    for across, up, heads in _piles(frame):
+    places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
+    for across, up, heads in labels(places, [head_name(head) for head in frame["head"]]):
         share = (across - x_range[0]) / (x_range[1] - x_range[0])
         side = "right" if share > 0.8 else "left" if share < 0.2 else "center"  # keep long labels inside
         drawn.add_annotation(
@@ -379,20 +380,6 @@ def intervention_curve(frame: pd.DataFrame, x: str = "w01", tokens: Sequence[str
 
 def _drawable(ratios: pd.Series) -> np.ndarray:
     return compact(np.clip(ratios.to_numpy(dtype=float), SMALLEST_RATIO, LARGEST_RATIO))
-
-
-def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
-    """Return the positions of labels (in powers of ten), with the heads that each label names."""
-    places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
-    heads = frame["head"].to_numpy()
-    return [
-        (
-            float(places[pile, 0].mean()),
-            float(places[pile, 1].max()),
-            ", ".join(head_name(head) for head in sorted(heads[pile])),
-        )
-        for pile in piles(places)
-    ]
 
 
 def _decades(ratios: pd.Series, reference: float) -> list[float]:

@@ -22,7 +22,7 @@ from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Linear, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.report.compared import comparison_page
-from interp.support.figures.algorithms import phases
+from interp.support.figures.algorithms import accuracies, phases
 
 TOKENS = torch.cartesian_prod(*[torch.arange(2)] * 3)
 DIFFERS = replace(ENDS, steps=(ENDS.steps[0], replace(ENDS.steps[1], entries=(0, 1, 0, 0))))
@@ -193,6 +193,9 @@ def test_the_page_shows_each_algorithm(tmp_path) -> None:
     found = interp.compare(tmp_path, progress=False)
     assert found.to_frame()[["d", "p"]].to_numpy().tolist() == [[4, 2], [8, 2]]
     assert [trace.name for trace in found.plot().data] == ["A"]
+    drawn = accuracies(found.to_frame().assign(algorithm=["A", "B"]))
+    assert [trace.x for trace in drawn.data] == [(0.0,), (1.0,)]  # each in the column of its name, and all are in sight
+    assert (drawn.layout.xaxis.ticktext, drawn.layout.xaxis.range) == (("A", "B"), (-0.5, 1.5))
     assert [trace.name for trace in phases(found.to_frame(), "d", "p").data] == ["A"]
     page = comparison_page(found)
     assert {"algorithms", "transplants", "models"} <= {*page.tables}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from interp.support.figures.drawing import color_limits, color_range, compact, is_lowest, log_axis, panels
+from interp.support.figures.drawing import color_limits, color_range, compact, is_lowest, labels, log_axis, panels
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,22 @@ def test_panels_fill_rows_from_the_left():
     assert [is_lowest(place, places) for place in places] == [False, False, False, True, True]
     assert [note["text"] for note in layout["annotations"]] == ["a", "b", "c", "d", "&lt;e&gt;"]
     assert layout["meta"]["min_width"] > 300
+
+
+def test_dots_close_to_each_other_share_a_label():
+    places = np.array([[0.0, 0.0], [0.01, 0.02], [0.5, 1.0], [1.0, 0.0]])
+    assert labels(places, ["a", "b", "c", "d"]) == [(0.005, 0.02, "a, b"), (1.0, 0.0, "d"), (0.5, 1.0, "c")]
+    assert labels(np.zeros((5, 2)), list("abcde")) == [(0.0, 0.0, "a, b, c +2")]
+
+
+def test_labels_do_not_overlap():
+    """Each is as wide as its letters on a phone, so long ones join where short ones do not."""
+    places = np.array([[0.0, 0.0], [0.3, 0.0], [1.0, 1.0]])
+    assert [text for *_, text in labels(places, ["0.1", "0.2", "0.3"])] == ["0.1", "0.2", "0.3"]
+    assert [text for *_, text in labels(places, ["a long name", "another name", "c"])] == [
+        "a long name, another name",
+        "c",
+    ]
 
 
 def test_one_panel_needs_no_width():

@@ -46,19 +46,19 @@ def make(study: Study, report: Report) -> None:
         f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
     )
     drawn = table.assign(
-        name=[f"0.{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
+        name=[f"0.{head}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
     )
     drawn["place"] = drawn["head"].map(study.once(shared.by_category).index)
     others = [token for token in study.task.vocabulary if token in set(table["token"]) - set(study.task.counted)]
     report.add_figure(
         "head_shares",
         draw.bars(
-            drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head and category",
+            drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head",
             y_title="share of attention", stacked=True,
             colors={f"to '{token}'": color for token, color in token_colors(study.task.counted, others).items()},
         ),
         f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; "
-        "heads sorted by s-acc.",
+        f"heads sorted by s-acc: {words.joined(f'{int((heads == one).sum())} {one}' for one in groups)}.",
     )  # fmt: skip
     wide = table.pivot(index="head", columns="token", values="share")[list(dict.fromkeys(table["token"]))]
     wide.columns = [f"to '{token}'" for token in wide.columns]
