@@ -178,9 +178,9 @@ def _blocks(
 
 FIRST_ROWS = 4
 """Number of rows that are shown at first of a table that is not folded."""
-WIDE, TALL = 560, 360
+WIDE, TALL, HIGH = 560, 360, 520
 """A section with a live panel, code or a figure that needs WIDE pixels is as wide as the page. A figure that is both
-wide and taller than TALL pixels is folded."""
+wide and taller than TALL pixels is folded, and if the section has no other, one that is taller than HIGH."""
 
 
 def _section(
@@ -191,7 +191,8 @@ def _section(
     views = [_view(item, taken, told, pictures) for item in items]
     of = {kind: [view for view in views if view["kind"] == kind] for kind in HELD}
     small = [view for view in of["figure"] if view["width"] <= WIDE or view["height"] <= TALL]
-    kept = of["drawing"] + small[:1] if of["figure"] or of["drawing"] else of["table"][:1]
+    alone = [view for view in of["figure"][:1] if view["height"] <= HIGH]
+    kept = of["drawing"] + (small or alone)[:1] if of["figure"] or of["drawing"] else of["table"][:1]
     folded = [view for view in of["figure"] + of["table"] if folds and view not in kept]
     shown = [view for view in views if view not in folded]
     for table in kept if folds and kept == of["table"][:1] else ():

@@ -302,9 +302,6 @@ def patches(study: Study, report: Report) -> None:
     half = NORMAL_95 * float(best["error"])
     error = "" if inputs.exact else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
     parts = words.either(first["site"])
-    leader = (
-        f"{parts} recovers most: " if best["recovered"] > 0 else f"none recovers anything; nearest is {parts}, with "
-    )
     report.heading(
         "Patching",
         "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
@@ -313,7 +310,7 @@ def patches(study: Study, report: Report) -> None:
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Among single parts, {leader}{most}{error}.",
+        f"Among single parts, {parts} recovers most: {most}{error}.",
     )
     report.add_figure(
         "patching_stream",

@@ -215,6 +215,8 @@ def induction(table: pd.DataFrame) -> str:
 
 
 MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
+LEAST = 0.05
+"""Smallest share of the variance with which a figure shows more than sampling noise."""
 ROUNDING = 1e-6
 """Rounding error of a share of the variance, in float32."""
 
@@ -242,7 +244,7 @@ def by_feature(study: Study, report: Report) -> None:
             "Among pairs of inputs whose answer should then change, the share that gets the expected answer."),
     ):  # fmt: skip
         frame = shown.dropna(subset=[quantity])
-        if frame.empty:
+        if frame.empty or frame[quantity].max() < LEAST:
             continue
         grid = frame.pivot(index="feature", columns="name", values=quantity)
         grid = grid.loc[list(dict.fromkeys(frame["feature"])), list(dict.fromkeys(frame["name"]))]

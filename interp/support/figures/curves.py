@@ -14,8 +14,8 @@ from interp.support.figures.drawing import color_axis, color_range, compact, lab
 from interp.support.figures.theme import plain
 
 Axis = Literal["linear", "log"]
-MOST_BESIDE = 4
-"""Most lines whose legend fits one row."""
+MOST_BESIDE, ENTRY = 4, 30
+"""Most lines whose legend fits one row, and the height of a row, of which a phone has one for two lines, in pixels."""
 
 
 def lines(
@@ -60,8 +60,8 @@ def lines(
             line={"width": 2, "color": hue, "dash": _DASHES[dash % len(_DASHES)]},
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
-    if len(drawn.data) > MOST_BESIDE:  # their legend has several rows
-        drawn.update_layout(meta={"min_height": 320})
+    if (n := len(drawn.data)) > MOST_BESIDE:  # a legend has at most half of the height
+        drawn.update_layout(meta={"min_height": min(480, max(320, 20 + 2 * ENTRY * -(-n // 2)))})
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 

@@ -41,9 +41,11 @@ GRID = {
     "constrain": "domain",
 }
 
-ROW, FEW_COLUMNS, MOST_NAMED = 16, 6, 64
-"""Least height of a row in pixels; heat maps of fewer columns are narrower than the page; rows and columns up to this
-number are all named."""
+ROW, LABEL, FEW_COLUMNS, FEW_ROWS, MOST_NAMED = 16, 13, 6, 12, 40
+"""Least height of a row, and of a label that others follow, in pixels; heat maps of fewer columns are narrower than the
+page, and patterns of more rows have low ones; rows and columns up to MOST_NAMED are all named."""
+LETTER, PHONE = 7, 340
+"""Length of a letter, and width of a figure on a phone, in pixels."""
 MOST_GAPS, MOST_WRITTEN = 30, 17
 """Largest number of rows or columns with gaps between the cells (gaps would cover smaller cells), and of columns whose
 numbers fit on a page."""
@@ -97,13 +99,17 @@ def heatmap(
     height = max(min(620, max(200, 110 + 34 * len(y))), 110 + ROW * len(y))
     down = GRID | {"autorange": "reversed"} | _each(y)
     if not square:
-        widths["min_height"] = min(height, 110 + ROW * len(y))
+        widths["min_height"] = max(min(height, 110 + ROW * len(y)), LETTER * len(color_title) + 90)
+        height = max(height, widths["min_height"])  # the title of the colors stands upright
         if len(x) < FEW_COLUMNS:
             widths["most_width"] = 320 + 110 * len(x)
     else:
         down["scaleanchor"] = "x"
         widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
-        widths["min_height"] = min(height, 340)
+        widths["min_height"] = min(height, max(340, 90 + LABEL * min(len(y), MOST_NAMED)))
+    least = 110 + LETTER * max(len(str(label)) for label in y) + LABEL * min(len(x), MOST_NAMED)
+    if least > PHONE:
+        widths["min_width"] = max(least, widths.get("min_width", 0))
     axis = color_axis(low, high, color_title, diverging)
     across = GRID | _each(x)
     return theme.figure(
@@ -147,7 +153,10 @@ def circuit(
     row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
     column_title = {"key": "key token", "logit": "token of the logit"}.get(columns, columns)
     layout, places = panels(
-        [f"head {head_name(head)}" for head in heads], n_across, panel_height=max(140, 22 * len(y)), gap=36
+        [f"head {head_name(head)}" for head in heads],
+        n_across,
+        gap=36,
+        panel_height=max(140, (22 if len(y) <= FEW_ROWS else ROW) * len(y)),
     )
     known = dict(zip(zip(frame["head"], frame[rows], frame[columns]), frame[value]))
     plots = []
@@ -164,11 +173,13 @@ def circuit(
         cells = _cells(matrix, x, y, column_title, row_title, color_title, _most(matrix, x))
         named = f"<extra>head {head_name(head)}</extra>"
         cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", named))
-        plots.append(Plot([cells], GRID | across, GRID | down))
+        plots.append(Plot([cells], GRID | across, GRID | down | _each(y)))
     low, high, diverging = (0.0, 1.0, False) if shares else color_limits(frame[value].to_numpy(float), center=0.0)
     axis = color_axis(low, high, color_title, diverging)
-    # There is no legend above.
-    return filled(layout, plots, coloraxis=axis, height=layout["height"] - 32, margin=layout["margin"] | {"t": 32})
+    height = layout["height"] - 32  # there is no legend above
+    if len(y) <= MOST_NAMED:
+        layout["meta"] = {"min_height": min(height, 110 + LABEL * len(y))} | layout.get("meta", {})
+    return filled(layout, plots, coloraxis=axis, height=height, margin=layout["margin"] | {"t": 32})
 
 
 MOST_TOLD = 3
