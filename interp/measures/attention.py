@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.models.architecture.task_model import TaskModel, hooked
@@ -60,8 +60,14 @@ class AttentionPatterns(Result):
         columns = ["row", "layer", "head", "query", "key", "query_token", "key_token", "weight"]
         return pd.concat(frames, ignore_index=True)[columns]
 
-    def plot(self, row: int = 0) -> Figure:
-        """Draw all heads of all layers on one input, with a label for each token."""
+    def plot(self, row: int = 0, heads: Sequence[str] = ()) -> Figure:
+        """Draw heads on one input, with a label for each token; few heads are drawn large.
+
+        Hovering over a cell names the head, both tokens with their positions, the weight, and the row's largest ones.
+
+        row: which of the inputs. heads: names such as "1.0" (default: all heads of all layers). Raises InterpError for
+        an unknown row or head.
+        """
         if not 0 <= row < len(self.words):
             raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
         found = self.to_frame().query("row == @row")
@@ -70,6 +76,9 @@ class AttentionPatterns(Result):
             head=found["layer"].astype(str) + "." + found["head"].astype(str),
             query=found["query"].map(labels), key=found["key"].map(labels), value=found["weight"],
         )  # fmt: skip
+        for head in heads:
+            check_one_of("head", head, named["head"].unique())
+        named = named[named["head"].isin(heads)] if heads else named
         shares = bool((self.weights >= 0).all()) and bool((self.weights.sum(-1) < 1 + SHARES).all())
         title = "attention weight" if shares else "raw score"
         return draw.circuit(named, color_title=title, n_across=4 if len(labels) <= 12 else 2, shares=shares)

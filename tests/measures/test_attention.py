@@ -7,6 +7,7 @@ import torch
 from standins import standin
 
 import interp
+from interp.errors import InterpError
 from interp.measures.attention import attention_rows
 from interp.models.subject import Subject
 
@@ -47,3 +48,20 @@ def test_without_inputs_the_first_test_input_is_shown() -> None:
     found = interp.attention_patterns(model)
     assert found.weights.shape == (1, 1, 1, 5, 5)
     assert len(found.words) == 1
+
+
+def test_hovering_names_head_tokens_weight_and_the_row() -> None:
+    found = interp.attention_patterns(interp.load("algorithmic/induction"), "[BOS] 4 1 6 4 1 6")
+    (cells,) = found.plot(heads=["1.1"]).data
+    said = cells.hovertemplate.split("<br>")
+    assert said == ["query token %{y}", "key token %{x}", "attention weight %{z:.4g}",
+                    "%{customdata}<extra>head 1.1</extra>"]  # fmt: skip
+    words = list(cells.y)
+    assert words == [f"{word} ({place})" for place, word in enumerate(found.words[0])]
+    weights = found.weights[0, 1, 1]
+    assert cells.z == pytest.approx(weights.numpy(), abs=1e-6)
+    most = int(weights[-1].argmax())
+    assert cells.customdata[-1][0].startswith(f"largest of the row: {words[most]}: {float(weights[-1, most]):.3g}, ")
+    assert len(found.plot().data) == 4
+    with pytest.raises(InterpError, match=r"head '2\.0'"):
+        found.plot(heads=["2.0"])
