@@ -326,15 +326,15 @@ class SampledShare:
 
         drawn_are: in the note, what was drawn.
         """
-        total, wrong = sum(one.inputs for one in strata), sum(one.wrong for one in strata)
-        if not any(one.open for one in strata):
+        total, wrong = sum(stratum.inputs for stratum in strata), sum(stratum.wrong for stratum in strata)
+        if not any(stratum.open for stratum in strata):
             return cls((total - wrong) / total)
-        proved = sum(one.right for one in strata) / total, (total - wrong) / total
-        drawn = [one for one in strata if one.open and one.drawn]
+        proved = sum(stratum.right for stratum in strata) / total, (total - wrong) / total
+        drawn = [stratum for stratum in strata if stratum.open and stratum.drawn]
         if not drawn:
             return cls(proved)
         low = high = 0.0
-        for one in (one for one in strata if one.inputs):
+        for one in (stratum for stratum in strata if stratum.inputs):
             ends = one.right / one.inputs, (one.inputs - one.wrong) / one.inputs
             if one.open and one.drawn:
                 confidence = 1 - (1 - CONFIDENCE) / len(drawn)

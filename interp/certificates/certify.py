@@ -132,8 +132,8 @@ def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    whole = probes_of(fresh.task, (each.batch for each in found.probes if each.whole))
-    agreed = compare_with_fresh(model, fresh, whole, (each.batch for each in found.probes if not each.whole))
+    whole = probes_of(fresh.task, (probe.batch for probe in found.probes if probe.whole))
+    agreed = compare_with_fresh(model, fresh, whole, (probe.batch for probe in found.probes if not probe.whole))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
 
 
@@ -156,7 +156,7 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
     """
     check_entry(made.task)
     found = run(made, **options)
-    batches = probes_of(made.task, [each.batch for each in found.probes])
+    batches = probes_of(made.task, [probe.batch for probe in found.probes])
     agreed = sum(_agree(subject, Subject.of(made), part) for part in batches)
     return replace(found, probed=compare(made, found.probes) or agreed, about=CONVERTED)
 

@@ -260,7 +260,7 @@ def certify_box(
         n_inputs=len(whole),
         worst_margin=found.worst - found.slack if np.isfinite(found.slack) else found.worst,
         rounding=found.need if np.isfinite(found.need) else None,
-        counterexample=_said(found.near[0], whole) if status == "refuted" else None,
+        counterexample=_counts_in_words(found.near[0], whole) if status == "refuted" else None,
         method="every input, in count space, float64",
         domain=str(whole),
         notes=_notes(model, found),
@@ -318,7 +318,7 @@ def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
     return found.notes(model.embed.W_E.dtype)
 
 
-def _said(counts: np.ndarray, box: CountBox) -> str:
+def _counts_in_words(counts: np.ndarray, box: CountBox) -> str:
     return ", ".join(f"{name} = {int(n)}" for name, n in zip(box.names, counts, strict=True))
 
 

@@ -171,7 +171,7 @@ class Quotients:
         tables = model.token_tables()
         assert tables.scores is not None
         scores = tables.scores[0, :, shape.query]
-        seen = self._seen(shape)
+        seen = self._tokens_in_inputs(shape)
         shares = torch.zeros_like(scores)
         shares[:, seen] = (scores[:, seen] - scores[:, seen].amax(-1, keepdim=True)).exp()
         weights = shares.numpy()
@@ -182,7 +182,7 @@ class Quotients:
         self.terms = self._by_count(weights[..., None] * logits, shape)
 
     @staticmethod
-    def _seen(shape: CountedShape) -> list[int]:
+    def _tokens_in_inputs(shape: CountedShape) -> list[int]:
         return [*shape.counted, *shape.marks.nonzero()[:, 0].tolist()]
 
     @staticmethod

@@ -55,7 +55,7 @@ def key_of(model: TaskModel) -> str:
 
 def to_plain(found: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data for JSON, without references to its model."""
-    data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
+    data = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in NOT_KEPT}
     tables = {name: table.to_dict(orient="split", index=False) for name, table in found.tables.items()}
     assert found.source is not None  # certify_model made it
     return data | {"tables": tables, "made_by": [found.source.method, found.source.options]}

@@ -102,7 +102,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         accuracy=found.accuracy(total),
         n_inputs=total,
         worst_margin=found.worst - found.slack,
-        counterexample=_said(task, *nearest) if status == "refuted" and nearest else None,
+        counterexample=_describe_error(task, *nearest) if status == "refuted" and nearest else None,
         method="every multiset of tokens, in count space, float64",
         domain=f"every input of task {task.name}",
         rounding=found.need,
@@ -174,7 +174,7 @@ def _errs(model: TaskModel, batch: Batch) -> bool:
     return not bool(right_in_run(out, batch_classes(model.task, batch), model.spec).all())
 
 
-def _said(task: Task, batch: Batch, out: Float[Tensor, "n_out"]) -> str:
+def _describe_error(task: Task, batch: Batch, out: Float[Tensor, "n_out"]) -> str:
     right = int(batch_classes(task, batch)[0])
     said = said_in_run(task, out, right, Decision())
     return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {task.answer_words[right]}"

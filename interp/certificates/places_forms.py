@@ -61,7 +61,7 @@ class FormArithmetic:
         self.u = ROUNDOFF[dtype]
         self.smallest, self.largest = limits(dtype)
 
-    def _made(self, center: Array, slopes: Array, rest: Array, error: Array, size: Array, steps: int) -> Forms:
+    def _add_rounding(self, center: Array, slopes: Array, rest: Array, error: Array, size: Array, steps: int) -> Forms:
         """Add the float64 rounding of `steps` operations on numbers of this size; overflow makes a bound infinite."""
         rest = np.nan_to_num(rest + gamma(steps + 2, 2 * U64) * size + 1e-300, nan=np.inf, posinf=np.inf)
         error = np.where((size + error < self.largest) & np.isfinite(error), error, np.inf)
@@ -82,13 +82,13 @@ class FormArithmetic:
             shift = _float64(bias)[:, None]
             center, reach = center + shift, reach + np.abs(shift)
         error = error + gamma(terms + 1, self.u) * reach + self.smallest * (terms + sized.sum(1))[:, None]
-        return self._made(center, slopes, sized @ x.rest, error, reach, terms + x.slopes.shape[1])
+        return self._add_rounding(center, slopes, sized @ x.rest, error, reach, terms + x.slopes.shape[1])
 
     def add(self, x: Forms, y: Forms) -> Forms:
         size = x.size + y.size
         error = x.error + y.error
         error = error + self.u * (np.abs(x.center + y.center) + x.radius + y.radius + error)
-        return self._made(x.center + y.center, x.slopes + y.slopes, x.rest + y.rest, error, size, 2)
+        return self._add_rounding(x.center + y.center, x.slopes + y.slopes, x.rest + y.rest, error, size, 2)
 
     def shifted(self, x: Forms, bias: Weights) -> Forms:
         """Return x + bias, with the same bias for all cells."""
@@ -104,7 +104,7 @@ class FormArithmetic:
         size = x.size * y.size
         error = (np.abs(x.center) + rx) * y.error + (np.abs(y.center) + ry) * x.error + x.error * y.error
         error = error + self.u * size + self.smallest
-        return self._made(x.center * y.center, slopes, rest, error, size, 6)
+        return self._add_rounding(x.center * y.center, slopes, rest, error, size, 6)
 
     @np.errstate(all="ignore")
     def norm(self, x: Forms, kind: str, weight: Weights, bias: Weights, eps: float) -> Forms:
@@ -130,14 +130,14 @@ class FormArithmetic:
         reach = (unit + error) * sized + np.abs(shift)
         error = error * sized + gamma(3, self.u) * reach + self.smallest
         error = np.where((x.size**2).sum(0) < self.largest, error, np.inf)
-        return self._made(y.center * gain + shift, y.slopes * gain[:, None], y.rest * sized, error, reach, 4)
+        return self._add_rounding(y.center * gain + shift, y.slopes * gain[:, None], y.rest * sized, error, reach, 4)
 
     def _centered(self, x: Forms) -> Forms:
         n = len(x.center)
         size = x.size
         error = x.error + x.error.mean(0)
         error = error + gamma(n + 3, self.u) * (size + size.mean(0))
-        return self._made(
+        return self._add_rounding(
             x.center - x.center.mean(0), x.slopes - x.slopes.mean(0), x.rest + x.rest.mean(0), error,
             size + size.mean(0), n + 3,
         )  # fmt: skip
@@ -198,7 +198,7 @@ class FormArithmetic:
         if name == "silu":
             error = error + 2 * EXP_ULPS * self.u * x.size
         known = np.isfinite(rest)
-        return self._made(np.where(known, value, 0.0), np.where(known[:, None], slopes, 0.0),
+        return self._add_rounding(np.where(known, value, 0.0), np.where(known[:, None], slopes, 0.0),
                           np.where(known, rest, np.inf), error, x.size, 8)  # fmt: skip
 
     def _relu(self, x: Forms) -> Forms:
@@ -214,7 +214,7 @@ class FormArithmetic:
         center = np.where(across, slope * (x.center - low) - gap, slope * x.center)
         rest = np.where(known, slope * x.rest + gap, np.inf)
         error = np.where(high + x.error <= 0, 0.0, x.error)
-        return self._made(np.where(known, center, 0.0), slope[:, None] * x.slopes, rest, error, x.size, 6)
+        return self._add_rounding(np.where(known, center, 0.0), slope[:, None] * x.slopes, rest, error, x.size, 6)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ class Cells:
         return len(self.states[0])
 
     def __getitem__(self, rows: Array | slice) -> Cells:
-        return Cells({cut: one[rows] for cut, one in self.states.items()},
-                     {place: one[rows] for place, one in self.tokens.items()})  # fmt: skip
+        return Cells({cut: state[rows] for cut, state in self.states.items()},
+                     {place: token[rows] for place, token in self.tokens.items()})  # fmt: skip
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ class Routes:
             found.insert(0, here)
         return found
 
-    def whole(self, after: int) -> Cells:
+    def all_inputs(self, after: int) -> Cells:
         """Return all inputs, as one cell per state at the cut `after`, where the answer is determined."""
         reached = (self.counts(0, after)[0] > 0) & (self.endings[after] > 0)
         last = np.flatnonzero(reached)
@@ -247,7 +247,7 @@ class HeadTerms:
         for place, token in cells.tokens.items():
             mass += self.weight[place, token]
             pull += (self.weight[place] * self.coordinates[:, place])[:, token]
-        rest, kind = self._rest(cells)
+        rest, kind = self._extremes_elsewhere(cells)
         lows, highs = [], []
         for index, (grid, ends) in enumerate(zip(self.grid, self.ends)):
             channels = slice(index * GRID, (index + 1) * GRID)
@@ -259,7 +259,7 @@ class HeadTerms:
             highs.append(np.minimum(-_crossing(-grid[::-1], above) + slip, ends[1]))
         return np.array(lows), np.array(highs)
 
-    def _rest(self, cells: Cells) -> tuple[Float[Array, "2 channels kinds"], Int[Array, "cells"]]:
+    def _extremes_elsewhere(self, cells: Cells) -> tuple[Float[Array, "2 channels kinds"], Int[Array, "cells"]]:
         """Return extreme sums over all places without a fixed token, per combination of states at the cuts.
 
         Also returns the index of each cell's combination.
@@ -318,7 +318,7 @@ def union(paths: Paths, patterns: Sequence[TokenPattern], most: int = STEPS) -> 
     """Return the number of inputs that match at least one pattern; None if counting takes more than `most` steps."""
     states = _Conditions(patterns, "states")
     tokens = _Conditions(patterns, "tokens")
-    finished = [sum(1 << index for index, one in enumerate(patterns) if one.last <= cut)
+    finished = [sum(1 << index for index, pattern in enumerate(patterns) if pattern.last <= cut)
                 for cut in range(paths.length + 1)]  # fmt: skip
     # Number of prefixes per state and mask of the patterns that are still possible.
     layer: dict[tuple[int, int], int] = {(0, (1 << len(patterns)) - 1): 1}

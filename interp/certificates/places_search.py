@@ -243,7 +243,7 @@ class ReadProof:
         """Split sets of inputs until all are decided; yield the operations and the inputs decided per step."""
         right_of = self.proof.right(self.at)
         for one in self.sights():
-            cells = one.routes.whole(self.after)
+            cells = one.routes.all_inputs(self.after)
             stack: list[Cells] = []  # depth first, so that each level has about CELLS cells at most
             while True:
                 bounds = one.bounds(cells, right_of[cells.states[self.after]])

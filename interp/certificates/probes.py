@@ -68,13 +68,13 @@ def compare(model: TaskModel, probes: Iterable[Probes]) -> int:
     Raises Mismatch at the first that does not agree.
     """
     agreed = 0
-    for each in probes:
-        if each.whole:
-            for start in range(0, len(each.batch), ROWS_AT_ONCE):
-                agreed += _compare_margins(model, each, slice(start, start + ROWS_AT_ONCE))
-        if each.at is None and each.among is None:
-            answers = _compare_answers(model, each)
-            agreed += 0 if each.whole else answers
+    for probe in probes:
+        if probe.whole:
+            for start in range(0, len(probe.batch), ROWS_AT_ONCE):
+                agreed += _compare_margins(model, probe, slice(start, start + ROWS_AT_ONCE))
+        if probe.at is None and probe.among is None:
+            answers = _compare_answers(model, probe)
+            agreed += 0 if probe.whole else answers
     return agreed
 
 

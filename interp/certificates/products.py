@@ -361,7 +361,7 @@ def _strata(
     if bool(right.all()):
         return strata, None
     at = int((~right).int().argmax())
-    return strata, _said(model, tokens[at], out[at], int(answers[at]))
+    return strata, _describe_error(model, tokens[at], out[at], int(answers[at]))
 
 
 def _random(product: ProductOfSets, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
@@ -370,7 +370,7 @@ def _random(product: ProductOfSets, n: int, generator: torch.Generator) -> Int[T
     return torch.stack(columns, 1)
 
 
-def _said(model: TaskModel, row: Int[Tensor, "length"], out: Float[Tensor, "n_out"], right: int) -> str:
+def _describe_error(model: TaskModel, row: Int[Tensor, "length"], out: Float[Tensor, "n_out"], right: int) -> str:
     """Describe an input with a wrong answer."""
     task, said = model.task, said_in_run(model.task, out, right, model.spec)
     return f"{task.format(row)}: the answer is {said}, right is {task.answer_words[right]}"
@@ -383,7 +383,7 @@ def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:
             continue
         out = model.read(model.task.batch(row[None]).tokens.to(model.cfg.device))[0].cpu()
         if not bool(right_in_run(out, torch.tensor(product.right), model.spec)):
-            return _said(model, row, out, product.right)
+            return _describe_error(model, row, out, product.right)
     return None
 
 

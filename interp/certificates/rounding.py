@@ -216,13 +216,13 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
     stream = numbers.add(numbers.linear(flat, write.flatten(0, 1).abs()), skip)
     by_stream = numbers.linear(stream, read.abs(), None if bias[1] is None else bias[1].abs())
     out = numbers.linear(Tracked(write.abs(), torch.zeros_like(write)), read.abs())  # (heads, d_head, n_out)
-    at_once = numbers.total([*_each(numbers.product(heads, out)), offset])
+    at_once = numbers.total([*_split(numbers.product(heads, out)), offset])
     keyed = numbers.average(numbers.product(Tracked(v.size, v.error), out), moved, lost, n)
-    by_key = numbers.total([*_each(keyed), offset])
+    by_key = numbers.total([*_split(keyed), offset])
     worst = torch.stack([logits.error.flatten() for logits in (by_stream, at_once, by_key)]).nan_to_num(nan=torch.inf)
     two = worst.amax(0).topk(min(2, worst.shape[1])).values.sum()
     return DIFFERENCES * float(two)
 
 
-def _each(parts: Tracked) -> list[Tracked]:
+def _split(parts: Tracked) -> list[Tracked]:
     return [Tracked(value, error) for value, error in zip(parts.value, parts.error, strict=True)]

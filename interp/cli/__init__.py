@@ -286,7 +286,7 @@ def sections(
         if (rows := stored("sections")) is None:
             from interp.report.sections import all_sections
 
-            rows = [{"section": one.name, "title": one.title} for one in all_sections()]
+            rows = [{"section": entry.name, "title": entry.title} for entry in all_sections()]
         return _print_lines(rows, ["section", "title"])
     from interp.report.analyze import list_sections
 

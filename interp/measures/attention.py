@@ -162,7 +162,10 @@ def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator
             at, real = positions.to(model.cfg.device), mask.to(model.cfg.device)
             attentions: list[Any] = [block.attn for block in model.blocks]
             more = piece.log_counts
-            weights = [one.pattern_at(seen[q], seen[k], at, real, more).cpu() for one, (q, k) in zip(attentions, names)]
+            weights = [
+                attention.pattern_at(seen[q], seen[k], at, real, more).cpu()
+                for attention, (q, k) in zip(attentions, names)
+            ]
         else:
             weights = [seen[name].cpu()[rows, :, positions] for (name,) in names]
         yield AttentionRows(here, piece, rows, positions, weights)

@@ -391,7 +391,7 @@ class LogitLens(Result):
             raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
         best = self.top(1).query("row == @row")
         told = {
-            place: "<br>".join(f"{escape(one.answer)}: {one.probability:.3f}" for one in few.itertuples())
+            place: "<br>".join(f"{escape(guess.answer)}: {guess.probability:.3f}" for guess in few.itertuples())
             for place, few in self.top(TOLD).query("row == @row").groupby(["stage", "position"])
         }
         stages = [*reversed(self.stages)]
@@ -455,7 +455,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
     if not len(place):
         raise InterpError("there is no read in these inputs")
-    answers = [decide(one, subject.decision) for one in logits]
+    answers = [decide(logit, subject.decision) for logit in logits]
     groups = place.unique().tolist() if at == "all" else ["read"]
     rows = []
     for stage, out, said in zip(hooks, logits, answers):

@@ -236,13 +236,13 @@ def _effects(
     lean: Callable[[Tensor], float],
 ) -> dict[tuple[Node, Receiver], float]:
     """Return what `lean` makes of the outputs if one sender changes what one of the receivers reads at a hook point."""
-    senders = [one for one in changes if _before(one, _owner(receivers[0]))]
+    senders = [change for change in changes if _before(change, _owner(receivers[0]))]
     inputs = [[Edit(hook, changes[sender], add=True)] for sender in senders]
     if receivers == [OUTPUT]:
         return {(sender, OUTPUT): found for sender, found in zip(senders, run.each(inputs, lean))}
-    makes = [one for one in receivers if not isinstance(one, str)]
-    values = run.values(inputs, list(dict.fromkeys(one.hook for one in makes)))
-    pairs = [(i, one) for i in range(len(senders)) for one in makes]
+    makes = [receiver for receiver in receivers if not isinstance(receiver, str)]
+    values = run.values(inputs, list(dict.fromkeys(make.hook for make in makes)))
+    pairs = [(i, make) for i in range(len(senders)) for make in makes]
     found = run.each([[Edit(one, one.get(values[i][one.hook]))] for i, one in pairs], lean)
     return {(senders[i], one): effect for (i, one), effect in zip(pairs, found)}
 
@@ -311,7 +311,7 @@ def run_edges(
             streams.append(stream)
         if receivers == [OUTPUT]:
             return run.outputs([[Edit(hook, streams[0])]])[0]
-        parts = [one for one in receivers if isinstance(one, Part)]
+        parts = [receiver for receiver in receivers if isinstance(receiver, Part)]
         now |= dict(zip(parts, run.apart(parts, streams)))
     raise AssertionError("the output is the last node")
 

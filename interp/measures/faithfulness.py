@@ -65,7 +65,7 @@ class CircuitTest(Result):
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
         bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]
         bars += [("all ablated", self.nothing.accuracy)]
-        bars += [(f"circuit without {one.part}", one.accuracy_without) for one in self.minimality.itertuples()]
+        bars += [(f"circuit without {row.part}", row.accuracy_without) for row in self.minimality.itertuples()]
         table = pd.DataFrame(bars, columns=["what", "accuracy"])
         return draw.bars(table, "what", "accuracy", x_title="what is kept", y_title="accuracy")
 
@@ -278,7 +278,7 @@ def _of_edges(
     if mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
     kept_edges = check_edges(subject, wanted)
-    circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != one] for one in kept_edges)]
+    circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != kept_edge] for kept_edge in kept_edges)]
     alone, nothing, *without = _scores_of_edges(subject, circuits, mode, test, reference, seed)
     whole = scores_without(subject, [[]], test)[0]
     names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept_edges)

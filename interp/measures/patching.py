@@ -171,7 +171,7 @@ def activation_patching(
         for piece, masks, where in _pieces(subject, moved, groups, patches)
     ]
     clean_mean, corrupted_mean, number, effects = _effects(found, direction, len(patches))
-    rows = [(one.name, one.kind, one.layer, one.head, one.group) for one in patches]
+    rows = [(patch.name, patch.kind, patch.layer, patch.head, patch.group) for patch in patches]
     table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
     named = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return Patched(table.assign(**effects), clean_mean, corrupted_mean, number, indexed, named, direction)
@@ -212,8 +212,8 @@ def _patches(subject: Subject, sites: Sequence[str], groups: Sequence[str], by_p
     ]
     parts = [_Patch(one.kind, one, str(one), one.layer, one.head) for one in parts_of(subject)]
     parts += [_Patch(one.what, one, str(one), one.layer, one.head) for one in sites_of(subject)]
-    parts = [one for one in parts if one.kind in kinds]
-    placed = [replace(one, group=group) for one in parts if one.head is not None for group in groups if by_position]
+    parts = [part for part in parts if part.kind in kinds]
+    placed = [replace(part, group=group) for part in parts if part.head is not None for group in groups if by_position]
     return [*streams, *parts, *placed]
 
 
@@ -244,11 +244,11 @@ def _scores(
     method: str,
 ) -> _Scores:
     """Put values of the first inputs of pairs, which fit into memory, into runs of the second ones, and score these."""
-    hooks = list(dict.fromkeys(one.hook for one in patches))
+    hooks = list(dict.fromkeys(patch.hook for patch in patches))
     out, seen = activations(subject, pairs.clean, hooks)
     values = align(subject, seen, pairs.corrupted, pairs.clean)
     run = Run(subject, pairs.corrupted, where.reads, hooks)
-    edits = [one.edit(values, masks) for one in patches]
+    edits = [patch.edit(values, masks) for patch in patches]
     ends = [out[where.rows, where.clean_at].double().cpu(), run.logits.double().cpu()]
     if direction == "noise":
         where, ends = where.swapped, ends[::-1]
@@ -340,7 +340,7 @@ def _pieces(
     subject: Subject, pairs: Pairs, groups: dict[str, Tensor], patches: Sequence[_Patch]
 ) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
     """Yield batches of pairs with their position groups and reads, skipping batches whose answers do not differ."""
-    stored = kept(subject) + 2 * len({one.hook for one in patches}) * subject.model.cfg.d_model
+    stored = kept(subject) + 2 * len({patch.hook for patch in patches}) * subject.model.cfg.d_model
     for here, _ in pieces(subject, pairs.corrupted, stored):
         piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
         where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]

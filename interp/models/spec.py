@@ -256,11 +256,8 @@ class ModelSpec(FrozenRecord):
 
     # ---------------------------------------------------------------- validation
 
-    @field_validator("task", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        """Accept the name of a task without parameters."""
-        return {"name": value} if isinstance(value, str) else value
+    # the name of a task without parameters stands for it
+    _as_task = field_validator("task", mode="before")(lambda task: {"name": task} if isinstance(task, str) else task)
 
     def problems(self) -> list[str]:
         """List the problems of this spec, one sentence each; empty if it can be built."""
@@ -435,7 +432,7 @@ class ModelSpec(FrozenRecord):
     @classmethod
     def from_toml(cls, path: str | Path) -> ModelSpec:
         """Read a spec from a file like models/*/*/model.toml, whose table [zoo] is not part of the spec."""
-        data = read_toml(path)
+        data = read_toml(as_path(path, "a spec"))
         data.pop("zoo", None)
         try:
             return cls.from_dict(data)
@@ -471,7 +468,7 @@ MAX_TEXT = 2**20
 
 def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
     """Read a text file of plain data. Raises SpecError, in one sentence, if it cannot be read."""
-    path = as_path(path, f"a {kind} file")
+    path = Path(path)
     try:
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
             raise SpecError([f"{short(path)} is not a regular file"])

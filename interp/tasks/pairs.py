@@ -16,6 +16,8 @@ from interp.tasks.batch import Batch
 MOST_LISTED = 2**16
 """If a task lists at most this many inputs, a changed row must be one of them."""
 
+TRIES = 16
+"""Changes that are drawn for a row before it is left out."""
 MANY = 100
 """Number of rows from which one try that finds no pair shows that the task has none of the kind."""
 
@@ -68,7 +70,6 @@ def minimal_pairs(
     batch: Batch,
     seed: int = 0,
     kind: str = "changed",
-    tries: int = 16,
     places: Int[Tensor, "places"] | None = None,
 ) -> Pairs:
     """Make pairs of one of KINDS, for any task with `batch`: see Task.corrupt. places: positions that may change.
@@ -82,8 +83,8 @@ def minimal_pairs(
     generator = torch.Generator().manual_seed(seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
-    listed, free = _listed(task), _free(batch)
-    for attempt in range(tries):
+    listed, free = _listed(task), _changeable(batch)
+    for attempt in range(TRIES):
         rows = (~found).nonzero()[:, 0]
         if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
             break
@@ -144,7 +145,7 @@ def _edited(
     return rows, moved.masked_fill(order >= batch.lengths[rows, None] - 1, task.pad_id or 0)
 
 
-def _free(batch: Batch) -> Bool[Tensor, "rows length"]:
+def _changeable(batch: Batch) -> Bool[Tensor, "rows length"]:
     """The positions of tokens that are no marks: a mark is at the same place from the start or the end in all rows."""
     rows, found = torch.arange(len(batch)), batch.attention_mask.clone()
     for place in (torch.zeros_like(batch.lengths), batch.lengths - 1):

@@ -238,7 +238,7 @@ def choose(
 
 
 def usual(
-    task: Task, split: str | None = None, n: int = 1_000, seed: int = 0, fixed: bool = True, most: int | None = None
+    task: Task, split: str | None = None, n: int = 1_000, fixed: bool = True, most: int | None = None
 ) -> Population:
     """Return the default inputs of a measure, and of its section in a report, the same on every machine.
 
@@ -248,11 +248,11 @@ def usual(
     """
     named, most = _split(task, split), LISTED if most is None else most
     if fixed and (whole := _dataset(task, named)) is not None:
-        return _part(whole, most, named, seed)
+        return _part(whole, most, named, seed=0)
     last = named == task.splits[-1]
     if last and (total := total_of(task)) is not None and total <= min(max(n, SIZES[2]), most):
         return everything(task)
-    return sample(task, min(n, most), named, seed)
+    return sample(task, min(n, most), named, seed=0)
 
 
 def total_of(task: Task) -> int | None:

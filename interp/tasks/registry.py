@@ -82,7 +82,7 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
             f"{unknown}{'' if unknown.endswith('?') else '.'} A task of your own must be registered first: import its "
             "file, or use --import my_tasks.py on the command line"
         )
-    return _made(_REGISTRY[ref.name], ref, tables)
+    return _make(_REGISTRY[ref.name], ref, tables)
 
 
 def remade(task: Task, ref: TaskRef | None = None) -> Task:
@@ -96,7 +96,7 @@ def remade(task: Task, ref: TaskRef | None = None) -> Task:
     refuse_if(name_taken(task))
     tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
     try:
-        return _made(kind, ref, tables)
+        return _make(kind, ref, tables)
     except TypeError as error:
         raise UnsupportedError(
             f"a certificate is about the task that a class makes from parameters and tables, but {kind.__name__} "
@@ -116,7 +116,7 @@ def name_taken(task: Task) -> str | None:
     )
 
 
-def _made(kind: type[Task], ref: TaskRef, tables: Mapping[str, Tensor] | None) -> Task:
+def _make(kind: type[Task], ref: TaskRef, tables: Mapping[str, Tensor] | None) -> Task:
     """Make a task of a class. Raises InterpError for an unknown parameter and for tables other than the reference's."""
     found = tensors_sha256(tables) if tables else None
     if found != ref.table_sha256:

@@ -44,7 +44,11 @@ def lacks(task: Task, members: tuple[Member, ...]) -> str | None:
     A member that every task has counts if the task sets or overrides it. A pair is a member with a value, such as
     ("readout", "all").
     """
-    missing = [one if isinstance(one, str) else f"{one[0]} = {one[1]!r}" for one in members if not _declares(task, one)]
+    missing = [
+        member if isinstance(member, str) else f"{member[0]} = {member[1]!r}"
+        for member in members
+        if not _declares(task, member)
+    ]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None
 
 

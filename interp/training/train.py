@@ -209,7 +209,7 @@ def train_parameters(
             runner.prepare((lambda text: None) if progress is False else _say)
         except KeyboardInterrupt:
             raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
-        report = stack.enter_context(_shown(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})"))
+        report = stack.enter_context(_progress_function(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})"))
         return runner, _run(runner, kept, folder, key, resume, report)
 
 
@@ -327,7 +327,7 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
 
 
 @contextmanager
-def _shown(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
+def _progress_function(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
     """Yield a progress function: the caller's, one without effect, or that of a bar that appears after two seconds."""
     if callable(progress):
         yield progress

@@ -30,7 +30,7 @@ def members(cells: Cells, index: int, token: int) -> np.ndarray:
 
 def some_cells(routes: Routes, places: list[int]) -> list[Cells]:
     """All inputs, then parted at one place after the other."""
-    found = [routes.whole(PATHS.reads[AT][0])]
+    found = [routes.all_inputs(PATHS.reads[AT][0])]
     for place in places:
         found.append(routes.split(found[-1], place))
     return found
@@ -78,7 +78,7 @@ def test_a_token_that_hardly_counts_gives_no_bound_but_the_range() -> None:
     sums = HeadTerms(
         routes, np.ones((PATHS.length, ADDITION.d_vocab)), np.ones((1, PATHS.length, ADDITION.d_vocab)), 1.0
     )
-    low, high = sums.box(routes.whole(PATHS.reads[AT][0]))
+    low, high = sums.box(routes.all_inputs(PATHS.reads[AT][0]))
     assert (low == 1).all()
     assert (high == 1).all()
 

@@ -87,7 +87,7 @@ def some_sets(read: ReadProof) -> list[tuple[Sight, Cells]]:
     """All inputs, parted once, twice and at every place that matters."""
     found = []
     for one in read.sights():
-        cells = one.routes.whole(read.after)
+        cells = one.routes.all_inputs(read.after)
         for place in [None, *read.order]:
             cells = cells if place is None else one.routes.split(cells, place)
             found.append((one, cells))

@@ -120,13 +120,15 @@ def head_plane(
     return drawn.update_xaxes(range=x_range).update_yaxes(range=y_range)
 
 
+DOTS_OF_A_HEAD = 400
+"""More are thinned evenly."""
+
+
 def head_planes_grid(
     points: pd.DataFrame,
     values: pd.DataFrame,
     separators: Mapping[int, Separator | None] | None = None,
     notes: Mapping[int, str] | None = None,
-    n_across: int = 4,
-    max_points: int = 400,
     order: Sequence[int] | None = None,
 ) -> go.Figure:
     """Draw a small `head_plane` of every head, each with its own axes (Figure 15).
@@ -136,7 +138,6 @@ def head_planes_grid(
         values: as in `head_plane`, with a column `head`.
         separators: the line of each head.
         notes: a few words on each head, shown next to its number, e.g. its separation accuracy.
-        max_points: largest number of dots per head; more are thinned evenly.
         order: the order of the heads (default: by number).
     """
     theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
@@ -147,12 +148,12 @@ def head_planes_grid(
         heads.sort(key=list(order).index)
     notes, separators = notes or {}, separators or {}
     titles = [f"head {head_name(head)}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
-    layout, places = panels(titles, n_across, panel_height=160)
+    layout, places = panels(titles, 4, panel_height=160)
     plots: list[Plot] = []
     for head, place in zip(heads, places):
         own_points, own_values = points[points["head"] == head], values[values["head"] == head]
         across, down = _ranges(own_points, own_values, headroom=0.26)
-        thin = _thin(own_points, max_points)
+        thin = _thin(own_points, DOTS_OF_A_HEAD)
         traces = _traces(thin, own_values, separators.get(head), (across, down), size=4.0, legend=not plots)
         ticks = {"nticks": 4, "tickfont": {"size": 10}}
         x_title, y_title = ("dimension 1" if is_lowest(place, places) else ""), ("dimension 2" if place[1] == 1 else "")

@@ -55,7 +55,7 @@ tables = partial(section, task=CONDITIONAL_TABLE)
 @tables("table", title="The whole table", order=110)
 def table(study: Study, report: Report) -> None:
     """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
-    task, found = table_of(study.subject), study.once(known)
+    task, found = table_of(study.subject), study.once(measures_of)
     report.heading(
         "The whole table",
         f"{len(task.contexts):,} contexts of {task.order} token{'s' * (task.order > 1)}, {task.n_out} next tokens. "
@@ -84,7 +84,7 @@ def table(study: Study, report: Report) -> None:
     report.add_fact("above optimum", gap.gap if gap else float("nan"))
 
 
-def known(study: Study) -> Memorization:
+def measures_of(study: Study) -> Memorization:
     """Return the measures of memorization; use them with study.once."""
     return memorization(study.subject, study.measure(context_logits))
 
@@ -174,7 +174,7 @@ def table_attention(study: Study, report: Report) -> None:
 @tables("table_contexts", title="Context by context", order=120)
 def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
-    found = study.once(known)
+    found = study.once(measures_of)
     gap = study.once(known_optimum)
     report.heading("Context by context")
     rows = found.rows.assign(

@@ -58,7 +58,7 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
         return torch.tensor(rule.among, device=outputs.device)[outputs[..., list(rule.among)].argmax(-1)]
     if rule.kind == "set":
         return pack_sets(outputs > 0)
-    s = _one(outputs)
+    s = _single_output(outputs)
     return (s > 0).long() if rule.kind == "sigmoid" else (s.abs() <= (rule.tolerance or 0.0)).long()
 
 
@@ -115,7 +115,7 @@ def margins(
         return right[..., 0] - others.amax(-1)
     if rule.kind == "set":
         return (outputs * (2 * unpack_sets(classes, outputs.shape[-1]).to(outputs) - 1)).amin(-1)
-    s = _one(outputs)
+    s = _single_output(outputs)
     sign = 2 * classes.to(s) - 1
     return sign * s if rule.kind == "sigmoid" else sign * ((rule.tolerance or 0.0) - s.abs())
 
@@ -131,7 +131,7 @@ def losses(
     if rule.kind == "indicator":
         return None
     if rule.kind == "sigmoid":
-        s = _one(outputs)
+        s = _single_output(outputs)
         return functional.binary_cross_entropy_with_logits(s, classes.to(s), reduction="none")
     if rule.among is not None:
         outputs = torch.full_like(outputs, -torch.inf).index_copy(
@@ -140,7 +140,7 @@ def losses(
     return outputs.logsumexp(-1) - outputs.gather(-1, classes[..., None])[..., 0]
 
 
-def _one(outputs: Tensor) -> Tensor:
+def _single_output(outputs: Tensor) -> Tensor:
     if outputs.shape[-1] != 1:
         raise InterpError(f"outputs of shape {tuple(outputs.shape)}: a sigmoid or an indicator decides on one output")
     return outputs[..., 0]

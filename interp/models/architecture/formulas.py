@@ -105,7 +105,7 @@ def _embed(parts: tuple[Tensor, ...], d_model: int, name: str) -> Tensor:
 Code = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 
 
-def _plain(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tensor:
+def _embed_code(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tensor:
     return _embed(code(i, n), d_model, name)
 
 
@@ -117,7 +117,7 @@ def _doubled(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tenso
 
 
 for _code in (first, fraction, parity, halves, mirror):
-    for _suffix, _formula in (("", _plain), ("-doubled", _doubled)):
+    for _suffix, _formula in (("", _embed_code), ("-doubled", _doubled)):
         _FORMULAS[_code.__name__ + _suffix] = partial(_formula, _code, _code.__name__)  # unlike a closure, it pickles
 
 

@@ -49,12 +49,12 @@ def _set_by(*endings: str) -> Callable[[Tensors, Fields], bool]:
     return lambda tensors, fields: has(tensors, *endings)
 
 
-def _first(tensors: Tensors, ending: str) -> Tensor | None:
+def _tensor_that_ends(tensors: Tensors, ending: str) -> Tensor | None:
     return next((tensor for name, tensor in tensors.items() if name.endswith(ending)), None)
 
 
 def _key_value_heads(tensors: Tensors, fields: Fields) -> Any:
-    shared = _first(tensors, "attn._W_K")
+    shared = _tensor_that_ends(tensors, "attn._W_K")
     return None if shared is None else shared.shape[0]
 
 
@@ -72,7 +72,7 @@ def _final_rms(tensors: Tensors, fields: Fields) -> Any:
 
 def _query_key_norm(tensors: Tensors, fields: Fields) -> Any:
     """TransformerLens's OLMo models norm whole rows of queries, which may be as long as one head's only with one."""
-    gain = _first(tensors, "attn.q_norm.w")
+    gain = _tensor_that_ends(tensors, "attn.q_norm.w")
     return gain is not None and gain.shape == (fields["d_head"],)
 
 
@@ -97,16 +97,16 @@ def _positions(tensors: Tensors, fields: Fields) -> Any:
 ROTARY_TABLE = "attn.rotary_sin"
 
 
-def angles(tensors: Tensors, block: int = 0) -> Tensor | None:
-    """Return the angles of position 1 in the rotary table of a block, one per column, or None without a table."""
-    sin, cos = (tensors.get(f"blocks.{block}.attn.rotary_{name}") for name in ("sin", "cos"))
+def angles(tensors: Tensors) -> Tensor | None:
+    """Return the angles of position 1 in the first rotary table, one per column, or None without one."""
+    sin, cos = (tensors.get(f"blocks.0.attn.rotary_{name}") for name in ("sin", "cos"))
     if sin is None or cos is None or sin.ndim != 2 or sin.shape != cos.shape or len(sin) < 2:
         return None
     return torch.atan2(sin[1].double(), cos[1].double())
 
 
 def _rotary_dim(tensors: Tensors, fields: Fields) -> Any:
-    table = _first(tensors, ROTARY_TABLE)
+    table = _tensor_that_ends(tensors, ROTARY_TABLE)
     return UNKNOWN if table is None or table.ndim != 2 else table.shape[1]
 
 
@@ -307,7 +307,7 @@ def complete(
         fields[name] = setting.default if shown is UNKNOWN else shown
         if whole or shown is not UNKNOWN or not setting.matters(fields):
             continue
-        if _needed(setting, tensors, fields, ask):
+        if _must_be_asked(setting, tensors, fields, ask):
             missing[name] = setting.example
         elif name == "normalization_type":
             fields[name] = None
@@ -326,7 +326,7 @@ def complete(
     return Completed(fields, assumed)
 
 
-def _needed(setting: ConfigField, tensors: Tensors, fields: Fields, ask: Collection[str]) -> bool:
+def _must_be_asked(setting: ConfigField, tensors: Tensors, fields: Fields, ask: Collection[str]) -> bool:
     """Test whether a setting must be asked for."""
     if setting.name == "positional_embedding_type":  # standard, shortformer and ALiBi models have a table
         return setting.name in ask and "pos_embed.W_pos" not in tensors
@@ -358,8 +358,8 @@ def sizes(tensors: Tensors) -> dict[str, Any]:
         tensor = tensors.get(name)
         if tensor is not None and tensor.ndim == len(names):
             found |= {axis: size for axis, size in zip(names, tensor.shape) if axis is not None}
-    table, inner = _first(tensors, ROTARY_TABLE), _first(tensors, "mlp.W_out")
-    inner = inner if (expert := _first(tensors, "experts.0.W_in.weight")) is None else expert
+    table, inner = _tensor_that_ends(tensors, ROTARY_TABLE), _tensor_that_ends(tensors, "mlp.W_out")
+    inner = inner if (expert := _tensor_that_ends(tensors, "experts.0.W_in.weight")) is None else expert
     if "n_ctx" not in found and table is not None and table.ndim == 2:
         found["n_ctx"] = table.shape[0]
     if inner is not None and inner.ndim == 2:

@@ -97,7 +97,7 @@ def heatmap(
         cells.update(text=shown, texttemplate="%{text}", textfont={"size": 11})
         widths["min_width"] = 200 + 56 * len(x)
     height = max(min(620, max(200, 110 + 34 * len(y))), 110 + ROW * len(y))
-    down = GRID | {"autorange": "reversed"} | _each(y)
+    down = GRID | {"autorange": "reversed"} | _ticks(y)
     if not square:
         widths["min_height"] = max(min(height, 110 + ROW * len(y)), LETTER * len(color_title) + 90)
         height = max(height, widths["min_height"])  # the title of the colors stands upright
@@ -111,13 +111,13 @@ def heatmap(
     if least > PHONE:
         widths["min_width"] = max(least, widths.get("min_width", 0))
     axis = color_axis(low, high, color_title, diverging)
-    across = GRID | _each(x)
+    across = GRID | _ticks(x)
     return theme.figure(
         cells, x=x_title, y=y_title, height=height, coloraxis=axis, xaxis=across, yaxis=down, meta=widths
     )
 
 
-def _each(labels: Sequence[object]) -> dict[str, object]:
+def _ticks(labels: Sequence[object]) -> dict[str, object]:
     """Return settings of an axis that names every row or column, if they are not too many."""
     return {"dtick": 1} if len(labels) <= MOST_NAMED else {}
 
@@ -170,7 +170,7 @@ def circuit(
         across = {"title": {"text": column_title if is_last else ""}, "showticklabels": is_last}
         down = {"title": {"text": row_title if is_first else ""}, "showticklabels": is_first, "autorange": "reversed"}
         matrix = compact(np.array(found).reshape(len(y), len(x)))
-        cells = _cells(matrix, x, y, column_title, row_title, color_title, _most(matrix, x))
+        cells = _cells(matrix, x, y, column_title, row_title, color_title, _largest_of_rows(matrix, x))
         named = f"<extra>head {head_name(head)}</extra>"
         cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", named))
         plots.append(Plot([cells], GRID | across, GRID | down | _each(y)))
@@ -186,7 +186,7 @@ MOST_TOLD = 3
 """Number of the largest values of a row that a tooltip names."""
 
 
-def _most(matrix: np.ndarray, x: Sequence[object]) -> list[list[str]]:
+def _largest_of_rows(matrix: np.ndarray, x: Sequence[object]) -> list[list[str]]:
     """Return, for each cell, a line that names the largest values of its row, the largest first."""
     lines = []
     for row in matrix:

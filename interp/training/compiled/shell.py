@@ -146,16 +146,16 @@ class CompiledEngine(Engine):
             told.cancel()
 
     def run_epoch(self, epoch: int) -> EpochResult:
-        def both(index: int) -> tuple[float, float]:
+        def train_and_score(index: int) -> tuple[float, float]:
             with no_subnormals():
                 return self.train_one(index, epoch), self.accuracy_of(index)
 
         if len(self.seeds) == 1:
-            found = [both(0)]
+            found = [train_and_score(0)]
         else:
             # The compiled loop releases the GIL, so threads are as fast as processes, and they share the code.
             with ThreadPoolExecutor(max_workers=min(len(self.seeds), cores())) as pool:
-                found = list(pool.map(both, range(len(self.seeds))))
+                found = list(pool.map(train_and_score, range(len(self.seeds))))
         loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*found))
         return EpochResult(loss, accuracy)
 

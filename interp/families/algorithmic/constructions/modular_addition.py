@@ -92,7 +92,7 @@ def modular_addition(p: int = 113, frequencies: str = "14 35 41 42 52") -> Const
     )
     weights = ConstructedWeights(
         tensors,
-        directions=_named(ks, in_cos, in_sin, out_cos, out_sin),
+        directions=_directions_by_name(ks, in_cos, in_sin, out_cos, out_sin),
         claim=f"right on all {p * p:,} pairs: logit c is the sum over the frequencies k of "
         "|cos(pi k (a - b) / p)| cos(2 pi k (a + b - c) / p)",
         margin=margin(p, ks),
@@ -118,7 +118,7 @@ def _checked(p: int, frequencies: str) -> tuple[int, ...]:
     return ks
 
 
-def _named(
+def _directions_by_name(
     ks: tuple[int, ...], in_cos: Tensor, in_sin: Tensor, out_cos: Tensor, out_sin: Tensor
 ) -> dict[str, Float[Tensor, "frequencies d_model"]]:
     return {"cos of a token": in_cos, "sin of a token": in_sin, "cos of the sum": out_cos, "sin of the sum": out_sin}

@@ -39,7 +39,7 @@ def make(study: Study, report: Report) -> None:
     heads = study.once(shared.singles).set_index("head")["category"]
     groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
     at = study.subject.read_at
-    said = [sentence(table, one, study.task.counted, at) for one in groups]
+    said = [sentence(table, group, study.task.counted, at) for group in groups]
     report.heading(
         "Why heads fail" if "failed" in groups else "Where heads look",
         f"Each head divides its attention from '{at}' among the tokens that it sees. It can only distinguish answers "

@@ -75,7 +75,9 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
         line = f" The line is the separator that was fitted on the training set{shared.weighed(C)}."
         report.add_figure(
             f"{word}_head",
-            _named(head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
+            _title_vertical_axis(
+                head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head
+            ),
             f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line if head in lines else ''}{vectors}",
         )
     if len(heads) > 1:
@@ -106,7 +108,7 @@ def tokens_seen(study: Study) -> tuple[str, ...]:
     return (*counted, *(token for token in found if token not in counted))
 
 
-def _named(figure: go.Figure, d_head: int) -> go.Figure:
+def _title_vertical_axis(figure: go.Figure, d_head: int) -> go.Figure:
     """Add a title to the vertical axis if heads have one dimension; the axis then shows the answer."""
     return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")
 

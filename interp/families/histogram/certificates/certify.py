@@ -40,6 +40,8 @@ SPLITTING, ALONE, COUNTING = 1.5, 10.0, 240.0
 PROBED = 300
 """Number of sequences on which the model itself is run, in addition to the suspects."""
 ROUNDS = 3
+MOST_SUSPECTS = 16
+"""Sequences with the smallest margins that the forward pass decides."""
 MOST_PAIRS = 20_000
 
 
@@ -68,7 +70,7 @@ def check(
 
 
 def suspects(
-    tables: Tables, open_classes: Bool[np.ndarray, "T L"], generator: np.random.Generator, best: int = 16
+    tables: Tables, open_classes: Bool[np.ndarray, "T L"], generator: np.random.Generator
 ) -> list[tuple[float, list[int], int]]:
     """Return (margin, sequence, position) for the smallest margins among sequences of two tokens and random ones."""
     T, L = tables.T, tables.L
@@ -84,7 +86,7 @@ def suspects(
     if tables.pattern is not None:
         sequences = generator.permuted(sequences, axis=1)
     margins = np.concatenate([tables.margins(part) for part in np.array_split(sequences, 1 + len(rows) // 1000)])
-    flat = np.argsort(margins, axis=None)[:best]
+    flat = np.argsort(margins, axis=None)[:MOST_SUSPECTS]
     places = zip(*np.unravel_index(flat, margins.shape))
     return [(float(margins[row, at]), sequences[row].tolist(), int(at)) for row, at in places]
 

@@ -72,7 +72,7 @@ class Progress:
             if self.tell is not None:
                 self.tell(self.done, self.total)
 
-    def whole(self, spent: float | int) -> float:
+    def projected(self, spent: float | int) -> float:
         """Project the number of bounds that all multisets take, from the number spent so far."""
         return spent * self.total / max(1, self.done)
 
@@ -135,7 +135,7 @@ def count_rest(
     with ThreadPoolExecutor(most) as pool:
         for share in SHARES:
             left = [job for job in jobs if job.counts]
-            if not left or budget.is_over() or state.whole(whole - budget.steps) > HOPELESS * whole:
+            if not left or budget.is_over() or state.projected(whole - budget.steps) > HOPELESS * whole:
                 break
             each = min(share * whole, budget.steps) / len(left)
             try:
@@ -144,7 +144,7 @@ def count_rest(
                 state.stopped = True  # so that the threads return; the pool waits for them
                 raise
     if state.done < state.total:
-        guess = state.whole(whole - budget.steps) / BOUNDS_A_SECOND
+        guess = state.projected(whole - budget.steps) / BOUNDS_A_SECOND
         why = f"; {budget.ended}" if budget.ended and budget.steps > 0 else ""
         return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted; all of them would take "
                 f"about {guess:,.0f} s of one core, so raise the limit (seconds=){why}")  # fmt: skip

@@ -364,7 +364,7 @@ def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np
         at = space.where(nodes, row[todo[weak]], guide[weak])
     if isinstance(space, Slots) and (todo := np.flatnonzero(best <= least)).size:
         slope, offset = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], parallel=True)
-        best[todo] = np.maximum(best[todo], space.lowest(nodes[row[todo]], slope) + offset + bias[todo])
+        best[todo] = np.maximum(best[todo], space.least_product(nodes[row[todo]], slope) + offset + bias[todo])
     found = np.full(len(nodes), np.inf)
     np.minimum.at(found, row, best)
     return found, at

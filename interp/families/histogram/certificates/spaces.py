@@ -246,9 +246,9 @@ class Slots:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a lower bound on weight . relu(z) per (row, weight), and the slopes of the linear bound."""
         slope, offset = affine_below(weight, lo, hi)
-        return self.lowest(nodes[row], slope) + offset, slope
+        return self.least_product(nodes[row], slope) + offset, slope
 
-    def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
+    def least_product(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
         """Return the smallest slope . z of each row's node, exact."""
         fixed = (slope * nodes.top).sum(1)
         if self.L == 1:

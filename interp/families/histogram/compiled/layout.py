@@ -37,7 +37,7 @@ def layout(s: Sizes, dtype: Any) -> Layout:
         "b_out": (1, C),
         "mix": (0 if s.dot else s.L, M),
     }
-    return Layout(shapes, np.dtype(dtype), partial(_gathered, s), partial(_named, s))
+    return Layout(shapes, np.dtype(dtype), partial(_gathered, s), partial(_views_by_name, s))
 
 
 def _gathered(s: Sizes, **blocks: np.ndarray) -> Params:
@@ -45,7 +45,7 @@ def _gathered(s: Sizes, **blocks: np.ndarray) -> Params:
     return Params(query_key=blocks["project"][:split], w_in=blocks["project"][split:], **blocks)
 
 
-def _named(s: Sizes, block: Params) -> dict[str, np.ndarray]:
+def _views_by_name(s: Sizes, block: Params) -> dict[str, np.ndarray]:
     d, p, n = s.d, s.p, s.classes
     views = {"embed.W_E": block.embed[:, :d]}
     if s.dot:

@@ -101,10 +101,13 @@ def counting_embeddings(study: Study, report: Report) -> None:
             )  # fmt: skip
 
 
-def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.DataFrame:
+BINS = 40
+
+
+def _distribution(overlaps: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """Return the share of pairs of each relation in each bin."""
     low, high = overlaps[quantity].min(), overlaps[quantity].max()
-    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     frames = []
     for relation, part in overlaps.groupby("relation", sort=False):
         counts, _ = np.histogram(part[quantity], edges)

@@ -52,7 +52,7 @@ def _symmetric(T: int, L: int) -> float:
     return T * (2 * L - 3) ** 2 / (T - 1 + (2 * L - 3) ** 2)
 
 
-def _above(bound: float) -> int:
+def _next_integer(bound: float) -> int:
     """Return the smallest integer above x."""
     return math.floor(bound + 1e-9) + 1
 
@@ -82,7 +82,7 @@ def _nothing(p: str, why: str) -> _Row:
 
 def _linear(T: int, L: int) -> list[_Row]:
     verified, variant, reason = _best_one_sided(T, L, 0, "frame")
-    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9), _above(_symmetric(T, L))
+    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9), _next_integer(_symmetric(T, L))
     return [
         _nothing("1", "linear mixing compares no tokens: inventory-based counting needs p = T"),
         ("T", printed, corrected, one_sided_bound(T, L), verified, variant,
@@ -94,8 +94,8 @@ def _scores(T: int, L: int) -> list[_Row]:
     verified, variant, reason = _best_one_sided(T, L, 1, "counter-frame")
     inventory = _smallest_frame("squared", T, L)
     reads = inventory < min(verified, T)
-    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9) + 1, _above(_symmetric(T, L)) + 1
-    squared, least = math.ceil(T * (2 * L - 3) / (T - 1 + (2 * L - 3)) - 1e-9), _above(T * (L - 1) / (T + L - 2))
+    printed, corrected = math.ceil(_symmetric(T, L) - 1e-9) + 1, _next_integer(_symmetric(T, L)) + 1
+    squared, least = math.ceil(T * (2 * L - 3) / (T - 1 + (2 * L - 3)) - 1e-9), _next_integer(T * (L - 1) / (T + L - 2))
     return [
         ("1", printed, corrected, one_sided_bound(T, L) + 1, verified, variant,
          "B.2.2, section 5.2", "eq. 49 is strict: floor + 1, erratum 12; any alpha, erratum 15", reason),

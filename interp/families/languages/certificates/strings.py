@@ -66,6 +66,8 @@ MOST_SEEN = 8
 ROWS_AT_ONCE = 1 << 18
 SAMPLED, LENGTHS = 1024, 4
 """Number of random strings that are run of each length that is not decided, and of how many lengths, longest first."""
+PROBES = 24
+"""Number of strings of a length whose margins are kept as probes, of the classes with the smallest margins."""
 PROBED = 10
 """The model itself is run on strings of each length up to this one, and of the last length."""
 
@@ -204,7 +206,7 @@ def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> 
 def run_some(model: TaskModel, strata: Sequence[Stratum]) -> None:
     """Run random strings of the longest undecided lengths. strata: one per length, from 1 on."""
     task: Any = model.task
-    for length in [n for n, one in enumerate(strata, 1) if one.open][-LENGTHS:]:
+    for length in [n for n, stratum in enumerate(strata, 1) if stratum.open][-LENGTHS:]:
         generator = torch.Generator().manual_seed(length)
         symbols = torch.randint(len(task.alphabet), (SAMPLED, length), generator=generator)
         margin, _, slack = bounded_margins(model, symbols)
@@ -264,12 +266,10 @@ def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ..
     )
 
 
-def _probes(
-    model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
-) -> Probes:
+def _probes(model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor) -> Probes:
     """Draw random strings from the classes with the smallest margins."""
     generator = torch.Generator().manual_seed(symbols.shape[1])
-    chosen = margin.argsort()[:most].repeat(most)[:most]
+    chosen = margin.argsort()[:PROBES].repeat(PROBES)[:PROBES]
     free = torch.nonzero(~seen)[:, 0]
     rows = symbols[chosen].clone()
     for row in rows:
@@ -336,13 +336,13 @@ def verdict(
         status=whole,
         accuracy=share.accuracy,
         confidence=share.confidence,
-        n_inputs=sum(one.inputs for one in strata),
+        n_inputs=sum(stratum.inputs for stratum in strata),
         worst_margin=float(worst["smallest_margin"]),
         counterexample=wrong,
         method=f"{method}, {str(next(model.parameters()).dtype).removeprefix('torch.')}",
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         rounding=float(worst["rounding"]) if math.isfinite(worst["rounding"]) else None,
-        n_errors=None if any(one.open for one in strata) else sum(one.wrong for one in strata),
+        n_errors=None if any(stratum.open for stratum in strata) else sum(stratum.wrong for stratum in strata),
         notes=(*(upto(table, strata) if notes is None else notes), *share.notes),
         on_trust=on_trust,
         tables={"lengths": table},
@@ -354,7 +354,7 @@ def upto(table: pd.DataFrame, strata: Sequence[Stratum]) -> tuple[str, str]:
     """Return notes on the lengths that are certified, and on the number of strings."""
     good = table["status"] == "certified"
     least = int(table["length"].max()) if good.all() else int(table.loc[~good, "length"].min()) - 1
-    n = sum(one.inputs for one in strata)
+    n = sum(stratum.inputs for stratum in strata)
     return f"certified at every length up to {least}", f"about 10^{math.log10(n):.0f} strings"
 
 

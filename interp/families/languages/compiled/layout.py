@@ -32,10 +32,10 @@ def layout(s: Any, n_tokens: int, dtype: Any) -> Layout:
         "WO": (L, H, s.dh, D), "bO": wide, "w1": wide, "b1": wide, "Win": (L, s.d, F), "bin": (L, F),
         "Wout": (L, s.f, D), "bout": wide, "w2": wide, "b2": wide, "U": (1, D), "bU": (padded(1, dtype),),
     }  # fmt: skip
-    return Layout(shapes, np.dtype(dtype), Params, partial(_named, s))
+    return Layout(shapes, np.dtype(dtype), Params, partial(_views_by_name, s))
 
 
-def _named(s: Any, part: Params) -> dict[str, np.ndarray]:
+def _views_by_name(s: Any, part: Params) -> dict[str, np.ndarray]:
     d, dh, f = s.d, s.dh, s.f
     views = {"embed.W_E": part.embed[:, :d]}
     for i in range(s.layers):

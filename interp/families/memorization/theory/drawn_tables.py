@@ -76,16 +76,15 @@ def low_rank_table(
     noise: float = 0.0,
     *,
     order: int = 1,
-    scale: float = 1.0,
     prior: str | Sequence[float] | np.ndarray = "uniform",
     seed: Seed = 0,
 ) -> ConditionalTable:
-    """softmax(scale * A B + noise * G), A (contexts, rank), B (rank, outputs) and G all standard normal."""
+    """softmax(A B + noise * G), A (contexts, rank), B (rank, outputs) and G all standard normal."""
     if rank < 0 or noise < 0:
         raise InterpError(f"rank is {rank} and noise is {noise}; neither can be negative")
     n = _n_contexts(n_tokens, n_outputs, order)
     rng = np.random.default_rng(seed)
-    logits = scale * rng.standard_normal((n, rank)) @ rng.standard_normal((rank, n_outputs))
+    logits = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, n_outputs))
     logits += noise * rng.standard_normal((n, n_outputs))
     rows = np.exp(logits - logits.max(axis=1, keepdims=True))
     rows /= rows.sum(axis=1, keepdims=True)
