@@ -173,7 +173,7 @@ def circuit(
         cells = _cells(matrix, x, y, column_title, row_title, color_title, _largest_of_rows(matrix, x))
         named = f"<extra>head {head_name(head)}</extra>"
         cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", named))
-        plots.append(Plot([cells], GRID | across, GRID | down | _each(y)))
+        plots.append(Plot([cells], GRID | across, GRID | down | _ticks(y)))
     low, high, diverging = (0.0, 1.0, False) if shares else color_limits(frame[value].to_numpy(float), center=0.0)
     axis = color_axis(low, high, color_title, diverging)
     height = layout["height"] - 32  # there is no legend above
