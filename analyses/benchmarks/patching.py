@@ -1,11 +1,12 @@
-"""Activation patching, path patching and ablation against TransformerLens's own functions, in one run.
+"""Activation patching, path patching, ablation and circuits against TransformerLens, in one run.
 
     python analyses/benchmarks/patching.py             the table of ratios, then how they grow, then kinds of models
     python analyses/benchmarks/patching.py --smoke     sizes with which there is little to do
 
 CPU seconds of one thread, A and B by turns, the median of the rounds; peak memory is what the process grows by during
 the call, each in a process of its own. Numbers are asserted to be equal. Prints ratios, TransformerLens over interp:
-above 1, interp takes less.
+above 1, interp takes less. TransformerLens has functions for activation patching; path patching and ablation are
+written with its hooks here, and path patching runs only some of the edges, of which the time for all is estimated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import io
 import json
 import math
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +97,7 @@ class Sizes:
 
 def theirs(what: str, model: HookedTransformer, pairs: Pairs) -> torch.Tensor:
     """What TransformerLens's functions give: the logit difference for each site."""
-    clean, corrupted = pairs.clean.tokens, pairs.corrupted.tokens
-
-    def metric(logits: torch.Tensor) -> torch.Tensor:
-        last = logits[:, -1]
-        return (last.gather(1, clean[:, :1]) - last.gather(1, corrupted[:, :1])).mean()
-
+    clean, corrupted, metric = pairs.clean.tokens, pairs.corrupted.tokens, partial(lean, pairs=pairs)
     with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
         _, cache = model.run_with_cache(clean)
         if what == "heads by position":
@@ -111,6 +109,100 @@ def theirs(what: str, model: HookedTransformer, pairs: Pairs) -> torch.Tensor:
             put = (f"blocks.{layer}.hook_mlp_out", lambda value, hook: cache[hook.name])
             sites.append(metric(model.run_with_hooks(corrupted, fwd_hooks=[put]))[None])
         return torch.cat(sites)
+
+
+def path(model: HookedTransformer, pairs: Pairs, sender: str, receiver: str) -> float:
+    """The logit difference with a sender's clean output in one receiver's input, by two corrupted runs with hooks.
+
+    Senders and receivers: "embedding", "head 0.3", "MLP 1"; a receiver may be "output".
+    """
+    clean, corrupted = pairs.clean.tokens, pairs.corrupted.tokens
+
+    def layer_and_head(name: str) -> tuple[int, int | None]:
+        layer, _, head = name.split()[1].partition(".")
+        return int(layer), int(head) if head else None
+
+    def written(tokens: torch.Tensor) -> torch.Tensor:
+        if sender == "embedding":
+            return model.run_with_cache(tokens, names_filter="blocks.0.hook_resid_pre")[1]["blocks.0.hook_resid_pre"]
+        layer, head = layer_and_head(sender)
+        name = f"blocks.{layer}." + ("hook_mlp_out" if head is None else "attn.hook_z")
+        value = model.run_with_cache(tokens, names_filter=name)[1][name]
+        return value if head is None else value[:, :, head] @ model.blocks[layer].attn.W_O[head]
+
+    change, kept = written(clean) - written(corrupted), dict[str, torch.Tensor]()
+    add = lambda value, hook: value + change  # noqa: E731
+    if receiver == "output":
+        logits = model.run_with_hooks(corrupted, fwd_hooks=[(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", add)])
+        return float(lean(logits, pairs))
+    layer, head = layer_and_head(receiver)
+    read, made = ("hook_resid_mid", "hook_mlp_out") if head is None else ("hook_resid_pre", "attn.hook_z")
+    keep = lambda value, hook: kept.update({"made": value})  # noqa: E731
+    hooks = [(f"blocks.{layer}.{read}", add), (f"blocks.{layer}.{made}", keep)]
+    model.run_with_hooks(corrupted, fwd_hooks=hooks, stop_at_layer=layer + 1)
+
+    def put(value: torch.Tensor, hook: Any) -> torch.Tensor:
+        if head is None:
+            return kept["made"]
+        value = value.clone()
+        value[:, :, head] = kept["made"][:, :, head]
+        return value
+
+    return float(lean(model.run_with_hooks(corrupted, fwd_hooks=[(f"blocks.{layer}.{made}", put)]), pairs))
+
+
+def lean(logits: torch.Tensor, pairs: Pairs) -> torch.Tensor:
+    """The mean logit difference of the clean and the corrupted answer at the last position."""
+    last = logits[:, -1]
+    return (last.gather(1, pairs.clean.tokens[:, :1]) - last.gather(1, pairs.corrupted.tokens[:, :1])).mean()
+
+
+def paths(model: HookedTransformer, subject: Subject, pairs: Pairs, some: int) -> tuple[float, float]:
+    """CPU seconds of all edges by hand, estimated from some of them, and with interp; their numbers are equal."""
+    ours, found = seconds(lambda: interp.path_patching(subject, pairs).to_frame())
+    step = max(1, len(found) // some)
+    rows = found.iloc[step // 2 :: step]
+    with torch.no_grad():
+        ends = [float(lean(model(one.tokens), pairs)) for one in (pairs.corrupted, pairs.clean)]
+        theirs, right = seconds(lambda: [path(model, pairs, row.sender, row.receiver) for row in rows.itertuples()])
+    for row, wanted in zip(rows.itertuples(), right):
+        assert abs(row.recovered * (ends[1] - ends[0]) + ends[0] - wanted) < 1e-4 * max(1.0, abs(wanted)), row
+    return theirs * len(found) / len(rows), ours
+
+
+def ablations(model: HookedTransformer, subject: Subject, pairs: Pairs) -> tuple[float, float]:
+    """CPU seconds of replacing each head by its mean at each position, with hooks and with interp."""
+    tokens, n = pairs.clean.tokens, model.cfg.n_heads
+
+    def by_hand() -> list[float]:
+        found = [(model(tokens)[:, -1].argmax(-1) == tokens[:, 0]).double().mean()]
+        _, cache = model.run_with_cache(pairs.corrupted.tokens, names_filter=lambda name: name.endswith("hook_z"))
+        for layer in range(model.cfg.n_layers):
+            mean = cache["z", layer].mean(0)
+            for head in range(n):
+
+                def put(value: torch.Tensor, hook: Any, mean: torch.Tensor = mean, head: int = head) -> torch.Tensor:
+                    value[:, :, head] = mean[:, head]
+                    return value
+
+                logits = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", put)])
+                found.append((logits[:, -1].argmax(-1) == tokens[:, 0]).double().mean())
+        return [float(one) for one in found]
+
+    with torch.no_grad():
+        theirs, right = seconds(by_hand)
+    ours, found = seconds(lambda: interp.ablate_heads(subject, inputs=pairs.clean, reference=pairs.corrupted))
+    off = max(abs(a - b) for a, b in zip(right, found["accuracy"], strict=True))
+    assert off < 1.5 / len(tokens), f"accuracies differ by {off}"  # a tie may be decided by rounding
+    return theirs, ours
+
+
+def starting(code: str) -> float:
+    """CPU seconds of a new Python process that runs some code."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def ours(what: str, subject: Subject, pairs: Pairs) -> torch.Tensor:
@@ -192,14 +284,21 @@ def main() -> None:
         a, b, off = compared(what, base, rounds)
         part = "" if arguments.smoke else f"  {memory(what, base):.2f}"
         print(f"{what:22} {a:8.2f} {b:8.2f} {a / b:6.1f} {off:.1e}{part}", flush=True)
-    _, subject, pairs = base.made()
-    more: dict[str, Callable[[], Any]] = {
-        "path patching": lambda: interp.path_patching(subject, pairs),
-        "ablate_heads": lambda: interp.ablate_heads(subject, inputs=pairs.clean, reference=pairs.corrupted),
-    }
-    for name, call in more.items():
-        print(f"{name:22} {'':8} {seconds(call)[0]:8.2f}", flush=True)
-    small = replace(base, rows=6) if arguments.smoke else replace(base, rows=50)
+    model, subject, pairs = base.made()
+    a, b = paths(model, subject, pairs, 4 if arguments.smoke else 24)
+    print(f"{'path patching':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
+    a, b = ablations(model, subject, pairs)
+    print(f"{'ablate_heads':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
+    if not arguments.smoke:
+        circuit = interp.load("algorithmic/induction")
+        for name, edges in (("find_circuit", False), ("find_circuit, edges", True)):
+            print(
+                f"{name:22} {'':8} {seconds(lambda edges=edges: interp.find_circuit(circuit, edges=edges))[0]:8.2f}",
+                flush=True,
+            )  # type: ignore[misc]
+        a, b = starting("import transformer_lens"), starting("import interp; interp.load('count01/paper')")
+        print(f"{'import, then load':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
+    small = replace(base, rows=6) if arguments.smoke else replace(base, rows=25)
     print("\nstream, heads, MLPs as one size doubles: exponents of the CPU time, TransformerLens and interp")
     a, b, _ = compared(sites[0], small, rounds)
     for name in ("layers", "heads", "length", "rows"):
