@@ -77,8 +77,8 @@ def _one_dtype(reading: Conversion) -> Conversion:
         name: (t.to(kind) if t.is_floating_point() else t).contiguous() for name, t in reading.tensors.items()
     }
     half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16} - {kind})
-    notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
+    facts = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
     fields = dict(reading.fields)
     if reading.blocks is None:
         fields = {"d_vocab_out": tensors["unembed.W_U"].shape[1], **fields, "dtype": kind}
-    return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))
+    return replace(reading, tensors=tensors, fields=fields, facts=(*reading.facts, *facts))

@@ -49,8 +49,9 @@ class Conversion:
 
     format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
-    the reader's assumptions, one sentence each. original: builds the other library's model, from token ids
-    (rows, length) to logits (rows, length, n_out), if that library is installed. module: the model that was given.
+    the reader's assumptions, one sentence each. facts: what holds of the file in any case. original: builds the other
+    library's model, from token ids (rows, length) to logits (rows, length, n_out), if that library is installed.
+    module: the model that was given.
     """
 
     format: str
@@ -59,6 +60,7 @@ class Conversion:
     blocks: Layers | None = None
     vocabulary: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     original: Callable[[], nn.Module] | None = None
     module: nn.Module | None = None
 

@@ -75,7 +75,7 @@ def convert(
     else:
         model = stock_model(read_config(reading.fields), reading.tensors)
     found, why = check_original(model, reading)
-    notes = reading.notes if found is None or is_bridge(reading.module) else ()
+    notes = (reading.notes if found is None or is_bridge(reading.module) else ()) + reading.facts
     if why:
         notes += (f"It was not compared with its original: {why}.",)
     return Converted(model, tokens, found, notes)
@@ -224,7 +224,7 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     rows += [(name, short(value)) for name, value in reading.fields.items()]
     rows.append(("parameters", f"{reading.n_parameters:,}"))
     rows.append(("vocabulary", _vocabulary(reading)))
-    rows += [("assumed", note) for note in reading.notes]
+    rows += [("assumed", note) for note in reading.notes] + [("note", fact) for fact in reading.facts]
     rows.append(("compared with the original", _compared(reading)))
     named = repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
     rows.append(("missing", f"the task, as in interp.load({named}, task=...)"))

@@ -376,6 +376,9 @@ def test_what_was_assumed_is_said(tmp_path: Path) -> None:
     half = {name: tensor.half() for name, tensor in nano().state_dict().items()}
     with pytest.warns(UserWarning, match="saved in float16 are converted to float32"):
         interp.load(half, config={"n_heads": 2, "act_fn": "gelu"}, **given)
+    original("llama").half().save_pretrained(tmp_path)
+    folder: Any = interp.load(tmp_path, **given)
+    assert folder.notes == ("Weights saved in float16 are converted to float32.",)  # compared with its library's
 
 
 LIKE_GPT2: dict[str, dict[str, Any]] = {
