@@ -12,7 +12,7 @@ from interp.support import figures as draw
 from interp.support import words
 from interp.tasks.populations import Population
 
-MOST_PARTS, MOST_NAMED = 200, 6
+MOST_PARTS, MOST_NAMED = 200, 5
 NEEDED = 0.05
 """A part is needed if accuracy falls by more than this when the part is replaced by its mean."""
 CLOSED = 0.5
@@ -114,7 +114,7 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     on = population.measured[:1].upper() + population.measured[1:]
     found = lost(table, whole, chance, population)
     rest = table.set_index("part")["accuracy_mean"].drop(found.index)
-    kept = f"; without any other part it is {_at_least(rest)}" if len(rest) else ""
+    kept = f" Without any other part it is {_at_least(rest)}." if len(rest) else ""
     mean = mean_of(table, population)
     if found.empty:
         clearly = "" if population.exact else "clearly "
@@ -126,7 +126,7 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return (
         f"{on}, accuracy falls from {words.share(whole)} when one of these is replaced by {mean}: "
-        f"{words.joined([*named, *more])}{kept}."
+        f"{words.joined([*named, *more])}.{kept}"
     )
 
 

@@ -68,7 +68,7 @@ def color_limits(
 
 
 def log_axis(values: ArrayLike) -> dict[str, Any]:
-    """Return a logarithmic axis with at most about seven ticks: powers of ten, or 1, 2 and 5 on a short one."""
+    """Return a logarithmic axis with at most about five ticks: powers of ten, or 1, 2 and 5 on a short one."""
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
     low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (1.0, 1.0)
@@ -76,7 +76,7 @@ def log_axis(values: ArrayLike) -> dict[str, Any]:
     few = [digit * 10.0 ** (np.floor(np.log10(low)) + power) for power in range(3) for digit in (1, 2, 5)]
     tick: dict[str, Any] = {}
     if decades > 1.5:
-        tick = {"dtick": max(1, round(decades / 7))}
+        tick = {"dtick": max(1, round(decades / 5))}
     elif sum(low <= place <= high for place in few) > 1:
         tick = {"tickvals": few, "ticktext": [f"{place:g}" for place in few]}
     return {"type": "log", "exponentformat": "power", "tickfont": {"size": 11}, **tick}

@@ -311,7 +311,7 @@ def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
     text = needed(table, 0.95, 0.3, some(200))
     assert text.startswith(on)
     assert text.endswith(
-        "its mean over 1,000 training inputs: head 0.0 (to 0.5000); without any other part it is 0.8800 or more."
+        "its mean over 1,000 training inputs: head 0.0 (to 0.5000). Without any other part it is 0.8800 or more."
     )
     assert "head 0.1 (to 0.8800)" in needed(table, 0.95, 0.3, some(5_000))
     table.attrs["by_position"] = True
