@@ -194,7 +194,7 @@ def _traces(
         return traces
     vectors = _scatter(values, "markers+text", "value vectors", legend).update(hoverinfo="text+x+y")
     vectors.update(text=_labels(values, ranges), hovertext=[plain(token) for token in values["token"]])
-    vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})
+    vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK}, cliponaxis=False)
     vectors.update(marker={"symbol": "diamond-open", "size": size + 5, "color": theme.INK, "line": {"width": 1.5}})
     return [vectors, *traces]  # below the dots, which may all lie on one vector
 

@@ -251,7 +251,7 @@ def by_feature(study: Study, report: Report) -> None:
         report.add_figure(
             f"head_features_{quantity}",
             draw.heatmap(grid.to_numpy(), list(grid.columns), list(grid.index), "head", "feature", title,
-                         ends=(0.0, 1.0), square=False, show_values=grid.size <= 80),
+                         ends=(0.0, 1.0), square=False, show_values=grid.size <= (80 if len(grid) > 1 else 6)),
             caption,
         )  # fmt: skip
     report.add_table(

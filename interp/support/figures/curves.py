@@ -61,7 +61,7 @@ def lines(
         )
         drawn.add_trace(trace.update(_inputs(part, tokens)))
     if (n := len(drawn.data)) > MOST_BESIDE:  # a legend has at most half of the height
-        drawn.update_layout(meta={"min_height": min(480, max(320, 20 + 2 * ENTRY * -(-n // 2)))})
+        drawn.update_layout(meta={"min_height": min(400, max(320, 20 + 2 * ENTRY * -(-n // 2)))})
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 
