@@ -12,7 +12,7 @@ from interp.support import figures as draw
 from interp.support import words
 from interp.tasks.populations import Population
 
-MOST_PARTS, MOST_NAMED = 200, 5
+MOST_PARTS, MOST_NAMED = 200, 3
 NEEDED = 0.05
 """A part is needed if accuracy falls by more than this when the part is replaced by its mean."""
 CLOSED = 0.5

@@ -293,7 +293,7 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
         ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
-        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 4 more."),
+        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 6 more."),
     ],
 )  # fmt: skip
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
