@@ -24,9 +24,11 @@ from interp.programs.running import Kept, Running
 from interp.programs.steps import Head, Linear, Step, Table, codes
 
 
-def decompile(running: Running, check: Callable[[], None] = lambda: None, strict: bool = True) -> Reading:
-    """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`."""
-    reading = Reading(running, check, strict)
+def decompile(
+    running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, apart: bool = False
+) -> Reading:
+    """Describe each part that matters. check: is called often, and may raise to stop; strict, apart: see `Reading`."""
+    reading = Reading(running, check, strict, apart)
     batch = reading.running.batch
     reading.made = {"token": codes(batch.tokens, len(reading.task.vocabulary))}
     places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)

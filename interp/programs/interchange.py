@@ -44,8 +44,9 @@ MOST_PAIRS = 28
 """Most pairs of variables that are interchanged together."""
 SAME = 1e-6
 """Weights that differ by less are one value."""
-TIED = 1e-9
-"""Sums of a program that differ by less, as a share of the largest, are equal."""
+TIED = 1e-4
+"""Sums of a program that differ by less, as a share of the largest, are equal: what is read of a model with noise on its
+weights differs as much."""
 
 Donors = Int[Tensor, "rows length"]
 """For each position of each row, row * length + position of the source of its value."""

@@ -25,6 +25,8 @@ EVEN = 0.01
 """Spread of the scores of a query up to which attention is even, so that queries and keys read nothing."""
 SMALL = 1e-6
 """Size of a reader, relative to one of size 1, below which it reads nothing."""
+SILENT = 1e-4
+"""Size of what is read of a neuron's output, relative to that of the largest one, up to which nothing is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class Readers:
     mean: Callable[[Tensor], Tensor]
     check: Callable[[], None]
     every: bool = False
-    """Whether all neurons of an MLP read, whatever they do."""
+    """Whether all neurons of an MLP read whose output is read, also where no answer changes without them."""
     _known: dict[Part, Tensor] = field(default_factory=dict)
 
     def of(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_part r"]:
@@ -98,12 +100,13 @@ class Readers:
 
         Those that add least to what is read are left out first, as many as can go.
         """
-        running, block = self.running, self.running.blocks[mlp.layer]
-        if self.every:
-            return torch.arange(len(block.mlp.W_out))
-        acts, out = running.neurons(mlp.layer), block.mlp.W_out.detach().float().cpu()
-        acts = acts - self.mean(acts)
+        running, out = self.running, self.running.blocks[mlp.layer].mlp.W_out.detach().float().cpu()
         read = self._of_written(mlp, self.after(mlp)).float()
+        if self.every:
+            sizes = (out @ read).norm(dim=1)
+            return (sizes > SILENT * sizes.max()).nonzero()[:, 0]
+        acts = running.neurons(mlp.layer)
+        acts = acts - self.mean(acts)
         order = (acts[running.mask].square().mean(0).sqrt() * (out @ read).norm(dim=1)).argsort(stable=True)
         value, base = running.value(mlp), running.kept({}).share
 

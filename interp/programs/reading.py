@@ -55,6 +55,8 @@ class Reading:
     strict: bool = True
     """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
     whether a head that selects keys must weigh none. Trained models may have a program only without this."""
+    apart: bool = False
+    """Whether values stay apart that differ for any neuron: with a variable from another input, they may matter."""
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
@@ -85,7 +87,7 @@ class Reading:
     @cached_property
     def readers(self) -> Readers:
         """Who reads what parts write; asked once it is known which parts matter."""
-        return Readers(self.running, self.matter, self.kinds.mean, self.check)
+        return Readers(self.running, self.matter, self.kinds.mean, self.check, self.apart)
 
     @cached_property
     def counts(self) -> Tensor:

@@ -47,6 +47,7 @@ from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
+from interp.programs.steps import Head
 from interp.programs.words import parts_words, said, step_words
 from interp.support import words
 from interp.support.progress import LateBar
@@ -139,20 +140,23 @@ def by_parts(
 ) -> Explanation:
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
-    The strict reading comes first (see `Reading`). If it gives no program, the looser one, on more inputs, is taken
+    The strict reading comes first (see `Reading`). If the model does not compute with its variables, values are kept
+    apart that have the same effect on inputs as they are. If it gives no program, the looser one, on more inputs, is taken
     where it explains the model or more of its parts. Where neither gives a program and all parts are described, the
     readout is fitted anew, to inputs drawn for it (see programs.read_limits).
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
     found, readings = [], []
-    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
+    for strict, apart, positions in ((True, False, POSITIONS), (True, True, POSITIONS), (False, False, AGAIN)):
+        if apart and not refuted(found[0]):
+            continue
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
         rows = with_edges(subject, batch[some])
         on = described_on(population, n, len(rows) - n)
-        readings.append(decompile(Running.of(subject, rows), steps.check, strict))
+        readings.append(decompile(Running.of(subject, rows), steps.check, strict, apart))
         found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share, on))
         if found[-1].level == "explained":
             return found[-1]
@@ -161,6 +165,13 @@ def by_parts(
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
     return best
+
+
+def refuted(found: Explanation) -> bool:
+    """Whether a program gives the answers, but has a variable that is not the model's, and a part that is an MLP."""
+    variables = [one for one in found.variables if one.interchange.verdict == "refuted"]
+    steps = () if found.program is None else found.program.steps
+    return bool(variables) and any(step.part and not isinstance(step, Head) for step in steps)
 
 
 def rank(found: Explanation) -> int:
