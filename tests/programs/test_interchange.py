@@ -223,8 +223,8 @@ def test_equal_sums_are_no_case() -> None:
     assert not bool(((changes | stays) & undecided).any())
 
 
-def test_sums_are_equal_up_to_rounding() -> None:
-    sums = torch.tensor([[1.0, 1.0 + 1e-12, 0.0], [1.0, 1.0 + 1e-6, 0.0], [3.0, 2.0, 3.0]]).double()
+def test_sums_are_equal_up_to_noise_of_the_weights() -> None:
+    sums = torch.tensor([[1.0, 1.0 + 1e-5, 0.0], [1.0, 1.0 + 1e-3, 0.0], [3.0, 2.0, 3.0]]).double()
     assert equal(sums).tolist() == [True, False, True]
     assert equal(sums[:, :1]).tolist() == [False, False, False]
 

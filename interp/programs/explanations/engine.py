@@ -141,9 +141,9 @@ def by_parts(
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
     The strict reading comes first (see `Reading`). If the model does not compute with its variables, values are kept
-    apart that have the same effect on inputs as they are. If it gives no program, the looser one, on more inputs, is taken
-    where it explains the model or more of its parts. Where neither gives a program and all parts are described, the
-    readout is fitted anew, to inputs drawn for it (see programs.read_limits).
+    apart that have the same effect on inputs as they are. If it gives no program, the looser one, on more inputs, is
+    taken where it explains the model or more of its parts. Where neither gives a program and all parts are described,
+    the readout is fitted anew, to inputs drawn for it (see programs.read_limits).
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))

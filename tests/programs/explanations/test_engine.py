@@ -332,3 +332,13 @@ def test_each_number_of_one_of_two_tokens_is_among_the_inputs() -> None:
     rows = numbers_of_one(torch.tensor([2, 0, 1, 0]), torch.tensor([1, 2, 3]), torch.tensor([0, 1]))
     assert (rows[:, 0] == 2).all()
     assert (rows[:, 1:] == 0).sum(1).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_values_of_one_effect_are_read_apart_where_they_matter() -> None:
+    """Of its last table's four values, three give the same answers on all inputs, but not with another variable
+    interchanged."""
+    found = interp.explain(interp.compile(random_program(20)))
+    assert found.level == "explained"
+    assert found.program is not None
+    assert [len(found.program.values[step.name]) for step in found.program.steps if step.part == "MLP 2"] == [4]
