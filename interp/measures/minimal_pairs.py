@@ -43,7 +43,10 @@ class Compared:
 
 
 def compared(subject: Subject, pairs: Pairs) -> Compared:
-    """Select one read per row, or all positions read in both inputs, and keep those whose right outputs differ."""
+    """Select one read per row, or all positions read in both inputs, and keep those whose right outputs differ.
+
+    A task may have no answer to a changed input (a negative class): such reads are left out.
+    """
     mine, theirs = reads_of(subject, pairs.clean), reads_of(subject, pairs.corrupted)
     if subject.read_at != "all":
         here = torch.arange(len(mine))
@@ -54,7 +57,7 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
             (i, place[key]) for i, key in enumerate(zip(mine.rows.tolist(), mine.positions.tolist())) if key in place
         ]
         here, there = (torch.tensor([pair[k] for pair in found], dtype=torch.long) for k in (0, 1))
-    differ = mine.classes[here] != theirs.classes[there]
+    differ = (mine.classes[here] != theirs.classes[there]) & (theirs.classes[there] >= 0)
     here, there = here[differ], there[differ]
     return Compared(
         mine.rows[here], mine.positions[here], theirs.positions[there], mine.classes[here], theirs.classes[there]

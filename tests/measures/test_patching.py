@@ -14,7 +14,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError
 from interp.measures.metrics import leaning
-from interp.measures.minimal_pairs import Compared, make_pairs
+from interp.measures.minimal_pairs import Compared, compared, make_pairs
 from interp.measures.patching import activation_patching, by_index, position_groups
 from interp.models.constructions import construct
 from interp.models.subject import Subject
@@ -210,3 +210,13 @@ def test_sets_lean_by_the_outputs_in_which_they_differ() -> None:
     where = Compared(two, two, two, torch.tensor([0b101, 0b110]), torch.tensor([0b110, 0b101]))
     found = leaning(subject, torch.tensor([[2.0, 0.5, 9.0], [2.0, 0.5, 9.0]]), where)
     assert found.tolist() == [1.5, -1.5]
+
+
+def test_pairs_without_an_answer_are_left_out() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(20, seed=0)
+    moved = (batch.labels + 1) % 3
+    assert len(compared(subject, Pairs(batch, replace(batch, labels=moved))).rows) == 20
+    without = moved.clone()
+    without[:5] = -2
+    assert compared(subject, Pairs(batch, replace(batch, labels=without))).rows.tolist() == [*range(5, 20)]

@@ -178,7 +178,7 @@ def circuit(
     axis = color_axis(low, high, color_title, diverging)
     height = layout["height"] - 32  # there is no legend above
     if len(y) <= MOST_NAMED:
-        layout["meta"] = {"min_height": min(height, 110 + LABEL * len(y))} | layout.get("meta", {})
+        layout["meta"] = {"min_height": min(height, 110 + ROW * len(y))} | layout.get("meta", {})
     return filled(layout, plots, coloraxis=axis, height=height, margin=layout["margin"] | {"t": 32})
 
 
