@@ -137,7 +137,13 @@ class Certificate:
         return pd.DataFrame([row])
 
     def plot(self) -> Figure:
-        """Draw what is proved right, wrong and undecided; or the errors by difference, or the margins by length."""
+        """Draw what is proved right, wrong and undecided; or the errors by difference, or the margins by length.
+
+        Example:
+
+            >>> interp.certify("count01/minimal").plot().layout.xaxis.title.text
+            "how many more '1' than '0'"
+        """
         from interp.certificates.drawing import draw_tables  # plotly takes a second to load
 
         task = None if self.source is None else self.source.model.task

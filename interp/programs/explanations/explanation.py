@@ -227,6 +227,12 @@ class Explanation:
         """Draw the flow from the tokens to the answer through the parts that are used.
 
         Raises InterpError if no part is described.
+
+        Example:
+
+            >>> drawing = interp.explain("algorithmic/max-of-k").plot()
+            >>> "the answer" in drawing.svg
+            True
         """
         drawn = svg(self.parts, answer_words(self.program) if self.program is not None else "")
         if not drawn:
