@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 import tomli_w
-from claim_checks import count01, counting, languages, memorization  # noqa: F401  (they register their checks)
+from claim_checks import count01, counting, languages, memorization, ours  # noqa: F401  (they register their checks)
 from claim_checks.base import CHECKS, STATUSES, Found
 from rich.console import Console
 from rich.progress import track
@@ -33,7 +33,7 @@ from interp.support.files import write_atomically
 
 LEDGER = Path(__file__).resolve().parent / "claims.toml"
 HEADER = """\
-# Every checkable claim of the four papers. `python analyses/claims.py` shows them, `--check NAME` measures again.
+# Claims of four papers, and our own. `python analyses/claims.py` shows them, `--check NAME` measures again.
 # What stands in [claim.found] is written by that command and by nothing else.
 
 """
@@ -42,6 +42,7 @@ PAPERS = {
     "counting": "Behrens et al. 2024, histogram counting",
     "languages": "Nowak et al. 2022, soft attention",
     "memorization": "Dana 2024, memorization",
+    "ours": "This repository",
 }
 SMOKE = ("counting.a21", "languages.hahn", "memorization.kl_identity")
 
@@ -112,7 +113,7 @@ def counts_of(claims: list[Claim]) -> pd.DataFrame:
     """Claims by paper and status; a status that none has is left out."""
     found = pd.DataFrame({"paper": [PAPERS[c["paper"]] for c in claims], "status": [status_of(c) for c in claims]})
     counts = found.groupby(["paper", "status"]).size().unstack(fill_value=0)
-    return counts.reindex(PAPERS.values())[[name for name in STATUSES if name in counts]]
+    return counts.reindex(PAPERS.values(), fill_value=0)[[name for name in STATUSES if name in counts]]
 
 
 def verdict_of(claims: list[Claim]) -> str:
@@ -123,7 +124,7 @@ def verdict_of(claims: list[Claim]) -> str:
 def page(claims: list[Claim]) -> Report:
     """The ledger as a report: counts by status, what is not reproduced and why, then paper by paper."""
     table, counts = table_of(claims), counts_of(claims)
-    report = Report("The ledger of claims", "what four papers state, and what we find")
+    report = Report("The ledger of claims", "what four papers and this repository state, and what we find")
     report.verdict = verdict_of(claims)
     report.heading(
         "By paper",

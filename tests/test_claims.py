@@ -57,7 +57,7 @@ def test_every_claim_is_checked_or_says_why_it_differs(ledger: ModuleType) -> No
 
 
 def test_the_readme_counts_what_the_ledger_counts(ledger: ModuleType) -> None:
-    claims = ledger.read()
+    claims = [claim for claim in ledger.read() if claim["paper"] != "ours"]
     total = ledger.counts_of(claims).sum()
     said = (
         f"Of the {len(claims)} claims of four papers in the [ledger](analyses/claims.toml), {total['holds']} hold, "
