@@ -22,7 +22,7 @@ from shared.script import Arguments, run
 import interp
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
-from interp.programs.many.canonical import Canonical, canonical
+from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.one_model import common, learned
 from interp.programs.many.table import ComparedTable
 from interp.programs.task import ProgramTask
@@ -81,7 +81,7 @@ def study(arguments: Arguments) -> Report:
             for noise in arguments.pick(NOISES, NOISES, NOISES[:1]):
                 for number in range(n):
                     name = f"program={program}/noise={noise:g}/{number}"
-                    if name not in table.known:
+                    if table.known.get(name, {}).get("form") != FORM:
                         model = planted(task, 100 * program + number, noise)
                         true = canonical(model.task.program, common(Subject.of(model)).tokens)
                         row = learned(model, name)

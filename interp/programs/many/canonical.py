@@ -31,6 +31,8 @@ from interp.programs.language import Program
 from interp.programs.steps import Features, Head, Step, visible
 from interp.programs.waves import Cosines
 
+FORM = 2
+"""Version of the canonical form: models whose row has an earlier one are explained again."""
 TOLERANCE = 0.05
 """Largest difference of the products of two graded weights that are the same."""
 GRADED = 0.01

@@ -23,7 +23,7 @@ from interp.measures.results import Result
 from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
-from interp.programs.many.canonical import Canonical
+from interp.programs.many.canonical import FORM, Canonical
 from interp.programs.many.one_model import Row, learned
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
@@ -72,7 +72,7 @@ def compare(
     check_size("workers", workers)
     sources = sources_of(models)
     with ComparedTable(out) as rows, LateBar("compare") as bar:
-        left = [source for source in sources if source.name not in rows.known]
+        left = [source for source in sources if rows.known.get(source.name, {}).get("form") != FORM]
         done = len(sources) - len(left)
         for row in _learned(left, workers, dask):
             rows.append(row)

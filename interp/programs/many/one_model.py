@@ -14,7 +14,7 @@ from interp.models.subject import Subject
 from interp.programs.explanations import Explanation, explain_subject
 from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
-from interp.programs.many.canonical import canonical
+from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
 from interp.tasks import Batch
 from interp.tasks.populations import everything, sample
@@ -34,9 +34,9 @@ def learned(model: TaskModel, name: str) -> Row:
     found = explain_subject(subject, name)
     right = accuracy(subject)
     return {
-        "model": name, "task": found.task, "asked": subject.task.ref.model_dump_json(), "seed": model.seed,
-        "spec": model.spec.id, "accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact,
-        "n": right.n, "level": found.level,
+        "model": name, "form": FORM, "task": found.task, "asked": subject.task.ref.model_dump_json(),
+        "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy, "low": right.low, "high": right.high,
+        "exact": right.exact, "n": right.n, "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,

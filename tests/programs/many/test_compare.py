@@ -16,7 +16,7 @@ from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
 from interp.programs.language import Program
 from interp.programs.many import compare as room
-from interp.programs.many.canonical import Canonical, canonical
+from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
 from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Linear, Table
@@ -157,6 +157,10 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch
     assert asked == ["seed-2"]
     assert again.to_frame().equals(whole.to_frame())
     assert again.to_frame("transplants").equals(whole.to_frame("transplants"))
+    earlier = (tmp_path / "out" / FILE).read_bytes().replace(b'"form":%d' % FORM, b'"form":1', 1)
+    (tmp_path / "out" / FILE).write_bytes(earlier)
+    interp.compare(tmp_path, tmp_path / "out", progress=False)
+    assert asked == ["seed-2", "seed-1"]  # its row had an earlier form
     (tmp_path / "out" / FILE).write_text("mine\n")
     with pytest.raises(InterpError, match="is not the table of a comparison"):
         interp.compare(tmp_path, tmp_path / "out", progress=False)
