@@ -117,7 +117,9 @@ def test_twins_are_one_and_others_are_not() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["count01/paper", "algorithmic/max-of-k"])
+@pytest.mark.parametrize(
+    "name", ["count01/paper", "algorithmic/max-of-k", "algorithmic/max-of-k-positions", "algorithmic/modular-addition"]
+)
 def test_trained_twins_are_the_same(name: str) -> None:
     """Heads and neurons in another order, and the stream turned where the model has no norms."""
     model = interp.load(name)
