@@ -340,17 +340,17 @@ class SampledShare:
         if not drawn:
             return cls(proved)
         low = high = 0.0
-        for one in (stratum for stratum in strata if stratum.inputs):
-            ends = one.right / one.inputs, (one.inputs - one.wrong) / one.inputs
-            if one.open and one.drawn:
+        for part in (stratum for stratum in strata if stratum.inputs):
+            ends = part.right / part.inputs, (part.inputs - part.wrong) / part.inputs
+            if part.open and part.drawn:
                 confidence = 1 - (1 - CONFIDENCE) / len(drawn)
-                least = clopper_pearson(one.drawn_right, one.drawn, confidence)[0]
-                most = clopper_pearson(one.drawn_right + one.drawn_open, one.drawn, confidence)[1]
+                least = clopper_pearson(part.drawn_right, part.drawn, confidence)[0]
+                most = clopper_pearson(part.drawn_right + part.drawn_open, part.drawn, confidence)[1]
                 both = max(ends[0], least), min(ends[1], most)
                 ends = both if both[0] <= both[1] else ends
-            low, high = low + ends[0] * (one.inputs / total), high + ends[1] * (one.inputs / total)
+            low, high = low + ends[0] * (part.inputs / total), high + ends[1] * (part.inputs / total)
         note = (
-            f"accuracy: {CONFIDENCE:.1%} confidence interval from {sum(one.drawn for one in drawn):,} {drawn_are} "
+            f"accuracy: {CONFIDENCE:.1%} confidence interval from {sum(part.drawn for part in drawn):,} {drawn_are} "
             f"[{proved[0]:.6g}, {proved[1]:.6g}]"
         )
         return cls((max(low, proved[0]), min(high, proved[1])), CONFIDENCE, (note,))

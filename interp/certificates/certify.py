@@ -206,7 +206,7 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
     Raises InterpError for an unknown option, a missing value, or a value of the wrong type.
     """
     known = options_of(method)
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
         if not word.startswith("--"):
@@ -221,10 +221,10 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
         if not equals and (value := next(rest, "--")).startswith("--"):
             raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")
         try:
-            found[name] = TypeAdapter(known[name].annotation).validate_strings(value)
+            options[name] = TypeAdapter(known[name].annotation).validate_strings(value)
         except ValidationError:
             raise InterpError(f"--{written} {short(value)}: give {' or '.join(_takes(known[name]))}") from None
-    return found
+    return options
 
 
 def check_options(method: Method, given: Mapping[str, Any]) -> None:

@@ -394,16 +394,16 @@ def _computed_again(subject: Subject, tightest: list[Tight]) -> tuple[int, float
     model, worst, left, number = subject.model, 0.0, PRODUCTS, 0
     if not isinstance(model, TaskModel):
         return 0, 0.0
-    for one in tightest:
-        left -= products(model, len(one.tokens))
+    for answer in tightest:
+        left -= products(model, len(answer.tokens))
         if left < 0:
             break
-        out = Precise(model).outputs_at(subject.inputs(one.tokens[None])[0].tolist(), one.place)
+        out = Precise(model).outputs_at(subject.inputs(answer.tokens[None])[0].tolist(), answer.place)
         out = out if subject.output_ids is None else out[subject.output_ids.numpy()]
         size = float(abs(out).max())
-        out = out - out[int(one.right)] if subject.decision.kind == "argmax" else out  # without another rounding
-        margin = margins(torch.tensor(out.astype(float)), one.right, subject.decision)
-        worst, number = max(worst, abs(float(margin) - one.margin)), number + 1
+        out = out - out[int(answer.right)] if subject.decision.kind == "argmax" else out  # without another rounding
+        margin = margins(torch.tensor(out.astype(float)), answer.right, subject.decision)
+        worst, number = max(worst, abs(float(margin) - answer.margin)), number + 1
         if worst > TOLERANCE * max(1.0, size):
             return 0, 0.0
     return number, worst

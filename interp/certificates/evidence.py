@@ -88,7 +88,7 @@ def write_evidence(certificate: Certificate, source: MadeBy, path: str | Path) -
     except check.Fault as fault:
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     written = (write(model, certificate, source.options) for write in _WRITERS[source.method])
-    found = next(each for each in written if each is not None)
+    found = next(evidence for evidence in written if evidence is not None)
     if read.decoder is not None and found.kind != "places":
         raise UnsupportedError(f"{model.spec.id} has no evidence: the checker supports its parts only by places")
     formats = dict.fromkeys((_format(model, found, certificate), "reals"))

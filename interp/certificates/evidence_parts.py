@@ -310,7 +310,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 def _coordinates(read: ReadProof) -> list[list[str]]:
     """Return the main directions of each head's values, as rows, in float32."""
     seen = read.real.values.value.shape[1]
-    found = []
+    coordinates = []
     for head, values in enumerate(read.real.values.value.numpy()):
         tables = [pair for pair in zip(read.paths.order, read.paths.following) if pair[0] < seen]
         used = np.concatenate([values[position, np.flatnonzero((table >= 0).any(0))] for position, table in tables])
@@ -320,8 +320,8 @@ def _coordinates(read: ReadProof) -> list[list[str]]:
         along = along / max(np.abs(along).max(), 1e-30)
         if not np.linalg.cond(along) < 1e6:
             along = np.eye(write.shape[0])
-        found.append([float(x).hex() for x in along.T.astype(np.float32).ravel()])
-    return found
+        coordinates.append([float(x).hex() for x in along.T.astype(np.float32).ravel()])
+    return coordinates
 
 
 def _reals(model: Model) -> int:

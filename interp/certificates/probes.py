@@ -210,7 +210,7 @@ def compare_with_fresh(
     """
     agreed = sum(_compare(model, fresh, part) for part in batches)
     for batch in answered:
-        said, right = (one.predict(batch.tokens).long() for one in (model, fresh))
+        said, right = (run.predict(batch.tokens).long() for run in (model, fresh))
         _refuse(model, fresh, batch, first_apart(said, right, 0.0))
         _compare_labels(model, fresh, batch)
         agreed += len(batch)

@@ -253,13 +253,13 @@ def _from_contributions(
 
 def _scores(outputs: HeadOutputs, groups: Sequence[Sequence[Any]], instead: Tensor, rule: Decision) -> list[Score]:
     """The scores with the contributions of each group's heads replaced by those of `instead`."""
-    whole, found = outputs.logits(range(outputs.n_heads), with_skip=True), []
+    whole, scores = outputs.logits(range(outputs.n_heads), with_skip=True), []
     for group in groups:
         heads = [part.head for part in group]
         logits = whole + (instead[:, heads] - outputs.contributions[:, heads]).sum(1)
         right = correct(logits, outputs.labels, rule)
-        found.append(Score(float(right.double().mean()), float(losses(logits, outputs.labels, rule).mean())))  # type: ignore[union-attr]
-    return found
+        scores.append(Score(float(right.double().mean()), float(losses(logits, outputs.labels, rule).mean())))  # type: ignore[union-attr]
+    return scores
 
 
 def silence(group: Sequence[Part | Neuron], instead: dict[str, Tensor | float]) -> list[Edit]:

@@ -204,11 +204,11 @@ def _named(given: str, known: Mapping[str, object]) -> list[str]:
 def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor | None]]]:
     """Return functions that make each named matrix: one tensor, or two factors."""
     model: Any = subject.model
-    found: dict[str, Callable[[], tuple[Tensor, Tensor | None]]] = {}
+    matrices: dict[str, Callable[[], tuple[Tensor, Tensor | None]]] = {}
     if no_circuits(subject) is None:
         for part in heads_of(subject):
-            found[f"{part} QK"] = lambda part=part: (factors(subject, part)[0], factors(subject, part)[1].T)  # type: ignore[misc]
-            found[f"{part} OV"] = lambda part=part: factors(subject, part)[2:]  # type: ignore[misc]
+            matrices[f"{part} QK"] = lambda part=part: (factors(subject, part)[0], factors(subject, part)[1].T)  # type: ignore[misc]
+            matrices[f"{part} OV"] = lambda part=part: factors(subject, part)[2:]  # type: ignore[misc]
     whole = {"embedding": (model.embed, "W_E"), "unembedding": (model.unembed, "W_U")}
     for part in mlps_of(subject):
         mlp = model.blocks[part.layer].mlp
@@ -216,8 +216,8 @@ def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor |
     whole |= {"W1": (model.unembed, "W_in"), "W2": (model.unembed, "W_out")}
     for name, (module, weight) in whole.items():
         if isinstance(tensor := getattr(module, weight, None), Tensor) and tensor.ndim == 2:
-            found[name] = lambda tensor=tensor: (tensor.detach().double().cpu(), None)  # type: ignore[misc]
-    return found
+            matrices[name] = lambda tensor=tensor: (tensor.detach().double().cpu(), None)  # type: ignore[misc]
+    return matrices
 
 
 @dataclass(frozen=True, eq=False, repr=False)

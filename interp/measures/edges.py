@@ -217,11 +217,11 @@ def _receivers(subject: Subject, known: Sequence[Node], split: bool) -> list[Rec
     if not split:
         return [*known[1:]]
     inputs = [site for site in sites_of(subject) if site.what != "pattern"]
-    found: list[Receiver] = []
+    receivers: list[Receiver] = []
     for node in known[1:]:
         whole = isinstance(node, str) or node.head is None
-        found += [node] if whole else [site for site in inputs if _owner(site) == node]
-    return found
+        receivers += [node] if whole else [site for site in inputs if _owner(site) == node]
+    return receivers
 
 
 def _owner(receiver: Receiver) -> Node:

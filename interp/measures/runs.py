@@ -320,14 +320,14 @@ def heads_of(subject: Subject) -> list[Part]:
 
 def sites_of(subject: Subject) -> list[Site]:
     """Return what every head makes before its output; heads that share keys and values have one such site."""
-    found = []
+    sites = []
     for part in heads_of(subject):
         attn: Any = subject.model.blocks[part.layer].attn
         shared = len(getattr(attn, "_W_K", attn.W_K))
         head = part.head or 0
         own = get_args(What) if head < shared else ("q", "pattern")
-        found += [Site(part.layer, head, what) for what in own]
-    return found
+        sites += [Site(part.layer, head, what) for what in own]
+    return sites
 
 
 def head_named(subject: Subject, head: Any) -> Part:
@@ -396,14 +396,14 @@ def part_named(subject: Subject, name: Any) -> Part | Neuron:
 def neuron_layers(subject: Subject) -> dict[int | None, Any]:
     """Return the modules with neurons by layer; the key None is for a readout with neurons."""
     hooks = subject.model.hook_dict
-    found: dict[int | None, Any] = {
+    layers: dict[int | None, Any] = {
         i: block.mlp
         for i, block in enumerate(subject.model.blocks)
         if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
     }
     if "unembed.hook_post" in hooks:
-        found[None] = subject.model.unembed
-    return found
+        layers[None] = subject.model.unembed
+    return layers
 
 
 def parts_of(subject: Subject) -> list[Part]:

@@ -81,15 +81,15 @@ def model_rows() -> list[Row]:
 def _states() -> dict[tuple[str, str], str]:
     """Read the certificate status of shipped models by name and checkpoint ("" for all variants of exact models)."""
     path = shipped_root() / "certificates.csv"
-    found: dict[tuple[str, str], str] = {}
+    states: dict[tuple[str, str], str] = {}
     if not path.is_file():
-        return found
+        return states
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             key = row["name"], "" if row["kind"] == "exact" else row["variant"]
             state: str = STATES.get(row["status"], "measured")
-            found[key] = state if found.get(key, state) == state else "refuted"
-    return found
+            states[key] = state if states.get(key, state) == state else "refuted"
+    return states
 
 
 def exact_rows() -> list[Row]:

@@ -94,12 +94,12 @@ class Paths(Structure):
     @cached_property
     def _shares(self) -> tuple[np.ndarray, ...]:
         """Cumulative token probabilities by place and state, such that all rows are equally likely."""
-        found = []
+        shares = []
         for place, table in enumerate(self.following):
             after = (*self.completions[place + 1], 0)
             ways = [[after[state] for state in row] for row in table.tolist()]
-            found.append(np.cumsum([[way / sum(row) for way in row] for row in ways], axis=1))
-        return tuple(found)
+            shares.append(np.cumsum([[way / sum(row) for way in row] for row in ways], axis=1))
+        return tuple(shares)
 
     def draw(self, n: int, seed: int = 0) -> Int[Tensor, "n length"]:
         """Draw n independent inputs, uniformly over all rows."""
@@ -238,7 +238,7 @@ def declared(task: Task) -> list[Paths]:
     Raises UnsupportedError, with the reason, if there are none, too many, or two for one length.
     """
     refuse_if(lacks(task, ("automata",)))
-    found = [tabulated(task, one) for one in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
+    found = [tabulated(task, automaton) for automaton in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
     if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):
         raise UnsupportedError(f"task {task.name} has no automaton, more than {MOST_LENGTHS}, or two for one length")
     return found

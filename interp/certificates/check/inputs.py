@@ -121,7 +121,7 @@ def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) 
     )
     need(by != "class" or model.spec["positions"] in ("none", "first"), "positions differ within a class")
     layer = model.layers[0]
-    need(not any(one.linear or one.places for one in model.layers), "positions differ within a class")
+    need(not any(layer.linear or layer.places for layer in model.layers), "positions differ within a class")
     need(by != "average" or layer.spec["norm"] != "pre", "values are not linear in a row that is normalized before")
     if by == "average":
         blank = all(q.blank or k.blank for q, k in zip(layer.q, layer.k))

@@ -91,7 +91,7 @@ class DescribedAttention(AttentionForward, Base):
             return inputs
         here = self.hook_pos(self.W_pos[past : past + inputs[0].shape[1]])
         here = here[:, None] if inputs[0].ndim == 4 else here  # split inputs have a head axis
-        return tuple(one + here for one in inputs)
+        return tuple(stream + here for stream in inputs)
 
     def _places(self, n_keys: int, attention_mask: Tensor | None) -> Int[Tensor, "keys"]:
         return torch.arange(n_keys)  # tasks pad on the right

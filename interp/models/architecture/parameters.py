@@ -199,26 +199,26 @@ def _uniform(shape: Shape, inputs: int | float, generator: torch.Generator) -> T
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     """List all problems of a spec for its task, one sentence each, starting with spec.problems()."""
     # spec.problems() would treat an unknown name as a formula
-    found = _unknown_positions(spec) or spec.problems() or position_problems(spec)
+    problems = _unknown_positions(spec) or spec.problems() or position_problems(spec)
     if spec.tied_embeddings and outputs(spec, task) != task.d_vocab:
-        found.append(
+        problems.append(
             f"tied_embeddings needs one output per token ({task.d_vocab}), but there are {outputs(spec, task)} outputs"
         )
     if (task.decision == "set") != (spec.decision == "set"):
         wanted = "set" if task.decision == "set" else "argmax, sigmoid or indicator"
-        found.append(f"decision = {spec.decision!r} does not fit task {task.name}: expected {wanted}")
+        problems.append(f"decision = {spec.decision!r} does not fit task {task.name}: expected {wanted}")
     places = ("all", "first", "last", *task.vocabulary)
     if spec.readout_at not in places:
-        found.append(one_of("readout_at", spec.readout_at, places))
-    return found
+        problems.append(one_of("readout_at", spec.readout_at, places))
+    return problems
 
 
 def position_problems(spec: ModelSpec) -> list[str]:
     """Return one sentence if the spec's positions are unknown, or if their codes have more than d_model components."""
     if spec.positions in PLAIN_POSITIONS:
         return []
-    if found := _unknown_positions(spec):
-        return found
+    if problems := _unknown_positions(spec):
+        return problems
     try:
         position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
     except InterpError as error:

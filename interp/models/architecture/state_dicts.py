@@ -92,7 +92,7 @@ def named_tensors(found: Mapping[Any, Any], where: str = "this mapping") -> dict
         if value.layout != torch.strided or value.is_quantized or value.is_nested or value.is_meta:
             raise CheckpointError(f"{where}: {short(name)!r} is not a dense tensor with values")
         tensors[_BLOCKS.sub("blocks", _WRAPPERS.sub("", name))] = value.detach().cpu()
-    views = [one.nbytes for one in tensors.values() if one.nbytes > one.untyped_storage().nbytes()]
+    views = [tensor.nbytes for tensor in tensors.values() if tensor.nbytes > tensor.untyped_storage().nbytes()]
     if sum(views) > MAX_BYTES:  # a few bytes, seen many times: a small file that fills the memory
         raise CheckpointError(f"{where}: its tensors have {sum(views):,} bytes, more than the limit of {MAX_BYTES:,}")
     while (holder := only_part(tensors)) is not None:

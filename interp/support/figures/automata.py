@@ -138,7 +138,7 @@ def _curve(start: Point, end: Point, before: int) -> np.ndarray:
         inward = -across if across @ middle > 0 else across
         control, t = middle + (0.1 + 0.32 * before) * inward, np.linspace(0, 1, 200)[:, None]
         curve = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
-    apart = [np.linalg.norm(curve - one, axis=1) for one in (a, b)]
+    apart = [np.linalg.norm(curve - end, axis=1) for end in (a, b)]
     last = np.arange(len(curve)) > len(curve) // 2
     return curve[(apart[0] > RADIUS) & ((apart[1] > RADIUS + TIP) | ~last)]
 

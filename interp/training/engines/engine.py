@@ -201,7 +201,7 @@ class GroupedEngine(Engine):
     def make_group(self, seeds: Sequence[int]) -> Group:
         """Return freshly initialized models."""
         fresh = [initialize(self.spec, self.task, seed, self.dtype) for seed in seeds]
-        leaves = {name: torch.stack([one[name] for one in fresh]).to(self.device) for name in fresh[0]}
+        leaves = {name: torch.stack([weights[name] for weights in fresh]).to(self.device) for name in fresh[0]}
         for name, leaf in leaves.items():
             leaf.requires_grad_(not (name == "embed.W_E" and self.spec.embedding == "frozen"))
         trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}

@@ -113,8 +113,8 @@ def tables_of(model: TaskModel) -> Tables:
     shape, layer = declared(model.task), model.spec.layers[0]
     ids, T, reduced = np.array([*shape.tokens, *shape.marks]), len(shape.tokens), model.token_tables().folded()
     assert reduced.neurons is not None
-    own, w_out, b_out = (each.detach()[0].numpy() for each in (reduced.offset, *reduced.neurons))
-    value, seen = (each.detach()[0, 0].numpy() for each in (reduced.values, reduced.scores))
+    own, w_out, b_out = (tensor.detach()[0].numpy() for tensor in (reduced.offset, *reduced.neurons))
+    value, seen = (tensor.detach()[0, 0].numpy() for tensor in (reduced.values, reduced.scores))
     scores, pattern = (None, seen) if layer.mixing == "linear" else (seen[np.ix_(ids[:T], ids)], None)
     if pattern is not None and reduced.softmax:
         pattern = np.exp(pattern - pattern.max(1, keepdims=True))

@@ -160,12 +160,12 @@ STORED: tuple[tuple[Criterion, int, int, int, int, int, int], ...] = (
 @cache
 def stored_frames() -> dict[tuple[str, int, int, int], Float[Tensor, "T d"]]:
     """Load all stored frames, keyed by (criterion, T, L, d)."""
-    found = {}
+    frames = {}
     with np.load(STORED_AT, allow_pickle=False) as file:
         for key in file.files:
             criterion, T, L, d = key.split("_")
-            found[criterion, int(T[1:]), int(L[1:]), int(d[1:])] = torch.from_numpy(file[key])
-    return found
+            frames[criterion, int(T[1:]), int(L[1:]), int(d[1:])] = torch.from_numpy(file[key])
+    return frames
 
 
 def best_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int) -> float:

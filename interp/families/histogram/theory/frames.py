@@ -203,7 +203,7 @@ def _with_products(gram: Float[Tensor, "T T"], d: int) -> Float[Tensor, "T d"]:
 @cache
 def _seidel_matrices(T: int) -> list[Float[Tensor, "T T"]]:
     """Symmetric +-1 matrices, zero on the diagonal, with two eigenvalues: the signs of T equiangular lines."""
-    found = []
+    matrices = []
     q = T - 1
     if q % 4 == 1 and q > 1 and all(q % f for f in range(2, math.isqrt(q) + 1)):
         squares = {x * x % q for x in range(1, q)}
@@ -211,18 +211,18 @@ def _seidel_matrices(T: int) -> list[Float[Tensor, "T T"]]:
         paley[0, 1:] = paley[1:, 0] = 1
         for i, j in itertools.permutations(range(q), 2):
             paley[i + 1, j + 1] = 1 if (i - j) % q in squares else -1
-        found.append(paley)
+        matrices.append(paley)
     for points in (5, 8):
         if points * (points - 1) // 2 == T:
             pairs = [set(pair) for pair in itertools.combinations(range(points), 2)]
             meet = torch.tensor([[1.0 if a & b else -1.0 for b in pairs] for a in pairs], dtype=torch.float64)
-            found.append(meet - torch.eye(T, dtype=torch.float64))
+            matrices.append(meet - torch.eye(T, dtype=torch.float64))
     s = (T.bit_length() - 1) // 2
     if s >= 2 and 4**s == T:
         form = torch.tensor([(-1.0) ** (((x >> s) & x & ((1 << s) - 1)).bit_count()) for x in range(T)])
         index = torch.arange(T)
-        found.append(form.to(torch.float64)[index[:, None] ^ index] - torch.eye(T, dtype=torch.float64))
-    return found
+        matrices.append(form.to(torch.float64)[index[:, None] ^ index] - torch.eye(T, dtype=torch.float64))
+    return matrices
 
 
 def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:

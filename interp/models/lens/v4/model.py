@@ -70,14 +70,14 @@ def quiet_construction() -> Iterator[None]:
 
 def config_fields() -> dict[str, Any]:
     """Return the fields of a config and their defaults; None if there is no default."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for kind in reversed(HookedTransformerConfig.__mro__[:-1]):
-        found |= {
+        fields |= {
             name: None if parameter.default is inspect.Parameter.empty else parameter.default
             for name, parameter in inspect.signature(kind).parameters.items()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         }
-    return found
+    return fields
 
 
 def config(**fields: Any) -> HookedTransformerConfig:
