@@ -147,7 +147,8 @@ def by_parts(
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
-    found, readings = [], []
+    found: list[Explanation] = []
+    readings: list[Reading] = []
     for strict, apart, positions in ((True, False, POSITIONS), (True, True, POSITIONS), (False, False, AGAIN)):
         if apart and not refuted(found[0]):
             continue
