@@ -110,5 +110,5 @@ def test_an_explanation_is_forty_lines_long_at_most(name: str) -> None:
 def test_signatures_name_models_and_inputs() -> None:
     for name in ("logit_lens", "probe", "ablate", "head_types", "accuracy", "find_circuit", "direct_logit_attribution"):
         parameters = inspect.signature(getattr(interp, name)).parameters
-        assert parameters["model"].annotation == "Model", name
+        assert parameters["model"].annotation in ("Model", "Models"), name
         assert parameters["inputs"].annotation == "Inputs | None", name

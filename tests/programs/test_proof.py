@@ -77,6 +77,7 @@ def test_a_wrong_limit_is_found_at_an_extreme() -> None:
         by_extremes(Subject.of(model), wrong, lambda: None)
 
 
+@pytest.mark.slow
 def test_extremes_need_what_they_use() -> None:
     """A certified model, and a program whose sums are linear in what one head reads."""
     subject, program = shipped("histogram/dot-softmax")

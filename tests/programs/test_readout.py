@@ -1,6 +1,8 @@
 """The readout: answers that are sets of next symbols."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp.programs.maps import lookup_of
-from interp.programs.readout import looked_up
+from interp.programs.readout import Readout
 from interp.tasks import Batch, NextSymbols
 
 
@@ -56,6 +58,7 @@ def test_sets_of_next_symbols_are_explained() -> None:
 def test_a_value_that_is_never_met_speaks_for_no_answer() -> None:
     one = lookup_of(torch.tensor([1, 1, 0]), 2, {"x": (torch.tensor([0, 0, 2]), 3)}, ("x",))
     assert one.met == (True, False, True)
-    answer, steps = looked_up(one, ("no", "yes"))
+    reading: Any = SimpleNamespace(running=SimpleNamespace(words=("no", "yes")))
+    answer, steps = Readout(reading, None, {}).looked_up(one)
     assert answer.weights == (((0.0, 1.0), (0.0, 0.0), (1.0, 0.0)),)
     assert steps == []

@@ -282,6 +282,7 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
     assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_models_that_can_be_compared(tmp_path: Path) -> None:
     grid = make_grid(small_grid(axes={"readout_width": [4]}))
     interp.sweep(grid, tmp_path, workers=1, progress=False)
