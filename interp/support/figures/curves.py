@@ -189,7 +189,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
 def _names(frame: pd.DataFrame, x: str, y: str, label: str) -> go.Scatter:
     """Return labels above dots; dots close to each other share one."""
     across, up, texts = zip(*labels(frame[[x, y]].to_numpy(float), [plain(text) for text in frame[label]]))
-    names = go.Scatter(x=compact(across), y=compact(up), text=texts)
+    names = go.Scatter(x=compact(np.array(across)), y=compact(np.array(up)), text=texts)
     names.update(mode="markers+text", marker={"size": 9, "opacity": 0})  # an unseen dot keeps its label above it
     names.update(textposition="top center", textfont_size=11, cliponaxis=False, hoverinfo="skip", showlegend=False)
     return names
