@@ -50,7 +50,7 @@ class Waves(Step):
             return [f"{self.name} needs variables with {self.period} numbers or more, and a sum of one or more"]
         return []
 
-    def mapped(self, made: Features) -> Float[Tensor, "rows length waves"]:
+    def mapped(self, made: Features) -> Float[Tensor, "... waves"]:
         held = sum((made[name][..., : self.period] != 0).double() for name in self.of)
         read = torch.as_tensor(held).sign()
         n = read.sum(-1, keepdim=True).clamp(min=1.0)
