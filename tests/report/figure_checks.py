@@ -122,7 +122,9 @@ def _colors(figure: go.Figure) -> Iterator[str]:
         yield f"the color scale runs from {low} to {high}"
     elif values.min() < low - 1e-6 * (high - low) or values.max() > high + 1e-6 * (high - low):
         yield f"the color scale from {low:.4g} to {high:.4g} cuts data from {values.min():.4g} to {values.max():.4g}"
-    elif np.ptp(values) < USED * (high - low):
+    elif low == -high and np.abs(values).max() >= (1 - 1e-6) * high:
+        return  # a color means the same in every figure: the scale diverges from 0 as far as the data do
+    elif (low, high) != (0, 1) and np.ptp(values) < USED * (high - low):  # shares have one scale everywhere
         yield f"data from {values.min():.4g} to {values.max():.4g} use a sliver of the colors {low:.4g} to {high:.4g}"
 
 

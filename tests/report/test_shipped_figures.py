@@ -43,7 +43,7 @@ def broken() -> list[tuple[str, go.Figure, str]]:
         ("infinite", go.Figure(fine).update_traces(y=[np.inf, 1.0, 2.0]), "A line."),
         ("shows nothing", go.Figure(fine).update_traces(y=[1.0, 1.0, 1.0]), "A line."),
         ("is no color", go.Figure(fine).update_layout(meta={"color": "#12345"}), "A line."),
-        ("sliver", go.Figure(cells).update_layout(coloraxis_cmax=1.0), "Cells."),
+        ("sliver", go.Figure(cells).update_layout(coloraxis_cmax=2.0), "Cells."),
         ("cuts data", go.Figure(cells).update_layout(coloraxis_cmax=0.2), "Cells."),
         ("no x axis has a title", go.Figure(fine).update_xaxes(title_text=""), "A line."),
         ("separator", fine, "The line is the separator."),
