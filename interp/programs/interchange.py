@@ -45,8 +45,8 @@ MOST_PAIRS = 28
 SAME = 1e-6
 """Weights that differ by less are one value."""
 TIED = 1e-4
-"""Sums of a program that differ by less, as a share of the largest, are equal: what is read of a model with noise on
-its weights differs as much."""
+"""Sums of a program that differ by less, as a share of the largest (or of 1, if it is smaller), are equal: what is
+read of a model with noise on its weights differs as much."""
 
 Donors = Int[Tensor, "rows length"]
 """For each position of each row, row * length + position of the source of its value."""

@@ -17,7 +17,7 @@ from interp.programs.reading import Reading
 from interp.programs.steps import Table
 
 
-def asked(
+def fill_unmet_cells(
     reading: Reading, step: Table, codes: maps.Codes, mask: Bool[Tensor, "rows length"], layer: int | None,
     given: Callable[[Float[Tensor, "cells d_model"]], Int[Tensor, "cells"]],
 ) -> Table:  # fmt: skip

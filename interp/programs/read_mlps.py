@@ -13,7 +13,7 @@ from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
 from interp.programs import maps
 from interp.programs.quantize import Quantized
-from interp.programs.read_cells import asked
+from interp.programs.read_cells import fill_unmet_cells
 from interp.programs.read_own import describe_by_product
 from interp.programs.read_sums import describe_by_sums
 from interp.programs.read_waves import describe_by_waves
@@ -94,7 +94,7 @@ def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Ta
     if isinstance(reading.running.blocks[part.layer], PostNormBlock):
         return step
     low = reading.low(part)
-    return asked(
+    return fill_unmet_cells(
         reading, step, reading.codes(found.needed, part), found.needed, part.layer,
         lambda stream: torch.cdist(reading.running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1),
     )  # fmt: skip

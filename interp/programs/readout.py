@@ -15,7 +15,7 @@ from interp.measures.runs import Part
 from interp.models.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer
-from interp.programs.read_cells import asked
+from interp.programs.read_cells import fill_unmet_cells
 from interp.programs.read_own import own_weight
 from interp.programs.read_waves import as_cosines
 from interp.programs.reading import Reading, matrix
@@ -171,7 +171,7 @@ class Readout:
             weights = tuple(eye[entry] if met else zero for entry, met in zip(one.entries, one.met, strict=True))
             return Linear("answer", one.of, (weights,), zero, self.words), []
         step = Table("result", one.of, one.entries, self.words)
-        step = asked(self.reading, step, self.codes, self.mask, None, self.reading.running.read)
+        step = fill_unmet_cells(self.reading, step, self.codes, self.mask, None, self.reading.running.read)
         return Linear("answer", ("result",), (eye,), zero, self.words), [step]
 
     def by_own_weight(self) -> Reached | None:

@@ -384,7 +384,7 @@ def test_many_digits_find_what_the_estimate_misses(majority: Task, monkeypatch: 
 
 
 def test_what_is_not_the_specs_function_is_certified_as_run(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the numbers of the spec are others than those of the model, only the estimate of rounding is left."""
+    """If the numbers of the spec are others than those of the model, only the estimate is left, and a note says so."""
     assert not any("digits" in note for note in certify_inputs(counting(majority, 0.0, "float32")).notes)
     model = counting(majority, 0.0, "float64")
     assert any("digits" in note for note in certify_inputs(model).notes)
@@ -392,3 +392,4 @@ def test_what_is_not_the_specs_function_is_certified_as_run(majority: Task, monk
     found = certify_inputs(model)
     assert found.status == "certified"
     assert "not bounded, from a run of some inputs in float32: it changes margins" in found.notes[0]
+    assert "the model at hand computes something else" in found.notes[1]

@@ -312,12 +312,12 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
             subject.task.check_input(rows)
             more = subject.task.batch(rows)
             wanted, reads = subject.classes(more), reads_of(subject, more)
-            new = ~torch.isin(wanted, subject.classes(batch)) | bool(n)
-            wrong = reads.rows[Running.of(subject, more).answers != wanted]
-            where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()
-            batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
         except Exception:  # no task is bound to take rows that its sampler never draws
             continue
+        new = torch.isin(wanted, subject.classes(batch), invert=True) if n == 0 else torch.ones_like(wanted).bool()
+        wrong = reads.rows[Running.of(subject, more).answers != wanted]
+        where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()
+        batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
     return batch
 
 
