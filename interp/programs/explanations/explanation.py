@@ -180,11 +180,11 @@ class Explanation:
 
     @property
     def scores(self) -> str:
-        """One line of scores: answers, interchange intervention accuracy, parts used."""
+        """One line of scores: answers, interchange intervention accuracy, parts used, and whether answers are proved."""
         return " · ".join(scores(self))
 
     def certify(self) -> Explanation:
-        """Compare the program with the model on every input, by listing, counts, or extremes; see programs.proof.
+        """Compare the program with the model on every input; programs.proof has the methods.
 
         Returns the explanation with its proof, or with the exact share if there are inputs on which they differ.
         Raises InterpError without a program, and UnsupportedError, with the reasons, if no engine applies.
@@ -473,7 +473,7 @@ def scores(found: Explanation) -> list[str]:
         used = sum(one.status not in OUT for one in found.parts)
         text.append(f"{used} of {words.counted(len(found.parts), 'part')} used")
     if found.program is not None:
-        text.append("not proved" if found.proved is None else str(found.proved))
+        text.append(f"answers {found.proved or 'not proved'}")
     return text
 
 

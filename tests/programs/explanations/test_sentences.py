@@ -101,7 +101,7 @@ def test_a_program_with_other_variables_imitates() -> None:
     )
     assert "The program: heads 0.0 and 0.1 attend to the first position" in found.sentence
     assert found.scores == (
-        "answers 1 · interchange intervention accuracy 0.5000 or more · 3 of 4 parts used · not proved"
+        "answers 1 · interchange intervention accuracy 0.5000 or more · 3 of 4 parts used · answers not proved"
     )
     unread = replace(found, variables=found.variables[:1], parts=(*PARTS[:2], replace(PARTS[3], status="not read")))
     assert unread.sentence.startswith(

@@ -20,7 +20,7 @@ def test_a_report_explains_any_model_within_the_budget() -> None:
     assert report.verdict.startswith("Explained.\n\nHead 0.0 attends to positions by their token") or (
         report.verdict.startswith("Explained.\n\n1. Head 0.0 attends to positions by their token")
     )
-    assert report.verdict.endswith("1 of 1 part used · not proved")
+    assert report.verdict.endswith("1 of 1 part used · answers not proved")
     left_out = Report("max of three")
     make(Study(Subject.of(model), explains=False), left_out)
     assert (left_out.verdict, left_out.items) == ("", [])
