@@ -180,7 +180,7 @@ class Explanation:
 
     @property
     def scores(self) -> str:
-        """One line of scores: answers, interchange intervention accuracy, parts used, and whether answers are proved."""
+        """One line of scores: answers, interchange intervention accuracy, parts used, and what of it is proved."""
         return " · ".join(scores(self))
 
     def certify(self) -> Explanation:
