@@ -27,8 +27,8 @@ SAID = {
     "explain_compiled": r"^2 of 2 compiled models are explained .* and 0 otherwise.* 3 of 3 and 0 of 5 others \(all",
     "explain_judged": r"^1 models: 1 programs have an error of at most 0\.05 without noise, .* agree on 1\. Oth",
     "explain_outside": r"^1 compiled models: 1 explained and true, .* Of (\d+) claims that were tried, \1 hold\.",
-    "explain_trained": r"^1 trained models: 1 explained, 0 in part, 0 answers only, 0 none\.",
-    "explain_zoo": r"^1 models: 1 explained, 0 in part, 0 answers only, 0 none\.",
+    "explain_trained": r"^1 trained models: 1 explained, 0 imitated, 0 in part, 0 answers only, 0 none\.",
+    "explain_zoo": r"^1 models: 1 explained, 0 imitated, 0 in part, 0 answers only, 0 none\.",
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
     "known_certificates": r"^1 of 1 certificates are kept\.$",
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned

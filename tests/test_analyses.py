@@ -27,6 +27,7 @@ LITTLE = {
     "scaling": "--smoke",
     "patching": "--smoke",
     "subsets": "--smoke",
+    "trace_load": "",
     "train_count01": "--quick",
     "train_histogram": "--models lin --rounds 1 --no-engines",
     "train_vmap": "--rounds 1 --seeds 2 --batch 8",

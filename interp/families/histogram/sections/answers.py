@@ -122,15 +122,12 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     return by_cell, worst
 
 
-SHOWN_TOKENS = 3
-
-
 @counts("counting_logits", title="Logits by count", order=712, block="where")
-def counting_logits(study: Study, report: Report) -> None:
-    """Show each answer's logit by the true count, on sequences of two tokens."""
+def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
+    """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.measure(CountingModel.of)
     report.heading("Logits by count")
-    words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(SHOWN_TOKENS + 1, counter.task.T))]
+    words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
     table = counting.logits_by_count(counter, words)
     first = table[table["token"] == words[0]].assign(
         answer=lambda frame: "answer " + frame["answer"].astype(str),
