@@ -102,7 +102,7 @@ class VariableProbes(Tabular):
         return draw.heatmap(
             grid.to_numpy(), columns, list(grid.index), "residual stream", "variable",
             "probe accuracy" if what == "probe" else "interchange accuracy", ends=(0.0, 1.0), square=False,
-            show_values=grid.size <= 80,
+            show_values=grid.size <= 80, fixed=True,
         )  # fmt: skip
 
 

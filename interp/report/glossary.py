@@ -47,6 +47,12 @@ NOTES: dict[str, str] = {
     "OV": "Decides what a head writes when it attends to a token.",
     "interchange": "Give one site its value on another input. If the site holds a variable, the answer changes as if "
     "that variable had changed.",
+    "Explained": "The program gives the model's answers, and each of its variables is the model's own: with its value "
+    "from another input, in both, they answer alike.",
+    "Imitated": "The program gives the model's answers, but some of its variables are not the model's own, or were not "
+    "shown to be.",
+    "In part": "Some parts have a description that can take their place in the model, but no program of them gives the "
+    "model's answers.",
 }  # fmt: skip
 """Words and notes. A word is found as written here, or with a capital letter at the start of a sentence."""
 

@@ -47,7 +47,7 @@ from interp.report.render import render
 from interp.report.static import save_figures
 from interp.support.figures.cells import Format, cells, for_a_page
 from interp.support.files import refuse_special, write_atomically
-from interp.support.words import Mark, fitting
+from interp.support.words import Mark, fitting, n_words
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -192,10 +192,10 @@ class Report:
         for one in self.said:
             left = room.get(one.about, math.inf)
             fresh = left == WORDS.get(one.about, math.inf)
-            short, rest = fitting(one.text, int(left)) if left < len(one.text.split()) else (one.text, "")
+            short, rest = fitting(one.text, int(left)) if left < n_words(one.text) else (one.text, "")
             if short.endswith(" ...") and not fresh:  # only a first sentence is cut within
                 short, rest = "", one.text
-            room[one.about] = 0 if rest else left - len(short.split())
+            room[one.about] = 0 if rest else left - n_words(short)
             found.append((replace(one, text=short), replace(one, text=rest)))
         return found
 

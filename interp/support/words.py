@@ -107,6 +107,11 @@ SENTENCE = re.compile(r"(?<=[a-z)'\"][.!?]) (?=[A-Z'\"(])|(?<=\d\d[.!?]) (?=[A-Z
 """Where a text may be cut: before a sentence that begins with a capital letter, or a new line."""
 
 
+def n_words(text: str) -> int:
+    """Count what a reader counts as words: what stands between spaces and has a letter or a digit."""
+    return sum(any(map(str.isalnum, one)) for one in text.split())
+
+
 def fitting(text: str, most: int) -> tuple[str, str]:
     """Cut a text after as many whole sentences and lines as have at most `most` words; return both parts.
 
@@ -114,7 +119,7 @@ def fitting(text: str, most: int) -> tuple[str, str]:
     """
     end = 0
     for cut in [*(found.start() for found in SENTENCE.finditer(text)), len(text)]:
-        if len(text[:cut].split()) > most:
+        if n_words(text[:cut]) > most:
             break
         end = cut
     if not end and text:

@@ -367,14 +367,23 @@ def how(found: Explanation, apart: bool = False) -> str:
     used = [one for one in found.parts if one.status in USED]
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
+    steps = steps_of(found)
+    done = "\n".join(numbered(steps)) if apart and len(steps) > 1 else " ".join(steps)
+    text = [_used(found, used), done, " ".join(_borne_out(found, used))]
+    return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
+
+
+def steps_of(found: Explanation, short: bool = False) -> list[str]:
+    """What each group of parts does, and how the answer follows, as sentences. short: all groups, without notes."""
+    used = [one for one in found.parts if one.status in USED]
     groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
     far = {one.part: one.elsewhere or 0.0 for one in used}
     steps = [
         f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
-        f"{_elsewhere([far[part] for part in parts])}."
+        f"{'' if short else _elsewhere([far[part] for part in parts])}."
         for parts, does in groups
     ]
-    if len(steps) > NAMED:
+    if len(steps) > NAMED and not short:
         n = len(steps) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
         most = max(far[part] for parts, _ in groups[NAMED:] for part in parts)
@@ -384,9 +393,11 @@ def how(found: Explanation, apart: bool = False) -> str:
         steps.append(answer_words(found.program))
     if found.level == "imitated":
         steps[0] = f"The program: {steps[0][0].lower() if steps[0][:3] != 'MLP' else 'M'}{steps[0][1:]}"
-    done = "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1)) if apart and len(steps) > 1 else " ".join(steps)
-    text = [_used(found, used), done, " ".join(_borne_out(found, used))]
-    return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
+    return steps
+
+
+def numbered(steps: Sequence[str]) -> list[str]:
+    return [f"{n}. {step}" for n, step in enumerate(steps, 1)]
 
 
 def _elsewhere(shares: Sequence[float]) -> str:

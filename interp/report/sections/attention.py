@@ -4,6 +4,7 @@ import pandas as pd
 
 from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.head_types import KINDS, head_types
+from interp.measures.results import Figure
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections._shared import WEIGHT, weights
@@ -61,14 +62,16 @@ def make(study: Study, report: Report) -> None:
         at = "" if subject.read_at == "all" else ", where answers are read"
         seen = set(inputs.batch.tokens[inputs.batch.attention_mask].unique().tolist())
         table = by_token[by_token["key"].map(study.task.token_id).isin(seen)]
+        only = table["query"].nunique() == 1
+        source = f"'{table['query'].iloc[0]}'" if only else "a query token (rows)"
         report.add_figure(
             "attention_by_token",
-            draw.circuit(
+            (_by_head if only else draw.circuit)(
                 _named(table, **shape),
                 color_title=f"{weights(study)} to all of a kind",
                 shares=weights(study) == WEIGHT,
             ),
-            f"Total attention from a query token (rows) to all tokens of one kind (columns){at}, mean over queries.",
+            f"Total attention from {source} to all tokens of one kind (columns){at}, mean over queries.",
         )
     if found is not None:
         found = found.copy()
@@ -81,6 +84,17 @@ def make(study: Study, report: Report) -> None:
             "token.",
             {kind: ".3f" for kind in KINDS if found[kind].notna().any()},
         )
+
+
+def _by_head(table: pd.DataFrame, color_title: str, shares: bool) -> Figure:
+    """Draw the weights of one query token: a row for each head."""
+    heads, keys = list(dict.fromkeys(table["head"])), list(dict.fromkeys(table["key"]))
+    matrix = table.pivot(index="head", columns="key", values="value").loc[heads, keys]
+    names = [f"head {head}" for head in heads]
+    return draw.heatmap(
+        matrix, keys, names, "key token", "head", color_title,
+        center=None if shares else 0, ends=(0, 1) if shares else (), square=False, show_values=True, fixed=shares,
+    )  # fmt: skip
 
 
 def _named(table: pd.DataFrame, layer: bool) -> pd.DataFrame:

@@ -48,6 +48,8 @@ SHORT = {"seconds": 4.0, "most": 1 << 20}
 """Options of certificates in a report: a shorter search than with interp.certify."""
 USUAL = 10.0
 """Largest work, in nominal seconds, for which a section takes the inputs that measures take by default."""
+FEWER = 3.0
+"""The same for a part of them, if they are too many."""
 SAMPLED_ROWS = 1000
 """Number of inputs of a split if the task has no fixed data set."""
 
@@ -169,6 +171,7 @@ def _population(
     if asked == InputsAsked() and "seconds" not in options and options.get("exact", True):
         usually = study.once(_usual, split, bool(options["fixed"]), options.get("most"))
         found = usually if usually.n * cost(usually.batch.tokens.shape[1]) <= SPEED * USUAL else None
+        options["seconds"] = FEWER
     found = replace(found or choose(study.task, cost, asked, **options), own=study.subject.own_split)
     alike = (one for one in study.populations.values() if one.drawn_like(found))
     study.populations[section] = next(alike, found)  # so that what is cached for a batch serves all sections

@@ -84,6 +84,8 @@ def _tables(study: Study, report: Report) -> None:
         if no_table(subject, which) is not None:
             continue
         table = token_circuits(subject, which, most)
+        if not table["value"].abs().max() > ROUNDING:  # nothing goes from one token to another directly
+            continue
         table["head"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"])]
         rows, columns = table.columns[2:4]
         report.add_figure(
@@ -132,13 +134,14 @@ def _composition(study: Study, report: Report) -> None:
             f"{best['reader']} reads {best['writer']} with a score of "
             f"{words.share(best['score'], 3)} (random matrices: about {random:.3f})."
         )
-    if len(found) <= 60:
+    if len(found) <= 60 and best["score"] > ROUNDING:
         report.add_figure(
             "circuits_composition",
             scores.plot(),
             "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
         )
-    report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
+    if best["score"] > ROUNDING:
+        report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
     if best["score"] > random:
         report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
 
@@ -301,7 +304,7 @@ def patches(study: Study, report: Report) -> None:
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
     error = "" if inputs.exact else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
-    parts = words.either(first["site"])
+    parts, several = words.either(first["site"]), len(found.parts) > 1
     report.heading(
         "Patching",
         "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
@@ -310,7 +313,7 @@ def patches(study: Study, report: Report) -> None:
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Among single parts, {parts} recovers most: {most}{error}.",
+        f"{f'Among single parts, {parts} recovers most:' if several else f'Patching {parts} recovers'} {most}{error}.",
     )
     report.add_figure(
         "patching_stream",
@@ -319,7 +322,8 @@ def patches(study: Study, report: Report) -> None:
         if found.by_index
         else "The residual stream, patched before each layer; rows have different lengths, so positions are grouped.",
     )
-    report.add_figure("patching_parts", found.plot("parts"), "Heads and MLPs, each patched at all positions.")
+    if several:
+        report.add_figure("patching_parts", found.plot("parts"), "Heads and MLPs, each patched at all positions.")
     if len(found.at_positions):
         report.add_figure("patching_heads", found.plot("heads"), "Each head, patched at one position at a time.")
     report.add_table(

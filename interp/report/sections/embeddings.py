@@ -9,6 +9,7 @@ from interp.errors import UnsupportedError
 from interp.measures.embeddings import cosines, output_spectra, principal_components, spectra, token_vectors
 from interp.measures.variables import probe, sites
 from interp.report import Report
+from interp.report.reading import FEWEST
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
 from interp.support.words import joined, portion
@@ -165,7 +166,7 @@ def known_variables(study: Study, report: Report) -> None:
     )
     quantities: tuple[Literal["probe", "along_probe"], ...] = ("probe", "along_probe")
     for quantity in quantities:
-        if table[quantity].notna().any():
+        if table[quantity].count() >= FEWEST:  # fewer are in the table alone
             report.add_figure(
                 f"variables_{quantity}",
                 found.plot(quantity),

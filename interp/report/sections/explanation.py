@@ -13,7 +13,7 @@ from interp.programs.explanations import Explanation, automata, explain_subject
 from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.programs.explanations.bench import STEPS_PER_SECOND
 from interp.programs.explanations.engine import FEWEST, MOST, WORK, work
-from interp.programs.explanations.explanation import how, shipped, summary
+from interp.programs.explanations.explanation import how, numbered, shipped, steps_of, summary
 from interp.programs.explanations.findings import STATUSES, svg
 from interp.programs.explanations.strings import Strings
 from interp.programs.words import answer_words
@@ -118,11 +118,10 @@ def card(found: Explanation) -> str:
         return words.fitting(summary(found), MOST_WORDS)[0]
     line = found.scores
     level = f"{found.level.capitalize()}."
-    room = MOST_WORDS - len(f"{level} {line} {MORE}".split())
-    steps = how(found, apart=True).split("\n\n")[0]
+    room = MOST_WORDS - words.n_words(f"{level} {line} {MORE}")
+    steps = "\n".join(numbered(steps_of(found, short=True))) or how(found, apart=True).split("\n\n")[0]
     kept, left = words.fitting(steps, room)
-    more = MORE if left else ""
-    return "\n\n".join(filter(None, [level, kept, more, line]))
+    return "\n\n".join(filter(None, [level, kept, MORE if left else "", line]))
 
 
 MORE = "The rest is below."

@@ -6,6 +6,7 @@ from interp.measures.head_types import KINDS, HeadTypes, head_features
 from interp.measures.runs import heads_of
 from interp.measures.survey import MODES
 from interp.report import Report
+from interp.report.reading import FEWEST
 from interp.report.sections import _shared as shared
 from interp.report.sections.base import Study, section
 from interp.support import figures as draw
@@ -244,14 +245,15 @@ def by_feature(study: Study, report: Report) -> None:
             "Among pairs of inputs whose answer should then change, the share that gets the expected answer."),
     ):  # fmt: skip
         frame = shown.dropna(subset=[quantity])
-        if frame.empty or frame[quantity].max() < LEAST:
+        if len(frame) < FEWEST or frame[quantity].max() < LEAST:  # fewer are in the table alone
             continue
         grid = frame.pivot(index="feature", columns="name", values=quantity)
         grid = grid.loc[list(dict.fromkeys(frame["feature"])), list(dict.fromkeys(frame["name"]))]
         report.add_figure(
             f"head_features_{quantity}",
             draw.heatmap(grid.to_numpy(), list(grid.columns), list(grid.index), "head", "feature", title,
-                         ends=(0.0, 1.0), square=False, show_values=grid.size <= (80 if len(grid) > 1 else 6)),
+                         ends=(0.0, 1.0), square=False, fixed=True,
+                         show_values=grid.size <= (80 if len(grid) > 1 else 6)),
             caption,
         )  # fmt: skip
     report.add_table(

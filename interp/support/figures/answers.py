@@ -109,7 +109,9 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     frame = frame.sort_values(noise)
     drawn = theme.figure(height=360).update_xaxes(title_text=f"number of '{two}' tokens")
     drawn.update_yaxes(
-        title_text=f"wrong answers: how many more '{one}' than '{zero}'", zeroline=True, zerolinecolor=theme.GREY
+        title_text=f"number of '{one}' minus number of '{zero}' at wrong answers",
+        zeroline=True,
+        zerolinecolor=theme.GREY,
     )
     if frame[["min_difference", "max_difference"]].isna().all(axis=None):
         drawn.add_annotation(text="no errors", x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
