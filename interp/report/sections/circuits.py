@@ -140,8 +140,7 @@ def _composition(study: Study, report: Report) -> None:
             scores.plot(),
             "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
         )
-    if best["score"] > ROUNDING:
-        report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
+    report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
     if best["score"] > random:
         report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
 
