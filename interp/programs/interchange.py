@@ -131,10 +131,10 @@ class Interchanger:
     @cached_property
     def own(self) -> Int[Tensor, "reads"]:
         """The program's answers."""
-        return self._read(self.made)
+        return self._read(self._sums(self.made))
 
-    def _read(self, made: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
-        return self.running.of_words(self._sums(made).argmax(-1), self.program.answers)
+    def _read(self, sums: Float[Tensor, "reads answers"]) -> Int[Tensor, "reads"]:
+        return self.running.of_words(sums.argmax(-1), self.program.answers)
 
     def _sums(self, made: Mapping[str, Tensor]) -> Float[Tensor, "reads answers"]:
         reads = self.running.reads
@@ -144,8 +144,13 @@ class Interchanger:
         """The program's answers with variables interchanged; UNDECIDED where the largest sums are equal."""
         self.check()
         given = {name: _moved(self.made[name], donors) for one, donors in swaps for name in one.steps}
-        made = self.program.run(self.running.batch.tokens, self.counts, given)
-        return self._read(made).masked_fill(equal(self._sums(made)), UNDECIDED)
+        changed = set(given)
+        for step in self.program.steps:
+            if not changed.isdisjoint(step.of):
+                changed.add(step.name)
+        same = {name: weights for name, weights in self.made.items() if name not in changed}
+        sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))
+        return self._read(sums).masked_fill(equal(sums), UNDECIDED)
 
     def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places interchanged."""

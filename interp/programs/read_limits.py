@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.measures.runs import reads_of
+from interp.models.architecture.answers import decide
 from interp.programs.decompile import program_of, sketch
 from interp.programs.language import Program
 from interp.programs.maps import MOST_LIMITS, NEVER
 from interp.programs.read_own import products
 from interp.programs.reading import Reading, matrix
-from interp.programs.running import Kept, Running
+from interp.programs.running import Kept
 from interp.programs.steps import Evened, Head, Linear, Product, Step, Sums
 from interp.tasks import Batch
 from interp.tasks.populations import Population, sample
@@ -115,7 +117,7 @@ class Points:
 def _points(
     reading: Reading, steps: Sequence[Step], batch: Batch, values: Tensor | None
 ) -> Iterator[tuple[Tensor, ...]]:
-    program, own = sketch(reading, None), steps[-1]
+    subject, program, own = reading.running.subject, sketch(reading, None), steps[-1]
     program, (code, other) = replace(program, steps=(*program.steps, *steps), pad=reading.task.pad), own.of
     for start in range(0, len(batch), AT_ONCE):
         reading.check()
@@ -126,11 +128,12 @@ def _points(
             if not len(rows):
                 continue
             some, made = some[rows], {name: made[name][rows] for name in (code, other, own.name)}
-        running = Running.of(reading.running.subject, some)
-        at = running.reads.rows, running.reads.positions
+        reads = reads_of(subject, some)
+        at = reads.rows, reads.positions
         value = made[code][at].argmax(-1)
         here = torch.ones_like(value).bool() if values is None else torch.isin(value, values)
-        yield value[here], made[own.name][at].sum(-1)[here], made[other][at][here].float(), running.answers[here]
+        answers = decide(subject.logits(some), subject.decision)
+        yield value[here], made[own.name][at].sum(-1)[here], made[other][at][here].float(), answers[here]
 
 
 @dataclass(frozen=True, eq=False)

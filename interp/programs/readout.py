@@ -38,9 +38,13 @@ def readout(reading: Reading) -> Reached | None:
     cannot carry the values of other positions, so that parts that stand in for each other are all read; then those that
     cannot carry the mean. Of heads that carry the same, it reads one if this gives as many answers.
     """
-    tried = [reading.edges(None, shuffled=True)] if reading.strict else []
+    first = [reading.edges(None, shuffled=True)] if reading.strict else []
     found: list[tuple[tuple[float, float], Reached]] = []
-    for sources in (*tried, reading.edges(None)):
+    tried: list[list[str] | None] = []
+    for sources in (*first, reading.edges(None)):
+        if sources in tried:
+            continue
+        tried.append(sources)
         copies = {} if sources is None else alike(reading, sources)
         reading.alike |= copies
         for some in [copies, {}] if copies else [{}]:

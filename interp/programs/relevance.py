@@ -104,7 +104,14 @@ class Kinds:
         return new
 
     def means(self, part: Part) -> Tensor:
-        return self.mean(self.running.value(part))
+        """The value of a part with the positions of each kind at their mean."""
+        if part not in self._means:
+            self._means[part] = self.mean(self.running.value(part))
+        return self._means[part]
+
+    @cached_property
+    def _means(self) -> dict[Part, Tensor]:
+        return {}
 
 
 Name = TypeVar("Name")

@@ -7,7 +7,7 @@ all: only the read positions are computed. So a long row costs one full pass, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,8 +40,8 @@ class Running:
     """How often each position's token occurs, where equal tokens of a row are held once; see `of`."""
     replaced: Edits = field(default_factory=dict)
     """Parts that are replaced in each run."""
-    without: Running | None = None
-    """The same without replacements."""
+    earlier: Running | None = None
+    """The same before the last of these were replaced: what runs before them is known from there."""
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Running:
@@ -56,23 +56,48 @@ class Running:
         seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
         counts = torch.zeros(len(batch), len(subject.task.vocabulary))
         counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
-        here = batch.tokens[reads.rows, reads.positions]  # last, so that it sees all others
+        here = batch.tokens[reads.rows, reads.positions]
+        return cls.counted(subject, here, counts, batch.labels, reads.classes)
+
+    @classmethod
+    def counted(
+        cls, subject: Subject, here: Int[Tensor, "rows"], counts: Float[Tensor, "rows d_vocab"],
+        labels: Int[Tensor, "rows"], classes: Int[Tensor, "rows"],
+    ) -> Running:  # fmt: skip
+        """Run rows with these counts of each token up to the read position; here: the token there."""
+        rows = torch.arange(len(counts))
         order = torch.arange(counts.shape[1]).expand_as(counts).clone()
-        order[torch.arange(len(order)), here] = counts.shape[1]
+        order[rows, here] = counts.shape[1]  # last, so that it sees all others
         order = order.masked_fill(counts == 0, counts.shape[1] + 1).argsort(dim=1, stable=True)
         lengths = (counts > 0).sum(1)
         tokens, counts = order[:, : int(lengths.max())], counts.gather(1, order)[:, : int(lengths.max())]
-        short = Batch(tokens, lengths, batch.labels)
-        return cls(subject, short, Reads(reads.rows, lengths[reads.rows] - 1, reads.classes), counts)
+        return cls(subject, Batch(tokens, lengths, labels), Reads(rows, lengths - 1, classes), counts)
 
     def after(self, edits: Edits) -> Running:
         """The same with more parts replaced."""
-        return replace(self, replaced={**self.replaced, **edits}, without=self.original)
+        return replace(self, replaced={**self.replaced, **edits}, earlier=self) if edits else self
 
     @property
     def original(self) -> Running:
         """The same without replacements."""
-        return self.without or self
+        return self if self.earlier is None else self.earlier.original
+
+    @cached_property
+    def _last(self) -> Edits:
+        """The last replacements: those that are not made earlier."""
+        known = {} if self.earlier is None else self.earlier.replaced
+        return {part: value for part, value in self.replaced.items() if known.get(part) is not value}
+
+    @cached_property
+    def _first(self) -> tuple[int, int]:
+        """When the first of the last replacements is made; see `stage`."""
+        return min((stage(part.hook) for part in self._last), default=(-1, -1))
+
+    def _at(self, name: str) -> Tensor:
+        """An activation; at the stage of the last replacements, as it is without them."""
+        if self.earlier is not None and stage(name) <= self._first:
+            return self.earlier._at(name)
+        return self._seen[name]
 
     def _counted(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
         """The hooks that count equal tokens; after the last token of a row, there are none."""
@@ -103,10 +128,8 @@ class Running:
 
     @cached_property
     def _seen(self) -> dict[str, Tensor]:
-        """Residual streams, values of parts, values and scores of heads, from one full run in chunks."""
+        """Residual streams, values of parts, values and scores of heads, from one run in chunks: see `_at`."""
         cfg, found = self.subject.model.cfg, dict[str, list[Tensor]]()
-        n, length = self.batch.tokens.shape
-        size = max(1, CHUNK // (cfg.n_heads * length * length))
         last = cfg.n_layers - 1
 
         def keep(name: str) -> Any:
@@ -118,19 +141,17 @@ class Running:
 
             return hook
 
-        names = []
+        names = ["hook_embed", "hook_pos_embed"]
         for layer in range(len(self.blocks)):
             names += [
                 f"blocks.{layer}.{name}"
                 for name in ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_attn_scores", "hook_attn_out")
             ]
         names += [part.hook for part in self.parts if part.head is None]
-        names += ["hook_embed", "hook_pos_embed"]
-        names = [name for name in names if name in self.subject.model.hook_dict]
-        for start in range(0, n, size):
-            here = slice(start, min(n, start + size))
+        names = [name for name in names if name in self.subject.model.hook_dict and stage(name) > self._first]
+        for here in self._chunks():
             inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
-            rows, positions = self.reads.rows[inside] - start, self.reads.positions[inside]
+            rows, positions = self.reads.rows[inside] - here.start, self.reads.positions[inside]
             # Replaced values are kept, and scores without counts.
             hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._counted(here)]
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
@@ -138,13 +159,24 @@ class Running:
             found.setdefault("out", []).append(out[rows, positions].cpu())
         return {name: torch.cat(pieces) for name, pieces in found.items()}
 
+    def _chunks(self) -> Iterator[slice]:
+        """The rows that are run at once."""
+        n, length = self.batch.tokens.shape
+        size = max(1, CHUNK // (self.subject.model.cfg.n_heads * length**2))
+        return (slice(start, min(n, start + size)) for start in range(0, n, size))
+
     def value(self, part: Part) -> Float[Tensor, "rows length d"]:
         """The value of a part in the model: hook_z of a head, hook_mlp_out."""
-        return part.get(self._seen[part.hook]).float()
+        return self._value(part).float()
+
+    def _value(self, part: Part) -> Float[Tensor, "rows length d"]:
+        """The same in the model's number format."""
+        given = self.replaced.get(part)
+        return part.get(self._at(part.hook)) if given is None else given.to(self.subject.model.cfg.dtype)
 
     def v(self, part: Part) -> Float[Tensor, "rows length d_head"]:
         """What a head reads at each position."""
-        v = self._seen[f"blocks.{part.layer}.attn.hook_v"]
+        v = self._at(f"blocks.{part.layer}.attn.hook_v")
         heads = len(self.blocks[part.layer].attn.W_O)
         return v[:, :, (part.head or 0) * v.shape[2] // heads].float()
 
@@ -152,12 +184,14 @@ class Running:
         """Rows, positions and scores of a head's queries. In the last layer, the reads' alone."""
         name = f"blocks.{part.layer}.attn.hook_attn_scores"
         if part.layer == len(self.blocks) - 1:
-            return self.reads.rows, self.reads.positions, self._seen[name][:, part.head].float()
+            return self.reads.rows, self.reads.positions, self._at(name)[:, part.head].float()
         rows, positions = self.mask.nonzero(as_tuple=True)
-        return rows, positions, self._seen[name][rows, part.head, positions].float()
+        return rows, positions, self._at(name)[rows, part.head, positions].float()
 
     @cached_property
     def logits(self) -> Float[Tensor, "reads n_out"]:
+        if self.earlier is not None and self._first[0] == len(self.blocks) - 1:
+            return self.earlier.logits_with(self._last)
         return self._seen["out"]
 
     @cached_property
@@ -208,18 +242,16 @@ class Running:
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
         if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
             return at_reads
-        size = max(1, CHUNK // (self.subject.model.cfg.n_heads * self.batch.tokens.shape[1] ** 2))
         found = []
-        for start in range(0, len(self.batch), size):
-            here = slice(start, min(len(self.batch), start + size))
+        for here in self._chunks():
             inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
             out = self._rest(edits, first, here)
-            found.append(out[self.reads.rows[inside] - start, self.reads.positions[inside]])
+            found.append(out[self.reads.rows[inside] - here.start, self.reads.positions[inside]])
         return self.subject.columns(torch.cat(found))
 
     def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
         model = self.subject.model
-        stream = self._seen[f"blocks.{first}.hook_resid_pre"][here].to(model.cfg.device)
+        stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
         bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
         pad = None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
 
@@ -235,12 +267,11 @@ class Running:
         block, cfg = self.blocks[layer], self.subject.model.cfg
         if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
             return None
-        stream = self.reads.pick(self._seen[f"blocks.{layer}.hook_resid_pre"]).to(cfg.device)
+        stream = self._last_read
         attention = block.attn.b_O  # a sum of all heads: what is subtracted again leaves a rounding, which decides ties
         for part in self.parts:
             if part.layer == layer and part.head is not None:
-                z = edits[part] if part in edits else part.get(self._seen[part.hook])
-                attention = attention + self.reads.pick(z).to(stream) @ block.attn.W_O[part.head]
+                attention = attention + self._added(part, edits.get(part))
         has_mlp = any(part == Part(layer) for part in self.parts)
         given = edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
@@ -258,6 +289,33 @@ class Running:
         final = model.ln_final(middle[:, None]) if hasattr(model, "ln_final") else middle[:, None]
         return self.subject.columns(model.unembed(final)[:, 0])
 
+    @cached_property
+    def _last_read(self) -> Float[Tensor, "reads d_model"]:
+        """The residual stream before the last layer, at the reads."""
+        stream = self._at(f"blocks.{len(self.blocks) - 1}.hook_resid_pre")
+        return self.reads.pick(stream).to(self.subject.model.cfg.device)
+
+    def _added(self, part: Part, z: Tensor | None) -> Float[Tensor, "reads d_model"]:
+        """What a head of the last layer adds at the reads, with another value or (None) with its own."""
+        own = z is None or z is self.replaced.get(part)
+        if own and part in self._adds:
+            return self._adds[part]
+        z = self._value(part) if z is None else z
+        found = self.reads.pick(z).to(self._last_read) @ self.blocks[part.layer].attn.W_O[part.head]
+        if own:
+            self._adds[part] = found
+        return found
+
+    @cached_property
+    def _adds(self) -> dict[Part, Tensor]:
+        """What heads of the last layer add at the reads, as far as it is known."""
+        earlier = self.earlier
+        if earlier is None or self._first < (len(self.blocks) - 1, 0):
+            return {}
+        return {
+            part: one for part, one in earlier._adds.items() if earlier.replaced.get(part) is self.replaced.get(part)
+        }
+
     # ------------------------------------------------------------ direct paths
 
     def written(self, part: Part) -> Float[Tensor, "rows length d_model"]:
@@ -269,7 +327,8 @@ class Running:
 
     def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
         """What "token" and "position" add to the residual stream; None for positions that are not added."""
-        found = self._seen.get({"token": "hook_embed", "position": "hook_pos_embed"}[name])
+        hook = {"token": "hook_embed", "position": "hook_pos_embed"}[name]
+        found = self._at(hook) if hook in self.original._seen else None
         return None if found is None or not bool(found.any()) else found.float().expand(*self.batch.tokens.shape, -1)
 
     @property
@@ -281,11 +340,11 @@ class Running:
 
     def before(self, layer: int) -> Float[Tensor, "rows length d_model"]:
         """The residual stream before a layer."""
-        return self._seen[f"blocks.{layer}.hook_resid_pre"]
+        return self._at(f"blocks.{layer}.hook_resid_pre")
 
     def between(self, layer: int) -> Float[Tensor, "rows length d_model"]:
         """The residual stream between a layer's attention and its MLP, before any norm."""
-        return self.before(layer) + self._seen[f"blocks.{layer}.hook_attn_out"]
+        return self.before(layer) + self._at(f"blocks.{layer}.hook_attn_out")
 
     @torch.no_grad()
     def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool) -> Tensor:
@@ -301,12 +360,12 @@ class Running:
         def added(part: Part) -> Tensor | float:
             return at(change[str(part)]) if str(part) in change else 0.0
 
-        found = at(self._seen["blocks.0.hook_resid_pre"]).float()
+        found = at(self._at("blocks.0.hook_resid_pre")).float()
         for name in ("token", "position"):
             found = found + (at(change[name]) if name in change else 0.0)
         for here, block in enumerate(self.blocks):
             post = isinstance(block, PostNormBlock)
-            out = at(self._seen[f"blocks.{here}.hook_attn_out"])
+            out = at(self._at(f"blocks.{here}.hook_attn_out"))
             for part in self.parts:
                 out = out + added(part) if part.layer == here and part.head is not None else out
             found = found + out
@@ -314,7 +373,7 @@ class Running:
             if here == layer:
                 return found
             if Part(here) in self.parts:
-                found = found + at(self._seen[Part(here).hook]) + added(Part(here))
+                found = found + at(self._value(Part(here))) + added(Part(here))
                 found = block.ln2(found) if post else found
         return found
 
@@ -356,6 +415,16 @@ class Running:
     def kept(self, edits: Edits) -> Kept:
         """How many of the model's answers stay with parts replaced."""
         return Kept.of(self.answers_with(edits), self.answers)
+
+
+STAGES = ("hook_resid_pre", "attn.hook_v", "attn.hook_attn_scores", "attn.hook_z", "hook_attn_out", "hook_mlp_out")
+"""What a block computes, in this order."""
+
+
+def stage(name: str) -> tuple[int, int]:
+    """When a hook runs: its layer, -1 for embeddings, and its place in STAGES."""
+    layer, _, rest = name.removeprefix("blocks.").partition(".")
+    return (int(layer), STAGES.index(rest)) if layer.isdecimal() else (-1, 0)
 
 
 def softmax(block: Any) -> bool:

@@ -389,4 +389,8 @@ def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "
 
 def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
     """The attention that scores give to keys; seen: see `visible`."""
-    return scores * seen.exp() if total else (scores + seen).softmax(-1).nan_to_num(0.0)
+    if total:
+        return scores * seen.exp()
+    scores = scores + seen
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()  # softmax itself is slow over a few keys
+    return (weights / weights.sum(-1, keepdim=True)).nan_to_num(0.0)

@@ -25,6 +25,7 @@ from interp.models.architecture.parameters import as_device, check_parameters, i
 from interp.models.architecture.parameters import as_dtype as as_dtype
 from interp.models.architecture.parameters import model_problems as model_problems
 from interp.models.architecture.reduced import (
+    CountedRows,
     TokenTables,
     count_space_refusal,
     counted_at,
@@ -214,9 +215,7 @@ class TaskModel(HookedTransformer):
         positions = self.answer_positions(tokens)
         if count_space_refusal(self.spec) is None and not hooked(self):
             keep = torch.ones_like(tokens) if mask is None else mask
-            rows = counted_at(self.spec, self.task.d_vocab, tokens, positions, keep)
-            tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
-            return reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
+            return self.read_counts(counted_at(self.spec, self.task.d_vocab, tokens, positions, keep))
         # Run whole sequences in batches whose (rows, heads, length, length) patterns take at most 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
         parts = tokens.split(size)
@@ -224,6 +223,11 @@ class TaskModel(HookedTransformer):
         read = [self(part, attention_mask=m)[torch.arange(len(part)), at]
                 for part, m, at in zip(parts, masks, positions.split(size))]  # fmt: skip
         return torch.cat(read)
+
+    def read_counts(self, rows: CountedRows) -> Float[Tensor, "rows n_out"]:
+        """Return outputs for query tokens with counts, for models that depend on nothing else."""
+        tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
+        return reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
 
     # ------------------------------------------------------------ tokens as text
 
