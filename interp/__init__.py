@@ -6,7 +6,7 @@ Load and build
 Measure: each takes a model and inputs as text, tokens or a batch; the result has .to_frame() and .plot()
     accuracy, direct_logit_attribution, logit_lens, activation_patching, path_patching, ablate, ablate_heads,
     attention_patterns, head_types, head_metrics, attention_ratios, reweight_attention, probe, singular_values,
-    composition_scores
+    composition_scores, copying_scores
 Explain
     find_circuit, evaluate_circuit, Hypothesis, Variable, evaluate_hypothesis, explain, learn_automaton, compile,
     compare
@@ -35,7 +35,7 @@ _ROOMS = {
     "measures.accuracy": "accuracy",
     "measures.attention": "attention_patterns",
     "measures.attention_ratios": "attention_ratios reweight_attention",
-    "measures.circuits": "composition_scores singular_values",
+    "measures.circuits": "composition_scores copying_scores singular_values",
     "measures.components": "direct_logit_attribution logit_lens",
     "measures.edges": "path_patching",
     "measures.faithfulness": "evaluate_circuit find_circuit",
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from interp.measures.attention_ratios import attention_ratios as attention_ratios
     from interp.measures.attention_ratios import reweight_attention as reweight_attention
     from interp.measures.circuits import composition_scores as composition_scores
+    from interp.measures.circuits import copying_scores as copying_scores
     from interp.measures.circuits import singular_values as singular_values
     from interp.measures.components import direct_logit_attribution as direct_logit_attribution
     from interp.measures.components import logit_lens as logit_lens

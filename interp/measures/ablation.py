@@ -46,6 +46,7 @@ from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.subsets import select_groups
 from interp.models.architecture.answers import Decision, correct, losses
 from interp.models.subject import Model, Subject
+from interp.support import words
 from interp.tasks import Batch
 
 Mode = Literal["zero", "mean", "pooled_mean", "resample"]
@@ -53,11 +54,17 @@ Mode = Literal["zero", "mean", "pooled_mean", "resample"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ablation(Tabular):
-    """Accuracy and loss without each group of parts; the first row, without a part, is the unchanged model."""
+    """Accuracy and loss without each group of parts; the first row, without a part, is the unchanged model.
+
+    inputs: on how many they are measured.
+    """
+
+    inputs: int
 
     @property
     def title(self) -> str:
-        return f"Accuracy and loss with parts ablated ({self['mode'].iloc[0]})"
+        on = words.counted(self.inputs, "input")
+        return f"Accuracy and loss on {on} with parts ablated ({self['mode'].iloc[0]})"
 
     def plot(self, quantity: Literal["accuracy", "loss"] = "accuracy") -> Figure:
         """Draw a bar per group; of several models, the mean."""
@@ -79,9 +86,11 @@ def ablate(
 ) -> Ablation:
     """Measure a model's accuracy and loss when heads, MLPs or neurons are ablated.
 
-    parts: names such as "head 0.3" (or "0.3"), "MLP 1", "neuron 1.7" and "neuron readout.4", each ablated alone; a list
-    or tuple of names is one group, ablated together (default: each head and each MLP). mode: zero, mean, pooled_mean
-    or resample (see the module).
+    parts: a list of names such as "head 0.3" (or "0.3"), "MLP 1", "neuron 1.7" and "neuron readout.4", each ablated
+    alone (default: each head and each MLP). A tuple of names is one group, ablated together: ("0.3", "0.4"), or in the
+    list: ["0.3", ("0.3", "0.4")]. mode: "zero"; "mean" over the reference inputs, at each position apart if all have
+    one length; "pooled_mean", over all read positions, or over all others; "resample", the value on another input.
+    `ablate_heads` takes all single heads, all pairs or all groups of heads.
     inputs: what is measured (default: the task's test inputs). reference: the inputs for means and resampling
     (default: the training inputs). seed: for drawing the resampled inputs.
     model: or a list of models of one spec; the table has a column seed then.
@@ -97,14 +106,14 @@ def ablate(
     subjects = subjects_of(model)
     subject = subjects[0]
     parts = parts_of(subject) if parts is None else parts
-    given = [parts] if isinstance(parts, str) else as_list(parts, "parts", '["head 0.3", ("MLP 1", "neuron 1.7")]')
-    groups = [
-        [part_named(subject, one) for one in ([group] if isinstance(group, str | int | Part) else group)]
-        for group in given
-    ]
-    each = _scores_of_each(subjects, [[], *groups], batch_of(subject, inputs), mode, reference, seed)
+    alone = (str, int, Part, Neuron)
+    together = isinstance(parts, tuple) and all(isinstance(one, alone) for one in parts)
+    given = [parts] if isinstance(parts, str) or together else as_list(parts, "parts", '["0.3", ("MLP 1", "0.4")]')
+    groups = [[part_named(subject, one) for one in ([group] if isinstance(group, alone) else group)] for group in given]
+    test = batch_of(subject, inputs)
+    each = _scores_of_each(subjects, [[], *groups], test, mode, reference, seed)
     named = [(), *(tuple(map(str, group)) for group in groups)]
-    return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]))
+    return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]), len(test))
 
 
 def _table(parts: Sequence[tuple[str, ...]], mode: str, scores: Sequence[Score]) -> pd.DataFrame:
@@ -144,14 +153,15 @@ def ablate_heads(
     subject = subjects_of(model)[0]
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
-    table = ablate(model, chosen, inputs, mode=mode, reference=reference, seed=seed).to_frame()
+    found = ablate(model, chosen, inputs, mode=mode, reference=reference, seed=seed)
+    table = found.to_frame()
     names = [tuple(name.removeprefix("head ") for name in group) for group in table["parts"]]
     layers = [{name.partition(".")[0] for name in group} for group in names]
     table.insert(list(table).index("parts"), "heads", names)
     table.insert(list(table).index("parts"), "size", [len(group) for group in names])
     single = [int(*one) if len(one) == 1 else None for one in layers]
     table.insert(list(table).index("parts"), "layer", pd.array(single, dtype="Int64"))
-    return Ablation(table.drop(columns="parts"))
+    return Ablation(table.drop(columns="parts"), found.inputs)
 
 
 @torch.no_grad()

@@ -93,11 +93,11 @@ def accuracy(
 ) -> Accuracy:
     """Measure accuracy: exact on every input if the task has few enough, otherwise with the 95% interval of a sample.
 
-    inputs: a batch, text or tokens to measure on instead. n: the size of a sample (default: as many of 200 to 20,000 as
-    WORK seconds allow, or all inputs if these do; with n, all if there are at most `few`). A sample is drawn by the
-    task's sampler from a split (default: its last, the test split): an input with probability 1/2 counts for half of
-    this accuracy. With a split, a sample is drawn however few inputs there are. The result also has the accuracy by
-    class and by position.
+    inputs: a batch, text or tokens to measure on instead. n: the size of a sample (default: 200 to 20,000, the more the
+    smaller the model, or all inputs if that is as little work; with n, all if there are at most `few`). A sample is
+    drawn by the task's sampler from a split (default: its last, the test split): an input with probability 1/2 counts
+    for half of this accuracy. With a split, a sample is drawn however few inputs there are. The result has .by_class
+    and .by_position, tables with their intervals.
 
     Example:
 

@@ -137,7 +137,7 @@ class SingularValues(Tabular):
 
     @property
     def title(self) -> str:
-        return f"Singular values of {', '.join(list(dict.fromkeys(self['matrix']))[:6])}"
+        return f"Singular values of {first_few(dict.fromkeys(self['matrix']), 6)}"
 
     def plot(self) -> Figure:
         """Draw the values of each matrix, the largest first."""
@@ -152,9 +152,9 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
 
     matrix: one or several of "head 0.3 QK", "head 0.3 OV" (or "0.3 OV"), "MLP 0 in", "MLP 0 out", "embedding" (W_E),
     "unembedding" (W_U), and, for a readout with neurons, "W1" (into the neurons) and "W2" (out of them; Behrens et al.
-    2024). "QK", "OV", "W_in" and "W_out" name those of all heads or MLPs; "W_E" and "W_U" are known, too. The gains of
-    norms before attention are folded in, as in `factors`; those before MLPs are not.
-    Raises InterpError for unknown names, and UnsupportedError for linear mixing.
+    2024). The result has .vectors: U and V of each matrix. "QK", "OV", "W_in" and "W_out" name those of all heads or
+    MLPs; "W_E" and "W_U" are known, too. The gains of norms before attention are folded in, as in `factors`; those
+    before MLPs are not. Raises InterpError for unknown names, and UnsupportedError for linear mixing.
 
     Example:
 
@@ -280,6 +280,66 @@ def _share(found: float, most: float) -> float:
 def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
     """Return the Frobenius norm of left @ right from the factors' Gram matrices, without building the product."""
     return float(((left.T @ left) * (right @ right.T).T).sum().clamp_min(0).sqrt())
+
+
+ROUNDED = 1e-9
+"""Eigenvalues up to this share of the largest possible one are 0, up to rounding."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CopyingScores(Tabular):
+    """Do heads copy tokens? Columns layer, head, copying, copied. eigenvalues: of each head's OV circuit, by its name.
+
+    copying: the sum of the eigenvalues over the sum of their absolute values, from -1 to 1 (0 if all are 0). copied:
+    the share of tokens whose own logit gets most if the head attends to them alone.
+    """
+
+    eigenvalues: Mapping[str, Tensor]
+
+    @property
+    def title(self) -> str:
+        return "Copying scores of heads: sum of the OV circuit's eigenvalues over the sum of their absolute values"
+
+    def plot(self) -> Figure:
+        """Draw a bar for each head."""
+        names = [f"head {layer}.{head}" for layer, head in zip(self["layer"], self["head"])]
+        table = self.table.assign(part=names)
+        return draw.bars(table, "part", "copying", x_title="head", y_title="copying score")
+
+
+def copying_scores(model: Model) -> CopyingScores:
+    """Measure whether heads copy tokens: eigenvalues of W_E W_OV W_U, from tokens to the same tokens' logits.
+
+    Over the tokens that are answers, too, with norms as in token_circuits. Positive eigenvalues: a token that the head
+    attends to gets a larger logit (Elhage et al. 2021). The result has .eigenvalues, complex, of each head. Raises
+    UnsupportedError if fewer than two tokens are answers, or `no_table` gives a reason.
+
+    Example:
+
+        >>> found = interp.copying_scores(interp.load("algorithmic/induction-exact"))
+        >>> found["copying"].round(2).tolist()  # head 1.1 is the induction head
+        [0.0, 0.0, 0.0, 1.0]
+    """
+    subject = Subject.of(model)
+    refuse_if(no_circuits(subject) or no_table(subject, "OV"))
+    answers = [*subject.task.answer_words]
+    shared = [word for word in subject.task.vocabulary if word in answers]
+    if len(shared) < 2:
+        raise UnsupportedError(f"task {subject.task.name} has fewer than two tokens that are answers, too")
+    embedding = token_vectors(subject)[[subject.task.token_id(word) for word in shared]]
+    out = readout_map(subject)[0][:, [answers.index(word) for word in shared]]
+    rows, eigenvalues = [], {}
+    for part in heads_of(subject):
+        _, _, v, o = factors(subject, part)
+        circuit = embedding @ v @ o @ out
+        # The product in the other order is small and has the same eigenvalues, up to zeros.
+        found = torch.linalg.eigvals(o @ out @ embedding @ v)
+        found[found.abs() <= ROUNDED * float((embedding @ v).norm() * (o @ out).norm())] = 0
+        others = circuit.masked_fill(torch.eye(len(shared), dtype=torch.bool), -torch.inf).max(1).values
+        copied = float((circuit.diagonal() > others).double().mean())
+        rows.append((part.layer, part.head, _share(float(found.real.sum()), float(found.abs().sum())), copied))
+        eigenvalues[str(part)] = found
+    return CopyingScores(pd.DataFrame(rows, columns=["layer", "head", "copying", "copied"]), eigenvalues)
 
 
 # ---------------------------------------------------------------- exact tables of one layer

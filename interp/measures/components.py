@@ -148,12 +148,14 @@ class Attribution(Result):
     classes: Int[Tensor, "reads"]
     parts: pd.DataFrame
     word: Callable[[int], str] = str
+    answer: str = "the right answer"
+    rival: str = "its best rival"
 
     @property
     def title(self) -> str:
         return (
-            "Direct logit attribution: what each part adds to the logit of the right answer minus that of its best "
-            f"rival, mean over {counted(len(self.difference), 'answer')}"
+            f"Direct logit attribution: what each part adds to the logit of {self.answer} minus that of {self.rival}, "
+            f"mean over {counted(len(self.difference), 'answer')}"
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -228,6 +230,7 @@ def direct_logit_attribution(
     kept = len(names) * subject.model.cfg.d_model
     found, differences, classes, directions = [], [], [], []
     written: list[Tensor] = []
+    named = {name: f"'{word}'" for name, word in (("answer", answer), ("rival", rival)) if word is not None}
     for _, piece in pieces(subject, batch, kept):
         out, cache = activations(subject, piece, names)
         where = reads_of(subject, piece)
@@ -257,7 +260,7 @@ def direct_logit_attribution(
     rows.append(("biases", "biases", None, None))
     parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
     parts = parts.astype({"layer": "Int64", "head": "Int64"})
-    return Attribution(values, centered, difference, torch.cat(classes), parts, subject.task.word)
+    return Attribution(values, centered, difference, torch.cat(classes), parts, subject.task.word, **named)
 
 
 def _written(subject: Subject, part: Part, value: Float[Tensor, "reads *d"]) -> Float[Tensor, "reads d_model"]:

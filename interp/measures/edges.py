@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -82,15 +82,22 @@ def _before(sender: Node, receiver: Node) -> bool:
     return sender.head is not None and receiver.head is None  # a head and the MLP of its block
 
 
-def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[Edge]:
-    """Convert pairs of parts or names ("head 0.1", "MLP 2", "embedding", "output") to edges. Raises InterpError."""
+BETWEEN = " -> "
+"""Between sender and receiver in the name of an edge."""
+
+
+def check_edges(subject: Subject, wanted: Iterable[tuple[Any, Any] | str]) -> list[Edge]:
+    """Convert pairs of parts or names ("head 0.1", "MLP 2", "embedding", "output"), or "head 0.1 -> output", to edges.
+
+    Raises InterpError for anything else.
+    """
     by_name = {str(node): node for node in nodes(subject)}
     known, found = set(edges(subject)), []
     for pair in wanted:
-        ends = []
-        for end in pair:
-            ends.append(by_name[check_one_of("part", str(end), by_name)])
-        edge = Edge(*ends)
+        names = [str(end) for end in (pair.split(BETWEEN) if isinstance(pair, str) else pair)]
+        if len(names) != 2:
+            raise InterpError(f"{pair!r} is no edge; give ('head 0.1', 'output') or 'head 0.1{BETWEEN}output'")
+        edge = Edge(*(by_name[check_one_of("part", name, by_name)] for name in names))
         if edge not in known:
             raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}, which does not read its output")
         found.append(edge)

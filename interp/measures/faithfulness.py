@@ -7,6 +7,7 @@ some of its parts hurts the circuit as much as the model; *minimal* if it needs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from torch import Tensor
 from interp.errors import InterpError, as_list, check_one_of
 from interp.measures.ablation import Replacements, check_mode, scores_without
 from interp.measures.edges import (
+    BETWEEN,
     EMBEDDING,
     OUTPUT,
     Edge,
@@ -36,7 +38,7 @@ from interp.measures.results import Figure, Inputs, Result, batch_of, draw
 from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
-from interp.support.words import counted, share
+from interp.support.words import counted, number, share
 from interp.tasks import Batch
 
 ROUNDING = 1e-6
@@ -90,10 +92,12 @@ class CircuitTest(Result):
         return Score.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})
 
     def __str__(self) -> str:
+        recovered = self.faithfulness
         return (
             f"With all but {', '.join(self.kept) or 'nothing'} {_PAST[self.mode]}, accuracy is "
             f"{share(self.circuit.accuracy)} (whole model: {share(self.model.accuracy)}; all ablated: "
             f"{share(self.nothing.accuracy)})."
+            + ("" if math.isnan(recovered) else f" Faithfulness, the share of the loss recovered: {number(recovered)}.")
         )
 
 
@@ -102,8 +106,8 @@ _PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "pooled_mean": "mean-ab
 
 def evaluate_circuit(
     model: Model,
-    heads: Iterable[Any] | None = None,
-    edges: Iterable[tuple[Any, Any]] | None = None,
+    heads: CircuitTest | Iterable[Any] | None = None,
+    edges: Iterable[tuple[Any, Any] | str] | None = None,
     mlps: Iterable[int] | None = None,
     mode: str = "mean",
     *,
@@ -114,24 +118,32 @@ def evaluate_circuit(
 ) -> CircuitTest:
     """Ablate everything but a circuit, and measure the remaining accuracy and loss.
 
-    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept (default: all). edges:
-    in place of heads, pairs (sender, receiver) of names; all other edges are ablated. mode: mean (over `reference`, by
-    default the training data), pooled_mean, resample, or zero (not for edges). inputs: what is measured. draws:
-    number of random sets of parts to ablate in the completeness test, in addition to single parts.
+    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"), or what find_circuit returned. mlps: layers whose MLP
+    is kept (default: all). edges: in place of heads, pairs (sender, receiver) of names, or "head 0.0 -> head 1.1"; all
+    other edges are ablated. mode: mean (over `reference`, by default the training data), pooled_mean, resample, or zero
+    (not for edges). inputs: what is measured. draws: number of random sets of parts to ablate in the completeness test,
+    in addition to single parts. The result has .faithfulness, .minimality, .completeness and .kept.
 
     Example:
 
         >>> model = interp.load("count01/paper")
-        >>> print(interp.evaluate_circuit(model, heads=[3, 9], draws=0))
-        With all but head 0.3, head 0.9 mean-ablated, accuracy is 0.5020 (whole model: 0.9813; all ablated: 0.5020).
+        >>> found = interp.evaluate_circuit(model, heads=[3, 9], draws=0)
+        >>> round(found.circuit.accuracy, 4), round(found.faithfulness, 4)
+        (0.502, 0.3015)
     """
     subject = Subject.of(model)
     check_mode(mode)
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
+    if isinstance(heads, CircuitTest) and any(BETWEEN in name for name in heads.kept):
+        heads, edges = None, heads.kept
     test, reference = batch_of(subject, inputs), batch_of(subject, reference, "train")
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
+    if isinstance(heads, CircuitTest):
+        by_name = {str(part): part for part in parts_of(subject)}
+        kept = [by_name[check_one_of("part", name, by_name)] for name in heads.kept]
+        return _of_parts(subject, kept, parts_of(subject), mode, test, reference, draws, seed)
     kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]
     everything = heads_of(subject)
     if mlps is not None:
@@ -164,7 +176,9 @@ def find_circuit(
     pairs of any kind (`edge_effects`). tolerance: how much accuracy the circuit may lose. inputs: to measure on
     (default: the task's test inputs). mode: of ablation, over the inputs `reference` (default: the training inputs).
     The search is greedy: a smaller circuit may exist.
-    Source: Wang et al. 2022; Conmy et al. 2023.
+    The result has .kept, the names of parts or edges, and .faithfulness, the share of the loss that they recover:
+    accuracy may be whole where the loss is not. evaluate_circuit takes the result, on other inputs or in another mode.
+    Source: Wang et al. 2022; Conmy et al. 2023 (ACDC).
 
     Example:
 
@@ -272,7 +286,7 @@ def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, 
 
 
 def _of_edges(
-    subject: Subject, wanted: Sequence[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
+    subject: Subject, wanted: Sequence[tuple[Any, Any] | str], mode: str, test: Batch, reference: Batch, seed: int
 ) -> CircuitTest:
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
     if mode == "zero":
@@ -281,7 +295,7 @@ def _of_edges(
     circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != kept_edge] for kept_edge in kept_edges)]
     alone, nothing, *without = _scores_of_edges(subject, circuits, mode, test, reference, seed)
     whole = scores_without(subject, [[]], test)[0]
-    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept_edges)
+    names = tuple(f"{edge.sender}{BETWEEN}{edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
     return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
 

@@ -81,14 +81,14 @@ class HeadTypes(Tabular):
 
 @torch.no_grad()
 def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "read"] = "all") -> HeadTypes:
-    """Score every head as a previous-token, first-token, same-token and induction head, one row per head.
+    """Score every head as a previous-token, first-token, same-token (duplicate-token) and induction head.
 
-    Columns: layer, head, queries (their number), entropy and uniform (in nats), and, averaged over the queries that see
-    a key of the kind, the attention to: self, previous_token, first_token, same_token (elsewhere), and induction (after
-    an earlier occurrence of the query's token); *_queries: the number of these queries. So a head that always attends
-    behind the earlier occurrence has induction 1, however often tokens repeat.
-    inputs: a batch, text or tokens (default: the test inputs). at: average over "all" query positions, or over
-    the "read" positions. Source: Olsson et al. 2022; TransformerLens's head_detector, which averages over all queries.
+    One row per head. Columns: layer, head, queries (their number), entropy and uniform (in nats), and, averaged over
+    the queries that see a key of the kind, the attention to: self, previous_token, first_token, same_token (elsewhere),
+    and induction (after an earlier occurrence of the query's token); *_queries: the number of these queries. So a head
+    that always attends behind the earlier occurrence has induction 1, however often tokens repeat. inputs: a batch,
+    text or tokens (default: the test inputs). at: average over "all" query positions, or over the "read" positions.
+    Source: Olsson et al. 2022; TransformerLens's head_detector, which averages over all queries.
 
     Example:
 

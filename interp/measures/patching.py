@@ -57,9 +57,8 @@ class Patched(Tabular):
     last one; head; MLP; q, k, v or pattern of a head), layer, head, position ("all" for a part at all positions);
     recovered (0: as corrupted, 1: as clean, in either direction); error, the standard error of recovered (of a ratio of
     two means, by the delta method, with independent reads); flipped, the share of answers changed to the clean input's
-    right one, or, with direction "noise", from it. With method "attribution", recovered is estimated to first order,
-    and error and flipped are NaN; with "both", attributed is this estimate, and off the estimate minus the exact
-    number.
+    right one, or, with direction "noise", from it. With method "attribution", the only effect is attributed, an
+    estimate of recovered to first order; with "both", off is the estimate minus the exact number.
     """
 
     clean: float
@@ -75,7 +74,15 @@ class Patched(Tabular):
             how = "one site of the clean run restores in the corrupted run"
         else:
             how = "is left if one site of the clean run is as in the corrupted run"
-        return f"Activation patching: share of the {self.metric} that {how}, {counted(self.reads, 'answer')}"
+        what = (
+            "Activation patching" if self.value == "recovered" else "Attribution patching, an estimate to first order"
+        )
+        return f"{what}: share of the {self.metric} that {how}, {counted(self.reads, 'answer')}"
+
+    @property
+    def value(self) -> str:
+        """Column of the effect: recovered or, if there are estimates alone, attributed."""
+        return "recovered" if "recovered" in self.table else "attributed"
 
     @property
     def stream(self) -> pd.DataFrame:
@@ -97,17 +104,15 @@ class Patched(Tabular):
         """Draw the residual stream by layer and position, the parts, or the heads by position."""
         check_one_of("plot of patching", what, ("stream", "parts", "heads"))
         if what == "parts":
-            return draw.bars(
-                self.parts, "site", "recovered", "kind", x_title="part that is patched", y_title="recovered"
-            )
+            return draw.bars(self.parts, "site", self.value, "kind", x_title="part that is patched", y_title=self.value)
         table = self.stream if what == "stream" else self.at_positions
         if table.empty:
             raise InterpError("heads were not patched at single positions: pass by_position=True")
-        grid = table.pivot(index="site", columns="position", values="recovered")
+        grid = table.pivot(index="site", columns="position", values=self.value)
         grid = grid.loc[list(dict.fromkeys(table["site"])), list(dict.fromkeys(self.stream["position"]))]
         rows = [name.removeprefix("stream ") for name in grid.index]
         across, down = "position" if self.by_index else "positions", "residual stream" if what == "stream" else "head"
-        return draw.heatmap(grid, list(grid.columns), rows, across, down, "recovered", 0.0, square=False,
+        return draw.heatmap(grid, list(grid.columns), rows, across, down, self.value, 0.0, square=False,
                             show_values=grid.size <= 60)  # fmt: skip
 
 
@@ -141,7 +146,7 @@ def activation_patching(
             the answers compared (`Compared`) that returns one number for each read.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted values into the clean run.
         sites: "stream" (the residual stream by layer and position), "head" (its output; also called "z"), "MLP", and
-            the "q", "k", "v" and "pattern" of each head.
+            the "q", "k", "v" and "pattern" of each head. The result has .stream, .parts and .at_positions.
         method: "exact"; "attribution": the change of the metric to first order, from one backward pass for all sites
             (attribution patching); "both": the exact numbers, with the estimates and their errors beside them.
 
@@ -170,7 +175,7 @@ def activation_patching(
         _scores(subject, piece, where, patches, masks, metric, direction, method)
         for piece, masks, where in _pieces(subject, moved, groups, patches)
     ]
-    clean_mean, corrupted_mean, number, effects = _effects(found, direction, len(patches))
+    clean_mean, corrupted_mean, number, effects = _effects(found, direction)
     rows = [(patch.name, patch.kind, patch.layer, patch.head, patch.group) for patch in patches]
     table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
     named = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -278,7 +283,7 @@ def _along(edit: Edit, value: Tensor, slope: Tensor) -> Float[Tensor, ""]:
     return reduce((changed - value) * slope, "... -> ", "sum").double().cpu()
 
 
-def _effects(found: Sequence[_Scores], direction: str, n: int) -> tuple[float, float, int, dict[str, Any]]:
+def _effects(found: Sequence[_Scores], direction: str) -> tuple[float, float, int, dict[str, Any]]:
     """Return the mean metric of both runs, the number of reads, and the columns with the effects of the patches."""
     none = torch.zeros(0, dtype=torch.float64)
     clean, corrupted = (torch.cat([none, *(getattr(one, end) for one in found)]) for end in ("clean", "corrupted"))
@@ -299,11 +304,8 @@ def _effects(found: Sequence[_Scores], direction: str, n: int) -> tuple[float, f
     if found[0].attributed is not None:
         start = 0.0 if direction == "denoise" else 1.0
         estimate = start + torch.stack([one.attributed for one in found]).sum(0) / whole.sum()  # type: ignore[misc]
-        if effects:
-            effects |= {"attributed": estimate, "off": estimate - effects["recovered"]}
-        else:
-            nothing = torch.full((n,), torch.nan, dtype=torch.float64)
-            effects = {"recovered": estimate, "error": nothing, "flipped": nothing}
+        off = {"off": estimate - effects["recovered"]} if effects else {}
+        effects |= {"attributed": estimate, **off}
     return before, after, number, {name: effect.numpy() for name, effect in effects.items()}
 
 

@@ -122,15 +122,15 @@ def probe(
     feature: one or several features that the task declares (default: all); or a function of a Batch, or a tensor, that
     gives whole numbers for each row (rows,) or position (rows, length), which the table calls by the function's name or
     "given". inputs: at least 40 (default: at most 1,000 test inputs).
-    Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
-    value), probe (cross-fitted accuracy), half (the same if fitted on half as many inputs: where it is much lower, more
-    inputs would raise the probe), fitted (accuracy of a probe fitted and tested on all inputs), interchange
-    (whole vector), along_probe (only the part that the probe reads), pairs. With few, all different inputs, a
-    cross-fitted probe may be worse than chance; `fitted` then shows what is linearly represented. Interchange is the
-    share of answers that change as expected, on pairs whose answer must change, so an intervention without effect
-    scores 0. reasons: why a feature has no score. Features with more than 128 values, or fewer than 8 reads per value,
-    are left out. Source: Alain & Bengio 2016 (probes); Geiger et al. 2021 (interchange).
-    Raises InterpError for fewer than 40 inputs and for unknown features.
+    Columns: feature, layer (0: before layer 0; n_layers: after the last one), position (an index or "read"), values
+    (their number), chance (share of the most frequent value), probe (cross-fitted accuracy), half (the same if fitted
+    on half as many inputs: where it is much lower, more inputs would raise the probe), fitted (accuracy of a probe
+    fitted and tested on all inputs), interchange (whole vector), along_probe (only the part that the probe reads),
+    pairs. With few, all different inputs, a cross-fitted probe may be worse than chance; `fitted` then shows what is
+    linearly represented. Interchange is the share of answers that change as expected, on pairs whose answer must
+    change, so an intervention without effect scores 0. reasons: why a feature has no score. Features with more than 128
+    values, or fewer than 8 reads per value, are left out. Source: Alain & Bengio 2016 (probes); Geiger et al. 2021
+    (interchange). Raises InterpError for fewer than 40 inputs and for unknown features.
 
     Example:
 

@@ -252,6 +252,11 @@ def settings_of(config: str | Path | None) -> dict[str, Any] | None:
     """
     if config is None:
         return None
+    if Path(config).suffix in (".pt", ".pth"):
+        raise InterpError(
+            f"config={short(str(config))!r}: give a JSON or TOML file, a dict or a config object; from a file that you "
+            "trust, config=torch.load(path, weights_only=False)"
+        )
     found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
     return {name: None if value == "none" else value for name, value in found.items()}
 

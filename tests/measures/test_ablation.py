@@ -209,6 +209,19 @@ def test_rows_of_different_lengths_align_at_their_read_positions() -> None:
     assert index[0] == far - at
 
 
+def test_a_tuple_of_names_is_one_group() -> None:
+    """In place of the list, and in it; the table says on how many inputs it is."""
+    subject = standin("ends")
+    batch = subject.task.sample(50, seed=3)
+    both = ("head 0.0", "MLP 1")
+    alone, listed = (interp.ablate(subject, parts, batch, mode="zero") for parts in (both, [both]))
+    assert alone.to_frame().equals(listed.to_frame())
+    assert alone["parts"].tolist() == [(), both]
+    assert interp.ablate(subject, [*both], batch, mode="zero")["parts"].tolist() == [(), ("head 0.0",), ("MLP 1",)]
+    assert "on 50 inputs" in alone.title
+    assert "on 50 inputs" in interp.ablate_heads(subject, [("0.0", "0.1")], batch, mode="zero").title
+
+
 def test_unknown_mode() -> None:
     with pytest.raises(InterpError, match="unknown mode of ablation 'noise'; known: zero, mean, pooled_mean, resample"):
         interp.ablate_heads(standin("recall"), mode="noise")

@@ -80,3 +80,25 @@ def test_where_no_head_does_anything_no_share_is_recovered() -> None:
     assert math.isnan(found.faithfulness)
     with pytest.raises(InterpError, match=r"unknown head '\(0, 1, 2\)'"):
         evaluate_circuit(subject, heads=[(0, 1, 2)])
+
+
+def test_what_find_circuit_returns_is_evaluated_again() -> None:
+    """Edges, also by their names, and parts with MLPs: the same scores as those that it has."""
+    exact = interp.load("algorithmic/induction-exact")
+    inputs = exact.task.sample(100, seed=4)
+    edges = interp.find_circuit(exact, inputs, edges=True, reference=inputs)
+    for again in (
+        interp.evaluate_circuit(exact, edges, inputs=inputs, reference=inputs),
+        interp.evaluate_circuit(exact, edges=edges.kept, inputs=inputs, reference=inputs),
+    ):
+        assert (again.kept, again.circuit) == (edges.kept, edges.circuit)
+    model = interp.load("languages/parity")
+    inputs = model.task.sample(60, seed=4)
+    parts = interp.find_circuit(model, inputs, reference=inputs)
+    again = interp.evaluate_circuit(model, parts, inputs=inputs, reference=inputs)
+    assert "MLP 0" in again.kept
+    assert (again.kept, again.circuit) == (parts.kept, parts.circuit)
+    with pytest.raises(InterpError, match="'MLP 0' is no edge"):
+        interp.evaluate_circuit(model, edges=parts.kept)
+    with pytest.raises(InterpError, match="unknown part 'MLP 0'"):
+        interp.evaluate_circuit(exact, parts)

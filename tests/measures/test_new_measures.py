@@ -64,6 +64,31 @@ def test_composition_scores_have_a_figure() -> None:
     assert "Composition scores" in found.title
 
 
+def test_copying_scores_are_those_of_whole_matrices() -> None:
+    """Eigenvalues of W_E W_V W_O W_U as TransformerLens multiplies it; a head of zeros copies nothing."""
+    model = interp.load("algorithmic/induction-exact")
+    found = interp.copying_scores(model)
+    shared = [word for word in model.task.vocabulary if word in model.task.answer_words]
+    rows = [model.task.token_id(word) for word in shared]
+    columns = [[*model.task.answer_words].index(word) for word in shared]
+    for layer, head, copying, copied in found.to_frame().itertuples(index=False):
+        block = model.blocks[layer].attn
+        whole = (model.W_E[rows] @ block.W_V[head] @ block.W_O[head] @ model.W_U[:, columns]).detach().double()
+        values = torch.linalg.eigvals(whole)
+        assert copying == pytest.approx(float(values.real.sum() / values.abs().sum().clamp_min(1e-9)), abs=1e-6)
+        mine = found.eigenvalues[f"head {layer}.{head}"]
+        assert float(mine.real.sum()) == pytest.approx(float(whole.trace()), abs=1e-6)
+        assert copied == (1.0 if (layer, head) == (1, 1) else 0.0)
+    assert found["copying"].tolist() == pytest.approx([0, 0, 0, 1])
+    assert found.plot().data[0].x[-1] == "head 1.1"
+    with pytest.raises(UnsupportedError, match="fewer than two tokens that are answers"):
+        interp.copying_scores(standin("recall"))
+
+
+def test_a_title_says_how_many_matrices_it_does_not_name() -> None:
+    assert interp.singular_values(interp.load("algorithmic/induction-exact")).title.endswith("head 1.0 OV and 2 more")
+
+
 def test_a_part_that_is_the_same_for_all_inputs_has_no_effect() -> None:
     subject = standin("recall")
     batch = subject.task.sample(200, seed=1)

@@ -114,8 +114,8 @@ def test_attribution_is_the_slope_of_the_exact_effect(name, direction) -> None:
     kinds = ("stream", "head", "MLP", "q", "pattern")
     both = activation_patching(subject, pairs, sites=kinds, direction=direction, method="both").to_frame()
     alone = activation_patching(subject, pairs, sites=kinds, direction=direction, method="attribution").to_frame()
-    assert alone["recovered"].to_numpy() == pytest.approx(both["attributed"].to_numpy())
-    assert alone["error"].isna().all()
+    assert alone["attributed"].to_numpy() == pytest.approx(both["attributed"].to_numpy())
+    assert not {"recovered", "error", "flipped", "off"} & {*alone}
     assert both["off"].to_numpy() == pytest.approx((both["attributed"] - both["recovered"]).to_numpy())
     last = both[(both["kind"] == "stream") & (both["layer"] == subject.model.cfg.n_layers)]
     if subject.model.cfg.normalization_type is None:
@@ -144,7 +144,9 @@ def test_attribution_against_finite_differences() -> None:
 
     slope = (lean(1e-2) - lean(-1e-2)) / 2e-2
     row = found.parts.query("site == 'head 0.1'").iloc[0]
-    assert row["recovered"] == pytest.approx(slope / (found.clean - found.corrupted), rel=2e-2)
+    assert row["attributed"] == pytest.approx(slope / (found.clean - found.corrupted), rel=2e-2)
+    assert found.title.startswith("Attribution patching, an estimate")
+    assert found.plot("parts").layout.yaxis.title.text == "attributed"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -84,4 +84,4 @@ def test_the_page_names_sections_and_calls_that_exist() -> None:
     tested = Path(__file__).read_text("utf-8")
     assert len(rows) == 10
     assert all(f"interp.{name}(" in tested for name, _ in rows)
-    assert len(re.findall(r"^\| [^|`]+ \| `interp", text, re.MULTILINE)) == 16
+    assert len(re.findall(r"^\| [^|`]+ \| `interp", text, re.MULTILINE)) == 23

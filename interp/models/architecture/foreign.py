@@ -65,6 +65,11 @@ def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
     choices = [path.with_suffix(".toml"), path.with_suffix(".json")] if spec is None else [Path(spec)]
     for choice in choices:
         if choice.is_file():
+            if choice.suffix == ".json" and {"n_layers", "d_head"} <= {*read_json(choice)}:
+                raise InterpError(
+                    f"{choice.name} is a TransformerLens config, which does not say what the task is: "
+                    f"interp.load({path.name!r}, task=..., config={choice.name!r})"
+                )
             return _read_spec(choice)
     raise CheckpointError(
         f"{path} needs a spec, but none of {', '.join(c.name for c in choices)} exists next to it; for a model of your "

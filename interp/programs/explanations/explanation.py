@@ -368,7 +368,7 @@ def how(found: Explanation, apart: bool = False) -> str:
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
     steps = steps_of(found)
-    done = "\n".join(numbered(steps)) if apart and len(steps) > 1 else " ".join(steps)
+    done = "\n".join(numbered(steps)) if apart else " ".join(steps)
     text = [_used(found, used), done, " ".join(_borne_out(found, used))]
     return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
 
@@ -397,7 +397,8 @@ def steps_of(found: Explanation, short: bool = False) -> list[str]:
 
 
 def numbered(steps: Sequence[str]) -> list[str]:
-    return [f"{n}. {step}" for n, step in enumerate(steps, 1)]
+    """Steps with their numbers, if there are several."""
+    return [f"{n}. {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else [*steps]
 
 
 def _elsewhere(shares: Sequence[float]) -> str:

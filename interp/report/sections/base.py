@@ -293,6 +293,14 @@ def all_sections() -> list[Section]:
     return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
 
 
+A_DAY = 86_400
+
+
+def time_needed(seconds: float) -> str:
+    """Say how long a section takes, in nominal seconds."""
+    return f"about {max(1, round(seconds))} s" if seconds < A_DAY else "out of reach: more than a day"
+
+
 def availability(study: Study) -> pd.DataFrame:
     """Table: section, title, status ("applies", "on request", "does not apply"), note (time, command or reason)."""
     rows = []
@@ -300,7 +308,7 @@ def availability(study: Study) -> pd.DataFrame:
         if (reason := one.why_not(study)) is not None:
             rows.append((one.name, one.title, "does not apply", reason))
         elif one.cost is not None and one.on_request(study):
-            rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
+            rows.append((one.name, one.title, "on request", time_needed(one.cost(study))))
         elif (how := one.request(study)) is not None:
             rows.append((one.name, one.title, "on request", how))
         else:

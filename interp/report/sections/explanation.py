@@ -24,7 +24,7 @@ from interp.support.figures.automata import MOST_STATES, automaton
 from interp.tasks.populations import SPEED, InputsAsked
 
 REQUEST = "interp explain MODEL searches for one; interp analyze MODEL --sections explanation shows it on a page"
-SEARCH, LEAST_STEPS = 60.0, 200
+SEARCH, LEAST_STEPS = 150.0, 200
 """Budget of a search in a report, in nominal seconds, and the fewest steps with which a search is worth starting."""
 MOST_WORDS = 80
 """Most words of the card "How" on the first screen."""

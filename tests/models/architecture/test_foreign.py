@@ -197,3 +197,13 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
 def test_a_file_too_big_is_not_opened(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="bytes"):
         read_state_dict(put(tmp_path, stock().state_dict()), max_bytes=1000)
+
+
+def test_a_config_of_the_library_is_no_spec(tmp_path: Path) -> None:
+    """Beside a state dict it names no task, and one that torch saved is not read: both say what to write."""
+    path = put(tmp_path, stock().state_dict(), spec=None)
+    path.with_suffix(".json").write_text(json.dumps({"n_layers": 1, "d_model": 6, "d_head": 3, "n_heads": 2}))
+    with pytest.raises(InterpError, match=r"own\.json is a TransformerLens config.*task=\.\.\., config='own\.json'"):
+        zoo.load(path)
+    with pytest.raises(InterpError, match=r"give a JSON or TOML file, a dict or a config object"):
+        zoo.load(path, task="count01", config=tmp_path / "cfg.pt")

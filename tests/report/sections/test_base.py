@@ -264,3 +264,9 @@ def test_options_ask_for_a_costly_section(study: Study, monkeypatch: pytest.Monk
     base.fill(study, Report("mine"), None, {})
     base.fill(study, Report("mine"), None, {"costly": {"words": "asked for"}})
     assert made == ["asked for"]
+
+
+def test_a_section_of_more_than_a_day_is_out_of_reach() -> None:
+    assert [base.time_needed(seconds) for seconds in (0.2, 71.6, 1e12)] == [
+        "about 1 s", "about 72 s", "out of reach: more than a day"
+    ]  # fmt: skip
