@@ -14,7 +14,7 @@ from pathlib import Path
 
 import interp
 
-WIDTH, HEIGHT = 1240, 1530
+WIDTH, HEIGHT = 1240, 1516
 STATE = "#live=counts:120,121,60;off:0.3"  # as the panel's own links have it
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

@@ -186,7 +186,7 @@ def test_a_section_of_a_report_by_its_name() -> None:
     assert list(found.figures) == ["patching_stream", "patching_heads"]
     assert all(found.figures[key] is report.figures[key] for key in found.figures)
     assert list(found.tables) == ["patching"]
-    assert "recovers most" in found.text
+    assert "Patching head 0.0 recovers 1 " in found.text
     assert "patching_heads" in repr(found)
     assert "srcdoc=" in found._repr_html_()
     assert "certificate" not in found.tables
