@@ -457,9 +457,11 @@ def main() -> None:
     except InterpError as error:
         typer.echo(f"interp: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo(f"interp: {' '.join(sys.argv[1:2])} was interrupted, so nothing was written", err=True)
-        sys.exit(130)
+    except SystemExit as left:
+        by_typer = getattr(left.__context__, "__cause__", None)
+        if isinstance(by_typer, KeyboardInterrupt):  # which it turns into an exit without a word
+            typer.echo(f"interp: {' '.join(sys.argv[1:2])} was interrupted, so nothing was written", err=True)
+        raise
 
 
 if __name__ == "__main__":

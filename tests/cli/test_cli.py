@@ -257,3 +257,15 @@ def test_as_a_program() -> None:
 def test_python_dash_m_is_the_command_line() -> None:
     run = subprocess.run([sys.executable, "-m", "interp", "--help"], capture_output=True, text=True, check=True)
     assert "analyze" in run.stdout
+
+
+def test_an_interrupt_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp.models.listing.list_models", stopped)
+    monkeypatch.setattr(sys, "argv", ["interp", "models"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "interp: models was interrupted, so nothing was written\n"
