@@ -263,7 +263,7 @@ def test_an_interrupt_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def stopped() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.models.listing.list_models", stopped)
+    monkeypatch.setattr("interp.models.listing.model_rows", stopped)
     monkeypatch.setattr(sys, "argv", ["interp", "models"])
     with pytest.raises(SystemExit) as left:
         cli.main()
