@@ -16,7 +16,7 @@ How a head's output at the read positions depends on each declared feature:
 
 - variance: the share of the variance of the head's output (hook_z) that the feature's values explain, corrected for the
   number of values (epsilon squared: on average 0 for an unrelated feature, and 1 if the output is a function of it).
-- probe: held-out accuracy of a logistic regression from the output to the feature's values (fit_probe in
+- probe: held-out accuracy of a logistic regression from the output to the feature's values (probe_accuracy in
   measures.variables). chance: accuracy of always predicting the most frequent value.
 - interchange: replace the head's output by that on another input. The share of pairs for which the answer becomes the
   one expected if only this feature took the other input's value, among pairs whose answer must change (see
@@ -44,9 +44,9 @@ from interp.measures.variables import (
     answered_pairs,
     chance,
     feature_at_reads,
-    fit_probe,
     input_at_reads,
     pairs_of,
+    probe_accuracy,
 )
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
@@ -249,7 +249,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "feature": name,
                 "values": len(value.unique()),
                 "variance": explained(x, value),
-                "probe": fit_probe(x, value, inputs).accuracy if float(x.std(0).max()) > 0 else often,
+                "probe": probe_accuracy(x, value, inputs) if float(x.std(0).max()) > 0 else often,
                 "chance": often,
                 "interchange": float("nan"),
                 "pairs": 0,
