@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -97,7 +98,7 @@ def register_construction(name: str, variants: tuple[str, ...] = ()) -> Callable
     """Decorator: register a construction as `<family>/<name>`. Raises InterpError if the name is taken."""
 
     def add(make: F) -> F:
-        if name in _ENTRIES:
+        if name in (_ENTRIES if make.__module__.startswith("interp.") else registered_constructions()):
             raise InterpError(f"a construction named {name!r} is already registered")
         summary = (inspect.getdoc(make) or "").split("\n", 1)[0]
         _ENTRIES[name] = Entry(name, make, variants, summary)
@@ -108,7 +109,14 @@ def register_construction(name: str, variants: tuple[str, ...] = ()) -> Callable
 
 def registered_constructions() -> dict[str, Entry]:
     """Return all registered constructions, sorted by name."""
+    _load_own()
     return dict(sorted(_ENTRIES.items()))
+
+
+@cache
+def _load_own() -> None:
+    """Import the files that register constructions; a trained model needs none of them."""
+    load_plug_ins("constructions")
 
 
 def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
@@ -116,7 +124,8 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
 
     Raises InterpError for an unknown name, variant or size, and for sizes at which the proof does not apply.
     """
-    entry = _ENTRIES[check_one_of("construction", name, _ENTRIES)]
+    known = registered_constructions()
+    entry = known[check_one_of("construction", name, known)]
     for size in sizes:
         check_one_of(f"size of {name}", size, entry.sizes)
     if missing := [
@@ -158,5 +167,3 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
 _AT_LEAST_ONE = ("T", "L", "N", "K", "p", "v", "d_model", "d_head", "n_heads", "rank", "length")
 _ACCEPTED: dict[type, Any] = {bool: bool, int: int, float: int | float, str: str}
 _SPOKEN: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}
-
-load_plug_ins("constructions")  # these files register themselves, and import this one, so they come last
