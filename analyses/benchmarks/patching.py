@@ -1,4 +1,4 @@
-"""Activation patching, path patching, ablation and circuits against TransformerLens, in one run.
+"""Patching, ablation, circuits, explanations and reports, against TransformerLens where it has the same, in one run.
 
     python analyses/benchmarks/patching.py             the table of ratios, then how they grow, then kinds of models
     python analyses/benchmarks/patching.py --smoke     sizes with which there is little to do
@@ -217,6 +217,26 @@ def ours(what: str, subject: Subject, pairs: Pairs) -> torch.Tensor:
     return found.corrupted + torch.tensor(table["recovered"].to_numpy()) * (found.clean - found.corrupted)
 
 
+def daily() -> dict[str, Callable[[], Any]]:
+    """What a researcher asks of a shipped model; imports count for what needs them first."""
+
+    def certified() -> Callable[[], Any]:
+        found = interp.explain(interp.load("count01/paper"))
+        return lambda: found.certify()
+
+    circuit, proof = interp.load("algorithmic/induction"), certified()
+    calls: dict[str, Callable[[], Any]] = {
+        "find_circuit of induction": lambda: interp.find_circuit(circuit),
+        "find_circuit of induction, edges": lambda: interp.find_circuit(circuit, edges=True),
+        "certify what explain finds, count01": proof,
+    }
+    for name in ("count01/paper", "histogram/dot-softmax", "algorithmic/brackets"):
+        calls[f"explain {name}"] = partial(interp.explain, interp.load(name))
+    for name in ("count01/paper", "count01/minimal", "algorithmic/brackets"):
+        calls[f"analyze {name}"] = partial(interp.analyze, interp.load(name))
+    return calls
+
+
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
     found = call()
@@ -290,14 +310,10 @@ def main() -> None:
     a, b = ablations(model, subject, pairs)
     print(f"{'ablate_heads':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
     if not arguments.smoke:
-        circuit = interp.load("algorithmic/induction")
-        for name, edges in (("find_circuit", False), ("find_circuit, edges", True)):
-            print(
-                f"{name:22} {'':8} {seconds(lambda edges=edges: interp.find_circuit(circuit, edges=edges))[0]:8.2f}",
-                flush=True,
-            )  # type: ignore[misc]
+        for name, call in daily().items():
+            print(f"{name:35} {seconds(call)[0]:8.2f}", flush=True)
         a, b = starting("import transformer_lens"), starting("import interp; interp.load('count01/paper')")
-        print(f"{'import, then load':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
+        print(f"{'import, then load':22} {a:8.2f} {b:8.2f} {a / b:6.2f}", flush=True)
     small = replace(base, rows=6) if arguments.smoke else replace(base, rows=25)
     print("\nstream, heads, MLPs as one size doubles: exponents of the CPU time, TransformerLens and interp")
     a, b, _ = compared(sites[0], small, rounds)

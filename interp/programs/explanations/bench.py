@@ -126,7 +126,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
     if subject.model.cfg.attention_dir == "causal":  # tokens after the last read position have no effect
         last = torch.where(reads_of(subject, batch).mask(batch), torch.arange(tokens.shape[1]), -1).amax(1)
         seen = mask & (torch.arange(tokens.shape[1]) <= last[:, None])
-    unseen = set(range(len(task.vocabulary))) - set(tokens[seen].unique().tolist())
+    unseen = set(range(len(task.vocabulary))) - set(tokens[seen].bincount().nonzero()[:, 0].tolist())
     return tuple(word for number, word in enumerate(task.vocabulary) if number in found | unseen)
 
 
