@@ -19,6 +19,8 @@ from interp.programs.steps import Features, Head, Linear, Product, Step, Sums, V
 
 SHARE, LEAST = 0.998, 0.99
 """Share of the model's answers, and of each frequent answer, that must be given."""
+FAR = 0.02
+"""How far from SHARE the sum over all variables may be for sums over fewer to be tried, too."""
 FITS = 1e-4
 """Share of the variance of an MLP's output, as others read it, that an own weight may leave out."""
 ORDERED = 0.5
@@ -36,20 +38,34 @@ def own_weight(
     target = reading.running.answers
     if not 2 <= len(target.unique()) <= MOST_LIMITS + 1:
         return None
-    for own in products(reading, sources, mask):
-        made = {**reading.made, own.name: own.mapped(reading.made)}
-        known = {name: made[name][mask] for name in (own.name, *own.of)}
-        whole = {own.name: known[own.name].sum(1, keepdim=True)}
-        one = limits(target, whole, ranked(target, whole[own.name]))
-        order = one.order if one.share >= ORDERED else target.unique()
-        code, other = own.of
-        for of in ((), (code,), (code, other), (own.name, code), (own.name, code, other)):
-            reading.check()
-            one = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
-            answer, steps = steps_of(one, own, known, words)
-            kept = reading.answered(answer, [own, *steps])
-            if kept.share >= SHARE and kept.least >= LEAST:
-                return answer, [own, *steps]
+    found = (limits_of(reading, own, mask, words) for own in products(reading, sources, mask))
+    return next((one for one in found if one is not None), None)
+
+
+def limits_of(reading: Reading, own: Product, mask: Tensor, words: Values) -> tuple[Linear, list[Step]] | None:
+    """The answer as limits of this own weight, or of a sum; None where the sum of all that may be read is far off."""
+    target = reading.running.answers
+    made = {**reading.made, own.name: own.mapped(reading.made)}
+    known = {name: made[name][mask] for name in (own.name, *own.of)}
+    whole = {own.name: known[own.name].sum(1, keepdim=True)}
+    one = limits(target, whole, ranked(target, whole[own.name]))
+    order = one.order if one.share >= ORDERED else target.unique()
+
+    def fitted(of: tuple[str, ...]) -> tuple[Linear, list[Step]]:
+        reading.check()
+        one = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
+        answer, steps = steps_of(one, own, known, words)
+        return answer, [own, *steps]
+
+    code, other = own.of
+    most = fitted((own.name, code, other))
+    if reading.answered(*most).share < SHARE - FAR:  # sums of fewer are among those of all
+        return None
+    for of in ((), (code,), (code, other), (own.name, code), None):
+        found = most if of is None else fitted(of)
+        kept = reading.answered(*found)
+        if kept.share >= SHARE and kept.least >= LEAST:
+            return found
     return None
 
 

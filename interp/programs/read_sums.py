@@ -67,6 +67,16 @@ class Input:
 
     def fit(self, names: Sequence[str]) -> Fitted:
         """The sum over these variables, and a constant, that is nearest to what is read."""
+        if tuple(names) not in self._fits:
+            self._fits[tuple(names)] = self._fit(names)
+        return self._fits[tuple(names)]
+
+    @cached_property
+    def _fits(self) -> dict[tuple[str, ...], Fitted]:
+        """The sums that were asked for."""
+        return {}
+
+    def _fit(self, names: Sequence[str]) -> Fitted:
         if not names:
             return Fitted((), self.read[:0], self.read.mean(0), [], None)
         points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
