@@ -50,8 +50,6 @@ def head_planes(
     model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2"), C: float = 1000.0
 ) -> HeadPlanes:
     """Compute the planes of all heads, with separators (with this C) from `fitted` and points from `tested`."""
-    from sklearn.decomposition import PCA
-
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
     vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
@@ -64,9 +62,11 @@ def head_planes(
         z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
         its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
         if d_head > 2:
-            plane = PCA(n_components=2, svd_solver="full").fit(z)
-            z, its_values = plane.transform(z), plane.transform(its_values) if len(its_values) else np.zeros((0, 2))
-            first, second = (float(share) for share in plane.explained_variance_ratio_)
+            middle = z.mean(0)
+            _, size, axes = np.linalg.svd(z - middle, full_matrices=False)
+            axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(1)])[:, None]  # else the sign is open
+            z, its_values = (z - middle) @ axes[:2].T, (its_values - middle) @ axes[:2].T
+            first, second = (float(share) for share in size[:2] ** 2 / (size**2).sum())
             variance[head] = first, second
         else:
             w, b = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
