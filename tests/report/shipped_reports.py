@@ -12,6 +12,10 @@ from interp.report.analyze import list_sections
 from interp.report.sections import all_sections
 
 
+INPUTS = 300
+"""Of each section: figures look the same on more."""
+
+
 def drawing_sections() -> list[str]:
     """Sections whose file draws a figure."""
     files = {one.name: importlib.import_module(one.make.__module__).__file__ for one in all_sections()}
@@ -31,7 +35,8 @@ CLICKED = (
 def drawn(name: str, *others: str) -> Report:
     """Every section that draws and applies, after the others."""
     applies = list_sections(name).query("status == 'applies'")["section"]
-    return interp.analyze(name, sections=[*others, *sorted({*drawing_sections()} & {*applies} - {*others})])
+    wanted = [*others, *sorted({*drawing_sections()} & {*applies} - {*others})]
+    return interp.analyze(name, sections=wanted, inputs=INPUTS)
 
 
 @cache
