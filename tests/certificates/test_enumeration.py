@@ -363,13 +363,13 @@ def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
     In batches of one row, another float64 run is the same arithmetic.
     """
     wrong = 0
-    for seed in range(28):
+    for seed in range(12):
         model, margin = near_tie(seed, majority)
         found = certify_inputs(model, batch_size=1)
         assert (found.status, found.n_errors, found.accuracy) == ("undecided", 0, 1.0)
         assert abs(margin - Fraction(found.worst_margin)) <= Fraction(found.rounding or 0)
         wrong += margin <= 0
-    assert wrong >= 5
+    assert wrong >= 2
     assert found.arithmetic.startswith("as run on this machine: float64")
     assert "rounding is estimated, not bounded, from a run of some inputs in float32 and of the" in found.notes[0]
     assert certify_inputs(counting(majority, 0.0, "float64")).status == "certified"

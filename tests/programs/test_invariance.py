@@ -46,10 +46,6 @@ def equals(model: TaskModel, new: Changed) -> None:
     assert torch.allclose(model(tokens).double(), new.model(tokens), atol=1e-3)
 
 
-def test_a_compiled_model() -> None:
-    assert not differences(compiled(0), ("permuted", "rotated"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4, 5])
 def test_some_compiled_models(seed: int) -> None:

@@ -105,6 +105,7 @@ def test_a_head_attends_by_the_fewest_waves_that_do(second: float) -> None:
     assert attends.scores[0][2:] == pytest.approx((3, 0, 0, second) if second else (3, 0), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_trained_model_attends_and_adds_by_the_same_waves() -> None:
     """Four frequencies in its MLP, scores of heads by some of them, and Python that adds without the model."""
     found = interp.explain("algorithmic/modular-addition")
