@@ -11,7 +11,6 @@ from interp.report import Report
 from interp.report.analyze import list_sections
 from interp.report.sections import all_sections
 
-
 INPUTS = 300
 """Of each section: figures look the same on more."""
 
