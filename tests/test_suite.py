@@ -185,9 +185,11 @@ def test_every_module_has_tests() -> None:
 def names_of_classes(file: Path) -> list[str]:
     """The classes and named tuples that a file defines."""
     tree = ast.parse(file.read_text("utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    tuples = [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func).endswith("namedtuple")]
-    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] + tuples
+    nodes = list(ast.walk(tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    names = [getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls]
+    tuples = [ast.literal_eval(call.args[0]) for call, name in zip(calls, names) if name == "namedtuple"]
+    return [node.name for node in nodes if isinstance(node, ast.ClassDef)] + tuples
 
 
 def test_one_word_names_one_class() -> None:

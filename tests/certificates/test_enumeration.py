@@ -357,6 +357,7 @@ def exact_margin(model: TaskModel, row: list[int]) -> Fraction:
     return logits[1] - logits[0]
 
 
+@pytest.mark.slow
 def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
     """Against fractions: some are wrong, although the model as run is right by more than the last bits of its output.
 

@@ -61,6 +61,7 @@ def test_another_precision_does_not(found: Certificate) -> None:
     assert find_known(model) is not None
 
 
+@pytest.mark.slow
 def test_every_shipped_certificate_is_read() -> None:
     """Also those of models whose strings have more symbols than a 64-bit number has digits."""
     table = interp.list_models()

@@ -203,6 +203,7 @@ def test_bad_training_rows() -> None:
         SeparatorPath().score_subsets(TEST_Z, TEST_Y)
 
 
+@pytest.mark.slow
 def test_the_group_that_cannot_be_proven_is_named() -> None:
     z = Z.copy()
     z[:, 2] += 1e12

@@ -249,6 +249,7 @@ def test_bad_input(arguments: dict, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_proven_is_refused() -> None:
     x, y = cloud(10, noise=0.0)
     with pytest.raises(InterpError, match="not proven optimal: its relative objective gap"):

@@ -44,6 +44,7 @@ def test_a_map_of_the_token_holds_at_every_read_position() -> None:
     assert result.scrubbed.accuracy == 1.0
 
 
+@pytest.mark.slow
 def test_an_answer_that_reads_its_own_token_agrees_on_it() -> None:
     """How often the own token occurs: other tokens of the row may be any, and its weight is read at its own place."""
     model = interp.build("histogram/dot-softmax-exact")

@@ -214,6 +214,7 @@ def test_a_head_reads_no_positions_that_its_values_lack() -> None:
     assert head.value == kind.name
 
 
+@pytest.mark.slow
 def test_attention_that_is_scaled_by_the_length() -> None:
     """Fixed scores would be wrong at other lengths, by a tenth of the attention and more."""
     model = interp.load("languages/one-learned-batches")

@@ -52,6 +52,7 @@ def test_some_compiled_models(seed: int) -> None:
     assert not differences(compiled(seed))
 
 
+@pytest.mark.slow
 def test_a_trained_model() -> None:
     assert not differences(interp.load("algorithmic/max-of-k"), ("rotated", "dead"))
 

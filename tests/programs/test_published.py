@@ -71,6 +71,7 @@ def test_the_share_of_a_token_is_one_sum_with_limits() -> None:
     assert again.task.n_inputs == 3**6
 
 
+@pytest.mark.slow
 def test_noise_makes_no_values() -> None:
     """Whether "abc" occurs: the MLP has two values, not one for each level of noise on three tokens."""
     shifts = [
@@ -89,6 +90,7 @@ def test_noise_makes_no_values() -> None:
     assert len(read.values) == 2
 
 
+@pytest.mark.slow
 def test_a_count_that_one_input_has() -> None:
     """Ones modulo 3: eight ones stand in a single row of 510, and are a value of their own all the same."""
     words = ("0", "1", "[BOS]", "=", "pad")

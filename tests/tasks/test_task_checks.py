@@ -297,6 +297,7 @@ def test_an_unknown_task_says_how_to_register_it() -> None:
         make_task("outsid")
 
 
+@pytest.mark.slow
 def test_rooms_answer_in_a_fresh_python() -> None:
     code = (
         "import interp; assert 'heads' in dir(interp.measures); assert interp.measures.subsets.all_subsets; "

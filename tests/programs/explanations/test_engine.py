@@ -86,6 +86,7 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
 
 
+@pytest.mark.slow
 def test_a_head_that_carries_the_same_is_read_as_the_other() -> None:
     """Two soft heads that give the largest number by half: a sum over both has 8,514 constants."""
     one = interp.load("algorithmic/max-of-k")
@@ -199,6 +200,7 @@ def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
     assert "seed 0" in found.tested_on
 
 
+@pytest.mark.slow
 def test_a_rule_is_no_mechanism() -> None:
     """Where no part has a description, the rule for the answers is said to be no more."""
     model = interp.load("algorithmic/addition")

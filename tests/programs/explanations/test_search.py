@@ -106,6 +106,7 @@ def test_a_search_without_steps_left_says_so() -> None:
     assert Steps().left == math.inf
 
 
+@pytest.mark.slow
 def test_a_rule_over_three_quantities_is_found_among_many() -> None:
     """The number that three of seventy bits write: those that tell more alone are tried first as a third."""
     rng = np.random.default_rng(3)

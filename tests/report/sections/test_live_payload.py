@@ -76,6 +76,7 @@ def test_counts_are_fixed_and_the_others_have_sliders() -> None:
     assert found["query"] == task.token_id("=")
 
 
+@pytest.mark.slow
 def test_the_panel_starts_within_the_domain_of_the_certificate() -> None:
     """Also where the task's own example is too short for it."""
     model = interp.load("count01/paper")

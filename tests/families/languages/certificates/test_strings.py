@@ -132,6 +132,7 @@ def test_palindrome_is_certified_as_far_as_the_bound_carries(variant: str, dtype
     assert margin - bound <= float(logits.abs().min())
 
 
+@pytest.mark.slow
 def test_palindrome_beyond_the_bound_is_undecided() -> None:
     certificate = certify_palindrome(construct("languages/palindrome").model(dtype="float32"), longest=40)
     assert certificate.status == "undecided"
