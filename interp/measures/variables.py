@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of
+from interp.measures.logistic import logistic
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import (
     Edit,
@@ -50,9 +51,6 @@ MAX_VALUES, MAX_POSITIONS = 128, 12
 ROWS_A_VALUE = 8  # least number of reads per value for a probe
 MOST_PAIRS = 200
 FOLDS = 4
-WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
-"""Of a logistic regression: the inverse weight of its penalty (scikit-learn's C), most steps, and the gradient at which
-it ends, so that scores are exact to 1e-5."""
 FLAT = 1e-3
 """Directions whose spread is below this share of the largest are left out: whitened, float32's rounding would count."""
 EQUAL = 1e-3
@@ -330,7 +328,6 @@ def _fit(
     x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
     """Fit a classifier of n values by least squares, or logistic regression if that errs; also return directions."""
-    from sklearn.linear_model import LogisticRegression
 
     def classifier(weights: np.ndarray, constants: np.ndarray, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return what tells a vector's value: that of the largest score, or the first of those that are equal."""
@@ -345,11 +342,8 @@ def _fit(
     if not x.shape[1] or len(np.unique(value)) < 2:  # every vector is the same, or every value
         most = int(np.bincount(value).argmax())
         return lambda other: np.full(len(other), most), np.zeros((x.shape[1], 1))
-    found = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
-    weights, constants = found.coef_.T, found.intercept_
-    if len(found.classes_) == 2:  # one column: how much more the second value scores than the first
-        weights, constants = weights * [0, 1], constants * [0, 1]
-    return classifier(weights, constants, found.classes_), found.coef_.T
+    weights, constants, names = logistic(x, value)
+    return classifier(weights, constants, names), weights
 
 
 # ---------------------------------------------------------------- interchange interventions

@@ -1,0 +1,89 @@
+"""Multinomial logistic regression with a weak penalty, for probes: by Newton's method, or if large by scikit-learn's.
+
+Both converge to the only minimum, so that they give the same up to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
+"""Of a logistic regression: the inverse weight of its penalty (scikit-learn's C), most steps, and the gradient at which
+it ends, so that scores are exact to 1e-5."""
+SMALL = 400
+"""Most weights and constants for which the matrix of second derivatives is solved as a whole."""
+LEAST_FALL = 1e-4
+"""Share of the expected fall of the loss that a step must bring."""
+
+
+def logistic(
+    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"]
+) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+    """Return weights and constants of the score of each value that occurs, two or more, and these values.
+
+    Of two values, the first has the score 0.
+    """
+    names, target = np.unique(value, return_inverse=True)
+    if (x.shape[1] + 1) * len(names) > SMALL:
+        from sklearn.linear_model import LogisticRegression
+
+        found = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
+        weights, constants = found.coef_.T, found.intercept_
+        if len(names) == 2:  # one column: how much more the second value scores than the first
+            weights, constants = weights * [0, 1], constants * [0, 1]
+        return weights, constants, names
+    # The weights of two values are opposite, so their penalty is half of that of their difference.
+    weights, constants = _minimum(x, np.eye(len(names))[target], (2 if len(names) == 2 else 1) / WEAK)
+    if len(names) == 2:
+        weights, constants = weights - weights[:, :1], constants - constants[0]
+    return weights, constants, names
+
+
+def _minimum(
+    x: Float[np.ndarray, "rows d"], target: Float[np.ndarray, "rows n"], penalty: float
+) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"]]:
+    """Return weights and constants at which the summed loss plus half of the penalty on squared weights is least."""
+    one = np.concatenate([x, np.ones((len(x), 1))], 1)
+    d, n = one.shape[1], target.shape[1]
+    penalties = np.full((d, 1), penalty)
+    penalties[-1] = 0.0
+    alike = np.outer(np.arange(d) == d - 1, np.ones(n)).ravel()  # moving all constants alike changes nothing
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = one @ weights
+        scores -= scores.max(1, keepdims=True)
+        shares = np.exp(scores)
+        total = shares.sum(1, keepdims=True)
+        whole = np.log(total).sum() - (scores * target).sum() + (penalties * weights**2).sum() / 2
+        return float(whole), shares / total
+
+    weights = np.zeros((d, n))
+    now, shares = loss(weights)
+    for _ in range(STEPS):
+        slope = one.T @ (shares - target) + penalties * weights
+        if np.abs(slope).max() <= PRECISION * len(x):
+            break
+        curved = _second_derivatives(one, shares, penalties[:, 0]).reshape(d * n, d * n) + np.outer(alike, alike)
+        step = np.linalg.solve(curved, slope.ravel()).reshape(d, n)
+        size, fall = 1.0, LEAST_FALL * float((slope * step).sum())
+        then = loss(weights - step)
+        while then[0] > now - size * fall and size > PRECISION:
+            size /= 2
+            then = loss(weights - size * step)
+        weights, (now, shares) = weights - size * step, then
+    return weights[:-1], weights[-1]
+
+
+def _second_derivatives(
+    one: Float[np.ndarray, "rows d"], shares: Float[np.ndarray, "rows n"], penalties: Float[np.ndarray, "d"]
+) -> Float[np.ndarray, "d n d n"]:
+    """Return those of the loss by each two weights."""
+    d, n = one.shape[1], shares.shape[1]
+    found = np.empty((d, n, d, n))
+    for i in range(d):
+        for j in range(i + 1):
+            weighed = (one[:, i] * one[:, j])[:, None] * shares
+            block = np.diag(weighed.sum(0) + penalties[i] * (i == j)) - weighed.T @ shares
+            found[i, :, j], found[j, :, i] = block, block
+    return found
