@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
 """Of a logistic regression: the inverse weight of its penalty (scikit-learn's C), most steps, and the gradient at which
 it ends, so that scores are exact to 1e-5."""
-SMALL = 400
+SMALL = 300
 """Most weights and constants for which the matrix of second derivatives is solved as a whole."""
 LEAST_FALL = 1e-4
 """Share of the expected fall of the loss that a step must bring."""
@@ -79,11 +79,9 @@ def _second_derivatives(
     one: Float[np.ndarray, "rows d"], shares: Float[np.ndarray, "rows n"], penalties: Float[np.ndarray, "d"]
 ) -> Float[np.ndarray, "d n d n"]:
     """Return those of the loss by each two weights."""
-    d, n = one.shape[1], shares.shape[1]
-    found = np.empty((d, n, d, n))
-    for i in range(d):
-        for j in range(i + 1):
-            weighed = (one[:, i] * one[:, j])[:, None] * shares
-            block = np.diag(weighed.sum(0) + penalties[i] * (i == j)) - weighed.T @ shares
-            found[i, :, j], found[j, :, i] = block, block
+    each = one[:, :, None] * shares[:, None, :]
+    rows = each.reshape(len(one), -1)
+    found = -(rows.T @ rows).reshape(*each.shape[1:], *each.shape[1:])
+    for value in range(shares.shape[1]):
+        found[:, value, :, value] += each[:, :, value].T @ one + np.diag(penalties)
     return found
