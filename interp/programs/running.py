@@ -75,7 +75,8 @@ class Running:
 
     def after(self, edits: Edits) -> Running:
         """The same with more parts replaced."""
-        return replace(self, replaced={**self.replaced, **edits}, earlier=self) if edits else self
+        new = {part: value for part, value in edits.items() if self.replaced.get(part) is not value}
+        return replace(self, replaced={**self.replaced, **new}, earlier=self) if new else self
 
     @property
     def original(self) -> Running:
@@ -84,14 +85,14 @@ class Running:
 
     @cached_property
     def _last(self) -> Edits:
-        """The last replacements: those that are not made earlier."""
+        """The replacements that are not made earlier."""
         known = {} if self.earlier is None else self.earlier.replaced
         return {part: value for part, value in self.replaced.items() if known.get(part) is not value}
 
     @cached_property
     def _first(self) -> tuple[int, int]:
-        """When the first of the last replacements is made; see `stage`."""
-        return min((stage(part.hook) for part in self._last), default=(-1, -1))
+        """When the first of the last replacements is made, before all if nothing is known earlier; see `stage`."""
+        return (-1, -1) if self.earlier is None else min(stage(part.hook) for part in self._last)
 
     def _at(self, name: str) -> Tensor:
         """An activation; at the stage of the last replacements, as it is without them."""

@@ -1,0 +1,58 @@
+"""Runs with parts replaced: what is known from earlier runs equals what a whole run gives."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import interp
+from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs.running import Running
+
+NAMES = ("algorithmic/induction", "count01/paper", "languages/parity-learned")
+
+
+@pytest.fixture(params=NAMES)
+def running(request: pytest.FixtureRequest) -> Running:
+    subject = Subject.of(interp.load(request.param))
+    return Running.of(subject, subject.task.sample(30, seed=0))
+
+
+def other(running: Running, part: Part) -> Tensor:
+    """A part's value with the rows in another order."""
+    return running.value(part).flip(0)
+
+
+def test_replaced_one_by_one_equals_all_at_once(running: Running) -> None:
+    done: dict[Part, Tensor] = {}
+    for part in running.parts[::2]:
+        done[part] = other(running.original, part)
+        running = running.after({part: done[part]})
+        running.value(running.parts[-1])  # some are known before more is replaced, and some are not
+    whole = Running(running.subject, running.batch, running.reads, running.counts, done)
+    assert (whole.logits - running.original.logits).abs().max() > 1e-3
+    assert torch.allclose(running.logits, whole.logits, atol=1e-4)
+    for part in running.parts:
+        assert torch.allclose(running.value(part), whole.value(part), atol=1e-4)
+        if part.head is not None:
+            assert torch.allclose(running.v(part), whole.v(part), atol=1e-4)
+            assert torch.allclose(running.scores(part)[2], whole.scores(part)[2], atol=1e-4)
+    for layer in range(len(running.blocks)):
+        assert torch.allclose(running.before(layer), whole.before(layer), atol=1e-4)
+        assert torch.allclose(running.between(layer), whole.between(layer), atol=1e-4)
+
+
+def test_more_edits_equal_replacing_them(running: Running) -> None:
+    first, last = running.parts[0], running.parts[-1]
+    edits = {first: other(running, first)}
+    running = running.after({last: other(running, last)})
+    whole = Running(running.subject, running.batch, running.reads, running.counts, running.replaced | edits)
+    assert torch.allclose(running.logits_with(edits), whole.logits, atol=1e-4)
+
+
+def test_what_comes_before_is_not_run_again(running: Running) -> None:
+    last = running.parts[-1]
+    after = running.after({last: other(running, last)})
+    assert running.logits.shape == after.logits.shape
+    assert after.value(running.parts[0]).equal(running.value(running.parts[0]))
+    assert "_seen" not in vars(after)
