@@ -3,15 +3,16 @@
 python analyses/many_planted.py --out out/planted [--quick | --smoke]
 
 Six random programs (shared.random_programs), ten models each: with their own rotation of the stream, decoys, dead
-neurons, order of heads and weight noise. Each model is explained and its program brought to canonical form
-(programs.many.canonical), as interp.compare does; OUT/compared.jsonl goes on after a kill. Of all pairs of models with
-the same noise, wrong are those of one program that are called different, and those of two that are called the same.
-Quick: two models of each program. Smoke: two of two small programs, without noise.
+neurons, order of heads and noise on all weights, as small as in explain_compiled; and two of each with none, and with
+more. Each model is explained and its program brought to canonical form (programs.many.canonical), as interp.compare
+does; OUT/compared.jsonl goes on after a kill. Of all pairs of models with the same noise, wrong are those of one
+program that are called different, and those of two that are called the same. Quick: two models of each program and
+noise. Smoke: two of two small programs, without noise.
 """
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import pandas as pd
@@ -23,7 +24,7 @@ import interp
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.many.canonical import FORM, Canonical, canonical
-from interp.programs.many.one_model import common, learned
+from interp.programs.many.one_model import common, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.task import ProgramTask
 from interp.report import Report
@@ -31,8 +32,8 @@ from interp.tasks.populations import wilson
 
 PROGRAMS = (0, 1, 2, 3, 4, 6)
 """Seeds of random_program."""
-NOISES = (0.0, 1e-4, 1e-3)
-"""Standard deviations of the noise on all weights."""
+NOISES = {1e-6: 10, 0.0: 2, 1e-4: 2, 1e-3: 2}
+"""Standard deviations of the noise on all weights, and how many models of each program have it."""
 PER_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 
 
@@ -72,23 +73,28 @@ def pairs_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found, columns=columns)
 
 
+def as_planted(model: TaskModel, row: dict[str, Any]) -> bool:
+    """Whether a model's program has the steps of the true one."""
+    true = canonical(model.task.program, common(Subject.of(model)).tokens)
+    return row["canonical"] is not None and Canonical.from_plain(row["canonical"]).same_steps(true)
+
+
 def study(arguments: Arguments) -> Report:
-    seeds, n = arguments.pick(PROGRAMS, PROGRAMS, PROGRAMS[-2:]), arguments.pick(10, 2, 2)
+    seeds = arguments.pick(PROGRAMS, PROGRAMS, PROGRAMS[-2:])
+    noises = arguments.pick(NOISES, dict.fromkeys(NOISES, 2), {0.0: 2})
     rows = []
     with ComparedTable(arguments.out) as table:
-        for program in seeds:
+        for noise, program in product(noises, seeds):
             task = random_program(program)
-            for noise in arguments.pick(NOISES, NOISES, NOISES[:1]):
-                for number in range(n):
-                    name = f"program={program}/noise={noise:g}/{number}"
-                    if table.known.get(name, {}).get("form") != FORM:
-                        model = planted(task, 100 * program + number, noise)
-                        true = canonical(model.task.program, common(Subject.of(model)).tokens)
-                        row = learned(model, name)
-                        form = Canonical.from_plain(row["canonical"]) if row["canonical"] else None
-                        as_planted = form is not None and form.same_steps(true)
-                        table.append({**row, "axes": {"program": program, "noise": noise, "as planted": as_planted}})
-                    rows.append(table.known[name])
+            for number in range(noises[noise]):
+                name = f"program={program}/noise={noise:g}/{number}"
+                known = table.known.get(name)
+                if known is None or known["form"] != FORM:
+                    model = planted(task, 100 * program + number, noise)
+                    row = learned(model, name) if known is None else reformed(model, known)
+                    axes = {"program": program, "noise": noise, "as planted": as_planted(model, row)}
+                    table.append({**row, "axes": axes})
+                rows.append(table.known[name])
     pairs = pairs_of(rows)
     report = Report("Models with a planted program: same and different")
     report.verdict = "; ".join(

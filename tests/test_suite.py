@@ -91,7 +91,6 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 COVERED = {
     "tests/programs/test_decompile.py": "programs/quantize programs/read_mlps",
-    "tests/programs/many/test_compare.py": "programs/many/one_model",
     "tests/measures/test_restart.py": "measures/restart_changes",
     "tests/measures/test_new_measures.py": "certificates/drawing",
     "tests/models/test_zoo.py": "programs/constructions",

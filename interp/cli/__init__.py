@@ -334,6 +334,9 @@ def compare(
     table: Annotated[str, typer.Option(help="The table to print: algorithms, models or transplants.")] = "algorithms",
     workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
     dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Exact accuracies by certificates, where they tell.")
+    ] = False,
     format: FormatOption = OutputFormat.table,
 ) -> None:
     """Find out which algorithm each of many models learned, and which of them are the same."""
@@ -347,7 +350,7 @@ def compare(
     if page is not None:
         check_out(page)  # before the work starts
     given = models[0] if len(models) == 1 else models
-    found = interp.compare(given, out, workers, dask=dask).by(grade)  # type: ignore[arg-type]
+    found = interp.compare(given, out, workers, dask=dask, certify=certify).by(grade)  # type: ignore[arg-type]
     if page is not None:
         typer.echo(f"wrote {comparison_page(found).save(page)}", err=True)
     frame = found.to_frame(table)  # type: ignore[arg-type]

@@ -11,7 +11,8 @@ inputs, at the positions where a variable is read:
     same answers    the same answers, whatever the steps are
 
 Left out: names, the order of heads, constants, inputs of a map that are constant or that what it makes does not depend
-on, and maps that only rename the values of one variable. Heads that do the same are one.
+on, and maps that only rename the values of one variable, or that prepare one variable for a head. Heads that do the
+same are one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
 from interp.programs.language import Program
-from interp.programs.steps import Features, Head, Step, visible
+from interp.programs.steps import Features, Head, Linear, Step, Sums, Table, Weighed, visible
 from interp.programs.waves import Cosines
 
-FORM = 2
-"""Version of the canonical form: models whose row has an earlier one are explained again."""
+FORM = 3
+"""Version of the canonical form: it is made anew from a row's explanation if the row has an earlier one."""
 TOLERANCE = 0.05
 """Largest difference of the products of two graded weights that are the same."""
 GRADED = 0.01
@@ -43,6 +44,8 @@ MOST = 0.5
 """Attention of at least this share of the largest is where a head with graded attention looks."""
 SEEN = 0.05
 """Attention to a value of the key, all of its occurrences together, that counts for where a head looks."""
+SLIGHT = 0.01
+"""An input that moves sums by at most this share of their spread does not matter."""
 POINTS = 48
 """Positions at which graded weights are compared."""
 
@@ -113,6 +116,7 @@ class _Walk:
         self.patterns = {
             step.name: step.attention(self.made, self.seen) for step in program.steps if isinstance(step, Head)
         }
+        self.inputs: dict[str, tuple[str, ...]] = {}
         self.needed = self._needed()
         self.graded = self._graded()
         self.keys: dict[str, tuple[str, str]] = {}
@@ -120,15 +124,14 @@ class _Walk:
     # ------------------------------------------------------------ where variables are read
 
     def _needed(self) -> dict[str, Bool[Tensor, "rows length"]]:
-        """The positions at which each variable is read."""
+        """The positions at which each variable is read, by what depends on it."""
         nowhere = torch.zeros_like(self.tokens, dtype=torch.bool)
         found = {name: nowhere.clone() for name in self.made}
-        for name in self.program.answer.of:
-            found[name] |= self.read_at
-        for step in reversed(self.program.steps):
-            here = found[step.name]
+        for step in (self.program.answer, *reversed(self.program.steps)):
+            here = found.get(step.name, self.read_at)
             if not isinstance(step, Head):
-                for name in step.of:
+                self.inputs[step.name] = self._mattering(step, found)
+                for name in self.inputs[step.name]:
                     found[name] |= here
                 continue
             asked = here[:, :, None]
@@ -139,13 +142,50 @@ class _Walk:
             found[step.value] |= (asked & (self.patterns[step.name] > ATTENDED)).any(1)
         return found
 
+    def _mattering(self, step: Step, needed: Mapping[str, Bool[Tensor, "rows length"]]) -> tuple[str, ...]:
+        """The inputs of a map on which what it makes depends: of weighted sums, those that cannot be at their mean,
+        slightest first, without a change of what the sums are for (see `_stays`)."""
+        here = needed.get(step.name, self.read_at)
+        if not isinstance(step, Weighed) or not here.any():
+            return step.of
+        whole = step.sums(self.made)
+        left, kept = whole.clone(), list(step.of)
+        moved = {
+            name: each - each[here].mean(0)
+            for name, matrix in zip(step.of, step.weights, strict=True)
+            for each in [self.made[name] @ torch.tensor(matrix, dtype=torch.float64)]
+        }
+        for name in sorted(step.of, key=lambda name: float(moved[name][here].std(0, correction=0).max())):
+            without = torch.where(here[..., None], left - moved[name], left)
+            if self._stays(step, whole, without, needed):
+                left, kept = without, [one for one in kept if one != name]
+        return tuple(kept)
+
+    def _stays(self, step: Weighed, whole: Tensor, without: Tensor, needed: Mapping[str, Tensor]) -> bool:
+        """Whether other sums do as well: no largest one changes, no attention to which they lead does by more than
+        ATTENDED, or else they are less than SLIGHT of their spread away."""
+        here = needed.get(step.name, self.read_at)
+        if isinstance(step, Linear):
+            return torch.equal(without.argmax(-1)[here], whole.argmax(-1)[here])
+        heads = [one for one in self.program.steps if isinstance(one, Head) and step.name in (one.query, one.key)]
+        for head in heads:
+            attention = head.attention({**self.made, step.name: without}, self.seen)
+            if float((attention - self.patterns[head.name])[needed[head.name]].abs().max()) > ATTENDED:
+                return False
+        apart = float((without - whole)[here].abs().max())
+        return bool(heads) or apart <= SLIGHT * float((whole[here] - whole[here].mean(0)).abs().max())
+
     def _graded(self) -> dict[str, bool]:
         """Whether a variable is graded, or made of one that is: then what it divides hangs on weights or thresholds."""
         found: dict[str, bool] = {"token": False, "position": False}
         for step in self.program.steps:
+            read = step.of if isinstance(step, Head) else self.inputs[step.name]
+            if _prepares(step) and len(read) < 2:
+                found[step.name] = any(found[name] for name in read)
+                continue
             weights = self.made[step.name][self.needed[step.name]]
             between = bool(((weights > GRADED) & (weights < 1 - GRADED)).any() | (weights > 1 + GRADED).any())
-            found[step.name] = between or any(found[name] for name in step.of)
+            found[step.name] = between or any(found[name] for name in read)
         return found
 
     # ------------------------------------------------------------ keys
@@ -155,14 +195,20 @@ class _Walk:
         return _numbered(self.made[name][here].argmax(-1).numpy())
 
     def alike(self, name: str) -> str:
-        """The variable that a map only renames, or the variable itself."""
-        while name not in ("token", "position"):
+        """The variable that a map only renames or prepares for a head, or the variable itself."""
+        while name not in ("", "token", "position"):
             step = self.program.step(name)
             here = self.needed[name]
-            if isinstance(step, Head) or self.graded[name]:
+            if isinstance(step, Head):
+                return name
+            of = self.inputs[name]
+            if len(of) == 1 and _prepares(step):
+                name = of[0]
+                continue
+            if self.graded[name]:
                 return name
             mine = self.groups(name, here)
-            same = [other for other in step.of if np.array_equal(self.groups(other, here), mine)]
+            same = [other for other in of if np.array_equal(self.groups(other, here), mine)]
             if not same:
                 return name
             name = same[0]
@@ -171,8 +217,8 @@ class _Walk:
     def reads(self, step: Step) -> list[str]:
         """What a map depends on: of its inputs, those without which its value is not known from the others."""
         here = self.needed.get(step.name, self.read_at)
-        inputs = [name for name in self._inlined(step.of) if not self._constant(name, here)]
-        if any(self.graded[name] for name in inputs):
+        inputs = [name for name in self._inlined(self.inputs[step.name]) if not self._constant(name, here)]
+        if any(self.graded[name] for name in inputs) and not isinstance(step, Table):  # a table reads what is largest
             return inputs
         made = (
             self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
@@ -189,7 +235,7 @@ class _Walk:
         for name in of:
             step = None if name in ("token", "position") else self.program.step(name)
             inner = step is not None and not step.part and not isinstance(step, Head)
-            found += self._inlined(step.of) if step is not None and inner else [name]
+            found += self._inlined(self.inputs[name]) if inner else [name]
         return list(dict.fromkeys(found))
 
     def answered(self) -> Int[Tensor, "rows length"]:
@@ -215,12 +261,15 @@ class _Walk:
     def _made_of(self, step: Step, grade: int) -> str:
         """How a variable is made, in the keys of what it reads."""
         if isinstance(step, Head):
-            pattern = self.patterns[step.name][self.needed[step.name]]
-            hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
-            chosen = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes())
-            chosen = chosen if hard else f"looks {_digest(np.packbits(self._looks(step).numpy()).tobytes())}"
             here = self.needed[step.name]
-            asked = [] if hard else [(step.query, here), (step.key, self._visible_from(here))]
+            pattern = self.patterns[step.name][here]
+            hard = not bool(((pattern > GRADED) & (pattern < 1 - GRADED)).any())
+            asked = [(self.alike(step.query), here), (self.alike(step.key), self._visible_from(here))]
+            clear = not any(self.graded[name] for name, _ in asked if name)
+            if clear and hard:
+                chosen, asked = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes()), []
+            else:
+                chosen = f"looks {_digest(np.packbits(self._looks(step).numpy()).tobytes())}" if clear else "by levels"
             asks = [self._asked(name, where, grade) for name, where in asked]
             return f"attends {chosen} {asks} reads {self.key(step.value)[grade]}"
         kind = "normed" if type(step).__name__ == "Normed" else "maps"
@@ -228,17 +277,18 @@ class _Walk:
 
     def _looks(self, step: Head) -> Bool[Tensor, "asked looked"]:
         """Where a head with graded attention looks: for each value of its query, the values of its key that get SEEN or
-        more of the attention, on average over the positions that see them. If its key is graded or nothing, the keys
-        that get, each once, at least half of the most."""
+        more of the attention, on average over the positions that see them. If its key is nothing, the positions that
+        get, each once, at least half of the most."""
         here = self.needed[step.name]
         whole, seen = self.patterns[step.name][here], self.seen.expand(*here.shape, -1)[here]
-        if not step.key or self.graded[step.key]:
+        query, key = self.alike(step.query), self.alike(step.key)
+        if not key:
             each = torch.where(whole > SEEN, whole / seen.exp().clamp(min=1.0), 0.0)
             return each >= each.amax(-1, keepdim=True) * MOST
-        rows, of_key = here.nonzero()[:, 0], self._coded(step.key, self._visible_from(here)).to(whole)
+        rows, of_key = here.nonzero()[:, 0], self._coded(key, self._visible_from(here)).to(whole)
         share = einsum(whole, of_key[rows], "query key, query key value -> query value")
         there = einsum((seen > -torch.inf).to(whole), of_key[rows], "query key, query key value -> query value") > 0
-        asked = self._coded(step.query, here)[here].to(whole) if step.query else torch.ones(len(rows), 1).to(whole)
+        asked = self._coded(query, here)[here].to(whole) if query else torch.ones(len(rows), 1).to(whole)
         return asked.T @ share >= SEEN * (asked.T @ there.to(whole)).clamp(min=1.0)
 
     def _coded(self, name: str, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length groups"]:
@@ -258,6 +308,8 @@ class _Walk:
 
     def _constant(self, name: str, here: Bool[Tensor, "rows length"]) -> bool:
         """Whether a variable has one value at these positions, so that who reads it there reads nothing."""
+        if not self.inputs.get(name, name):
+            return True
         return not self.graded[name] and not self.groups(name, here).any()
 
     # ------------------------------------------------------------ the result
@@ -266,7 +318,7 @@ class _Walk:
         answer, at = self.program.answer, self.read_at
         keys = [self.key(name) for name in self.reads(answer)]
         given = self.answered()[at].numpy()
-        graded = any(self.graded[name] for name in answer.of) or isinstance(answer, Cosines)
+        graded = any(self.graded[name] for name in self.inputs[answer.name]) or isinstance(answer, Cosines)
         divides = "" if graded else _digest(np.asarray(given).tobytes())
         steps, shape = (_digest(f"{sorted({key[grade] for key in keys})} {divides}") for grade in (0, 1))
         weights: dict[str, list[Float[np.ndarray, "points points"]]] = {}
@@ -287,6 +339,11 @@ class _Walk:
         points = self.made[name][self.needed[name]]
         some = points[torch.linspace(0, len(points) - 1, min(POINTS, len(points))).long()] if len(points) else points
         return (some @ some.T).numpy()
+
+
+def _prepares(step: Step) -> bool:
+    """Whether a map describes no part, and gives a head the values or sums of what it reads."""
+    return not step.part and (isinstance(step, Table) or (isinstance(step, Sums) and not step.ramps))
 
 
 def _read_at(program: Program, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:

@@ -24,7 +24,7 @@ from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
 from interp.programs.many.canonical import FORM, Canonical
-from interp.programs.many.one_model import Row, learned
+from interp.programs.many.one_model import Row, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
@@ -52,6 +52,7 @@ def compare(
     *,
     dask: str | None = None,
     tried: int = TRIED,
+    certify: bool = False,
     progress: bool = True,
 ) -> ComparedModels:
     """Find out which algorithm each of many models of one task learned, and which of them are the same.
@@ -59,7 +60,8 @@ def compare(
     models: a folder with checkpoints (of a sweep, or of a model with several seeds), the name of a model with seeds, or
     a list of names, files and task models. out: a folder for the table, one line for each model; a run that was killed
     goes on there. workers: processes on this machine. dask: the address of a Dask scheduler to use instead. tried: the
-    number of models of a class with which its first one exchanges variables.
+    number of models of a class with which its first one exchanges variables. certify: whether to take the accuracy from
+    a certificate where one knows it exactly; the accuracy of a task that lists its inputs is exact without one.
 
     Raises InterpError if there is no model, or if models are of different tasks.
 
@@ -72,9 +74,10 @@ def compare(
     check_size("workers", workers)
     sources = sources_of(models)
     with ComparedTable(out) as rows, LateBar("compare") as bar:
-        left = [source for source in sources if rows.known.get(source.name, {}).get("form") != FORM]
+        asked = [(source, rows.known.get(source.name)) for source in sources]
+        left = [(source, known) for source, known in asked if known is None or known["form"] != FORM]
         done = len(sources) - len(left)
-        for row in _learned(left, workers, dask):
+        for row in _learned(left, workers, dask, certify):
             rows.append(row)
             _check_task(rows.known.values(), row)
             done += 1
@@ -113,8 +116,11 @@ class ModelSource:
             raise InterpError(f"{self.name} is no task model; compare takes models with a spec")
         return model
 
-    def row(self) -> Row:
-        return {**learned(self.load(), self.name), "axes": self.axes}
+    def row(self, known: Row | None, certify: bool) -> Row:
+        """Its row; known: the one with an earlier canonical form."""
+        if known is not None:
+            return reformed(self.load(), known)
+        return {**learned(self.load(), self.name, certify), "axes": self.axes}
 
 
 def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:
@@ -123,7 +129,9 @@ def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[Mo
         found = _of_folder(Path(models)) if is_dir(Path(models)) else _of_name(str(models))
     else:
         found = [
-            ModelSource(f"model {n}" if isinstance(one, TaskModel) else str(one), _checked(one))
+            ModelSource(f"model {n}", one)
+            if isinstance(one, TaskModel)
+            else ModelSource(str(one), _checked(one), _axes(Path(str(one))))
             for n, one in enumerate(models)
         ]
     if not found:
@@ -169,21 +177,23 @@ def _by_number(file: Path) -> tuple[Path, int, str]:
     return file.parent, int(number) if number.isdigit() else -1, number
 
 
-def _learned(sources: Sequence[ModelSource], workers: int, dask: str | None) -> Iterator[Row]:
+def _learned(
+    left: Sequence[tuple[ModelSource, Row | None]], workers: int, dask: str | None, certify: bool
+) -> Iterator[Row]:
     """The row of each model, as it is done."""
-    if (workers == 1 and dask is None) or len(sources) < 2 or any(isinstance(one.given, TaskModel) for one in sources):
-        yield from (source.row() for source in sources)
+    if (workers == 1 and dask is None) or len(left) < 2 or any(isinstance(one.given, TaskModel) for one, _ in left):
+        yield from (source.row(known, certify) for source, known in left)
         return
     with _executor(workers, dask) as pool:
-        for done in as_completed([pool.submit(_row_of, source) for source in sources]):
+        for done in as_completed([pool.submit(_row_of, source, known, certify) for source, known in left]):
             yield done.result()
 
 
-def _row_of(source: ModelSource) -> Row:
+def _row_of(source: ModelSource, known: Row | None, certify: bool) -> Row:
     import torch
 
     torch.set_num_threads(1)
-    return source.row()
+    return source.row(known, certify)
 
 
 @contextmanager
@@ -272,8 +282,8 @@ class ComparedModels(Result):
         check_one_of("table", table, ("models", "algorithms", "transplants"))
         if table == "transplants":
             return pd.DataFrame([one.row() for one in self.transplants], columns=Transplant.COLUMNS)
-        shown = ("model", "seed", "accuracy", "low", "high", "exact", "level", "answers", "interchange", "constants",
-                 "parts", "used", "reason")  # fmt: skip
+        shown = ("model", "seed", "accuracy", "low", "high", "exact", "on", "level", "answers", "interchange",
+                 "constants", "parts", "used", "reason")  # fmt: skip
         frame = pd.DataFrame([{**row["axes"], **{name: row[name] for name in shown}} for row in self.rows])
         frame.insert(list(frame).index("level"), "algorithm", self.algorithms)
         return frame if table == "models" else self._shares(frame)

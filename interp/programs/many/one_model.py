@@ -8,6 +8,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from interp.certificates.certificate import Certificate
+from interp.certificates.certify import certify_model
+from interp.certificates.known import find_known
+from interp.errors import UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -27,21 +31,46 @@ SEED = 3
 
 
 @torch.no_grad()
-def learned(model: TaskModel, name: str) -> Row:
+def learned(model: TaskModel, name: str, certify: bool = False) -> Row:
     """Explain a model and return its row: accuracy and its interval, level, agreement, constants, parts, and the
-    canonical form of its program (None without one)."""
+    canonical form of its program (None without one). certify: whether to ask for a certificate; see `right_of`."""
     subject = Subject.of(model)
     found = explain_subject(subject, name)
-    right = accuracy(subject)
     return {
         "model": name, "form": FORM, "task": found.task, "asked": subject.task.ref.model_dump_json(),
-        "seed": model.seed, "spec": model.spec.id, "accuracy": right.accuracy, "low": right.low, "high": right.high,
-        "exact": right.exact, "n": right.n, "level": found.level,
+        "seed": model.seed, "spec": model.spec.id, **right_of(model, certify), "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
         "canonical": None, "explanation": json.loads(found.to_json()), **_form(found, subject),
     }  # fmt: skip
+
+
+def right_of(model: TaskModel, certify: bool) -> Row:
+    """The accuracy of a model: exact if its task lists its inputs, or, if that is asked for, by a certificate that
+    knows it; otherwise of a sample, with its interval."""
+    if certify and (proved := _proved(model)) is not None:
+        share = proved.accuracy
+        return {"accuracy": share, "low": share, "high": share, "exact": True, "n": proved.n_answers or proved.n_inputs,
+                "on": f"by a certificate: {proved.domain}"}  # fmt: skip
+    right = accuracy(model)
+    return {"accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact, "n": right.n,
+            "on": right.on}  # fmt: skip
+
+
+def _proved(model: TaskModel) -> Certificate | None:
+    """A certificate, shipped or made now, that knows the exact accuracy; None if there is none."""
+    try:
+        found = find_known(model) or certify_model(model)
+    except UnsupportedError:
+        return None
+    return None if isinstance(found.accuracy, tuple) else found
+
+
+def reformed(model: TaskModel, row: Row) -> Row:
+    """Return the row of a model with the canonical form made anew from its explanation."""
+    found = Explanation.from_json(json.dumps(row["explanation"]))
+    return {"on": "", **row, "form": FORM, "canonical": None, **_form(found, Subject.of(model))}
 
 
 def _form(found: Explanation, subject: Subject) -> Row:

@@ -18,8 +18,9 @@ from interp.programs.language import Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
+from interp.programs.many.one_model import right_of
 from interp.programs.many.table import FILE
-from interp.programs.steps import Head, Linear, Table
+from interp.programs.steps import Head, Linear, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.report.compared import comparison_page
 from interp.support.figures.algorithms import accuracies, phases
@@ -85,6 +86,42 @@ def test_constants_and_graded_weights_do_not_count_for_shape() -> None:
     assert one.shape == other.shape
     assert not one.same_steps(other)
     assert one.shape != both.shape  # it looks at 2, too
+
+
+def test_inputs_that_change_no_answer_are_left_out() -> None:
+    """Whether the ends agree, and from the tokens, too little to matter; then enough to matter."""
+    one, some = ENDS.answer, ((0.0, 0.1), (0.1, 0.0))
+    little = replace(one, of=("token", "same"), weights=(some, *one.weights))
+    much = replace(little, weights=(((0.0, 3.0), (3.0, 0.0)), *one.weights))
+    plain = canonical(ENDS, TOKENS)
+    assert canonical(replace(ENDS, answer=little), TOKENS).same_steps(plain)
+    assert canonical(replace(ENDS, answer=much), TOKENS).shape != plain.shape
+
+
+def test_sums_that_only_prepare_a_head_are_left_out() -> None:
+    """The first position is found by a sum of the position, to which the token adds too little to matter."""
+    first, same = ENDS.steps
+    assert isinstance(first, Head)
+    place = ((40.0,), (0.0,), (0.0,))
+
+    def prepared(by_token: float) -> Program:
+        key = Sums("key", ("position", "token"), (place, ((0.0,), (by_token,))), (0.0,))
+        return replace(ENDS, steps=(key, replace(first, key="key", scores=((1.0,),)), same))
+
+    assert canonical(prepared(0.1), TOKENS).same_steps(canonical(ENDS, TOKENS))
+    assert canonical(prepared(60.0), TOKENS).shape != canonical(ENDS, TOKENS).shape
+
+
+def test_the_class_that_a_head_reads_is_left_out() -> None:
+    """Of all tokens, the head's reader only asks for the share of 0s."""
+    rows = torch.cat([torch.cartesian_prod(*[torch.arange(3)] * 3), torch.full((27, 1), 3)], 1)
+    ways = ((0.0, -3.0), (0.0, 1.5), (0.0, 1.5), (0.0, 1.5))
+    whole = counting("head", scores=(0.0, 0.0, 0.0, -9.0), weights=ways)
+    of_token = Table("class", ("token",), (0, 1, 1, 1), ("0", "others"))
+    answer = replace(whole.answer, weights=(ways[:2],))
+    classed = replace(whole, steps=(of_token, replace(whole.steps[0], value="class")), answer=answer)
+    assert torch.equal(classed.classes(rows), whole.classes(rows))
+    assert canonical(classed, rows).shape == canonical(whole, rows).shape
 
 
 def test_canonical_forms_are_plain_data() -> None:
@@ -154,23 +191,39 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "out" / FILE).write_bytes(lines[0] + lines[1][: len(lines[1]) // 2])  # killed while it wrote
     asked = []
     learned = room.learned
-    monkeypatch.setattr(room, "learned", lambda model, name: asked.append(name) or learned(model, name))
+    monkeypatch.setattr(room, "learned", lambda model, name, *more: asked.append(name) or learned(model, name, *more))
     again = interp.compare(tmp_path, tmp_path / "out", progress=False)
     assert asked == ["seed-2"]
     assert again.to_frame().equals(whole.to_frame())
     assert again.to_frame("transplants").equals(whole.to_frame("transplants"))
     earlier = (tmp_path / "out" / FILE).read_bytes().replace(b'"form":%d' % FORM, b'"form":1', 1)
     (tmp_path / "out" / FILE).write_bytes(earlier)
-    interp.compare(tmp_path, tmp_path / "out", progress=False)
-    assert asked == ["seed-2", "seed-1"]  # its row had an earlier form
+    later = interp.compare(tmp_path, tmp_path / "out", progress=False)
+    assert asked == ["seed-2"]  # the row with an earlier form has its explanation
+    assert later.to_frame().equals(whole.to_frame())
+    assert {row["form"] for row in later.rows} == {FORM}
     (tmp_path / "out" / FILE).write_text("mine\n")
     with pytest.raises(InterpError, match="is not the table of a comparison"):
         interp.compare(tmp_path, tmp_path / "out", progress=False)
 
 
+def test_accuracy_is_exact_if_a_certificate_knows_it() -> None:
+    """Shipped: 0.9804 on all counts of the domain. One that only knows an interval is not taken."""
+    model = interp.load("count01/paper")
+    by_sample, proved = right_of(model, False), right_of(model, True)
+    assert not by_sample["exact"]
+    assert by_sample["low"] < by_sample["accuracy"] < by_sample["high"]
+    assert proved["exact"]
+    assert proved["n"] == 502_500
+    assert proved["low"] == proved["accuracy"] == pytest.approx(0.9804, abs=1e-4)
+    assert proved["on"].startswith("by a certificate")
+    between = interp.load("histogram/lin")  # its certificate knows an interval
+    assert not right_of(between, True)["exact"]
+
+
 def test_shares_have_their_interval() -> None:
     rows = [{"model": str(n), "canonical": None, "accuracy": 1.0, "constants": None, "how": "", "axes": {}, "task": "t",
-             **dict.fromkeys(("seed", "low", "high", "exact", "level", "answers", "interchange", "parts", "used",
+             **dict.fromkeys(("seed", "low", "high", "exact", "on", "level", "answers", "interchange", "parts", "used",
                               "reason"))} for n in range(4)]  # fmt: skip
     shares = ComparedModels(rows).to_frame("algorithms")
     assert shares["algorithm"].tolist() == ["none"]
