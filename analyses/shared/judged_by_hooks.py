@@ -259,6 +259,19 @@ class Examined:
             most = max(most, self.changed([put_at(part, value[donor])]))
         return most
 
+    def evened(self, head: str, causal: bool) -> int:
+        """How many answers change with even attention of a head."""
+        layer, index = map(int, head.split()[1].split("."))
+        seen = self.there[:, None, :].expand(-1, self.tokens.shape[1], -1)
+        seen = seen & torch.ones(seen.shape[1:], dtype=torch.bool).tril() if causal else seen
+
+        def put(pattern: Tensor, hook: Any) -> Tensor:
+            new = pattern.clone()
+            new[:, index] = seen / seen.sum(-1, keepdim=True).clamp(min=1)
+            return new
+
+        return self.changed([(f"blocks.{layer}.attn.hook_pattern", put)])
+
     def matters(self, part: str) -> Bool[Tensor, "rows length"]:
         """At which positions a head's value from another row would change an answer of the row."""
         value, found = self.cache[place_of(part)[0]], torch.zeros_like(self.there)
@@ -365,6 +378,9 @@ def finer(model: Examined, found: Explanation, step: Step, way: str, said: str) 
 
 def attention(found: Explanation, model: Examined, step: Head, said: str) -> list[Claim]:
     """Compare a head's table, and what is said of it, with its pattern, where the head matters."""
+    if step.evened:
+        changed = model.evened(step.part, found.program.causal)  # type: ignore[union-attr]
+        return [Claim(step.part, "even attention changes no answer", said, changed / len(model.right), 1, not changed)]
     where = model.matters(step.part)
     if not bool(where.any()):
         where = model.there

@@ -13,13 +13,14 @@ from dataclasses import replace
 import torch
 
 from interp.programs.language import Answer, Program
+from interp.programs.minimal import minimal
 from interp.programs.naming import with_names
 from interp.programs.quantize import KEPT
 from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
 from interp.programs.readout import Reached, readout
-from interp.programs.relevance import cancelling, stand_ins, used
+from interp.programs.relevance import CHANGED, cancelling, stand_ins, used
 from interp.programs.running import Kept, Running
 from interp.programs.steps import Head, Linear, Step, Table, codes
 
@@ -70,6 +71,21 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     subject = reading.running.subject
     program = replace(_of_steps(reading, kept[::-1], answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
+
+
+def smaller(reading: Reading, program: Program) -> Program:
+    """The program without inputs that change no answer; see programs.minimal."""
+    matter = {str(part) for part, share in reading.without.items() if share < 1 - CHANGED}
+    return minimal(program, reading.tried, matter, reading.alike)
+
+
+def revise(reading: Reading, program: Program) -> None:
+    """Let the descriptions of parts be those of a program."""
+    changed = {step.name: step for step in program.steps if step != reading.step(step.name)}
+    reading.steps = [changed.get(step.name, step) for step in reading.steps]
+    for part in reading.elsewhere:
+        if isinstance(step := changed.get(str(part)), Head):
+            reading.elsewhere[part] = 0.0 if step.evened else elsewhere(reading, part)
 
 
 def sketch(reading: Reading, program: Program | None) -> Program:

@@ -199,7 +199,7 @@ class Program:
         data = {**asdict(self), "schema": SCHEMA}
         data["steps"] = [{"kind": names[type(step)], **asdict(step)} for step in self.steps]
         for step in data["steps"]:
-            for name in ("total", "scaled"):
+            for name in ("total", "scaled", "evened"):
                 if not step.get(name, True):
                     del step[name]  # the default
         return json.dumps(data)

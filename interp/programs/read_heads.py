@@ -273,16 +273,38 @@ def fitting_pattern(
 def first_fitting(
     reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
 ) -> Pattern | None:
-    """The first of these patterns, cheapest first, that takes the place of the head's in the running model."""
+    """The first of these patterns, cheapest first, that takes the place of the head's in the running model; if there is
+    one, of those that leave out nothing that its queries and keys read."""
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
     limit = nearby([one.distance for one in fitted])
     near = [one for one in fitted if one.distance <= limit]
+    first: Pattern | None = None
     for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
         cell = codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
         weights = asked.attention(given(one, asked)[cell])
         if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
-            return one
-    return None
+            if not reading.strict or all(
+                reads_all(reading, part, *side) for side in (("q", one.query), ("k", one.key))
+            ):
+                return one
+            first = first or one
+    return first
+
+
+def reads_all(reading: Reading, part: Part, side: str, name: str) -> bool:
+    """Whether a head's queries ("q") or keys ("k") may read all but what writes a variable at other positions of the
+    same kind: the answers stay."""
+    running = reading.running
+    if not running.paths:
+        return True
+    written = reading.writers(name) if name else set[str]()
+    others = {
+        source: added
+        for source, added in reading.sources(part.layer).items()
+        if source not in written and (source == "position" or reading.before(source, part))
+    }
+    change = {source: reading.kinds.shuffled(added) - added for source, added in others.items()}
+    return reading.stays(part, running.head_on(part, side, change)) >= reading.enough()
 
 
 def with_attention(found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:

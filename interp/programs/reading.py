@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.measures.runs import Part
+from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import Answer
 from interp.programs.quantize import KEPT, Quantized, quantize
 from interp.programs.readers import Readers
@@ -88,6 +89,11 @@ class Reading:
     def readers(self) -> Readers:
         """Who reads what parts write; asked once it is known which parts matter."""
         return Readers(self.running, self.matter, self.kinds.mean, self.check, self.apart)
+
+    @cached_property
+    def tried(self) -> InputsTried:
+        """Which inputs of parts matter, in the model as it is."""
+        return InputsTried(self.running.original, Kinds(self.running.original), self.check)
 
     @cached_property
     def counts(self) -> Tensor:
@@ -303,6 +309,13 @@ class Reading:
         if step is None:
             return False
         return step.part in sources if step.part else all(self.allowed(one, sources) for one in step.of)
+
+    def writers(self, name: str) -> set[str]:
+        """What writes a variable: the token, the position, or parts."""
+        step = self.step(name)
+        if step is None or step.part:
+            return {name if step is None else step.part}
+        return set[str]().union(*map(self.writers, step.of))
 
     def holds_tokens(self, name: str) -> bool:
         """Whether the values of a variable are tokens."""

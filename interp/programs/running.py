@@ -253,14 +253,17 @@ class Running:
     def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
         model = self.subject.model
         stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
-        bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
-        pad = None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
-
         hooks = [*self._counted(here), *self._put(edits, here)]
         with model.hooks(fwd_hooks=[*hooks]), self.subject.masked(self.batch[here]):
             for block in self.blocks[first:]:
-                stream = block(stream, attention_mask=pad)
+                stream = block(stream, attention_mask=self._padding(here))
             return model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
+
+    def _padding(self, here: slice) -> Int[Tensor, "rows length"] | None:
+        """The attention mask of a block on some rows; None if it needs none."""
+        model = self.subject.model
+        bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
+        return None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
 
     def _at_reads(self, edits: Edits) -> Float[Tensor, "reads n_out"] | None:
         """Replacements in the last layer, computed at the reads alone; None for blocks of another shape."""
@@ -348,11 +351,11 @@ class Running:
         return self.before(layer) + self._at(f"blocks.{layer}.hook_attn_out")
 
     @torch.no_grad()
-    def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool) -> Tensor:
+    def stream(self, change: Mapping[str, Tensor], layer: int | None, reads: bool, attention: bool = False) -> Tensor:
         """The residual stream that an MLP reads (None: that the readout reads), with all parts as they were.
 
         change: what is added to what "token", "position" and parts write; it takes direct paths alone. reads: at the
-        reads only.
+        reads only. attention: the stream that the layer's attention reads instead.
         """
 
         def at(value: Tensor) -> Tensor:
@@ -365,6 +368,8 @@ class Running:
         for name in ("token", "position"):
             found = found + (at(change[name]) if name in change else 0.0)
         for here, block in enumerate(self.blocks):
+            if attention and here == layer:
+                return found
             post = isinstance(block, PostNormBlock)
             out = at(self._at(f"blocks.{here}.hook_attn_out"))
             for part in self.parts:
@@ -401,6 +406,33 @@ class Running:
             stream = stream.to(cfg.device, cfg.dtype)
             before = not isinstance(block, PostNormBlock) and hasattr(block, "ln2")
             return block.mlp(block.ln2(stream) if before else stream).float().cpu()
+
+    @torch.no_grad()
+    def head_on(self, head: Part, side: str, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_head"]:
+        """The output of a head of which one side, "q", "k" or "v", reads changes that take direct paths alone."""
+        assert head.head is not None
+        place, index = f"blocks.{head.layer}.attn.hook_{side}", head.head
+        stream = self.stream(change, head.layer, reads=False, attention=True)
+        found = []
+        for here in self._chunks():
+            new = self._in_block(head.layer, stream, here, place)
+
+            def put(value: Tensor, hook: Any, new: Tensor = new) -> Tensor:
+                at = index * value.shape[2] // self.subject.model.cfg.n_heads  # heads may share keys and values
+                return value.index_copy(2, torch.tensor([at], device=value.device), new[:, :, at : at + 1])
+
+            before = self._at(f"blocks.{head.layer}.hook_resid_pre")
+            found.append(head.get(self._in_block(head.layer, before, here, head.hook, [(place, put)])))
+        return torch.cat(found).float().cpu()
+
+    def _in_block(self, layer: int, stream: Tensor, here: slice, place: str, hooks: Sequence[Any] = ()) -> Tensor:
+        """The activation at a place of a block that runs on a residual stream."""
+        found: list[Tensor] = []
+        every = [*self._counted(here), *hooks, (place, lambda value, hook: found.append(value.detach()))]
+        with self.subject.model.hooks(fwd_hooks=every), self.subject.masked(self.batch[here]):
+            cfg = self.subject.model.cfg
+            self.blocks[layer](stream[here].to(cfg.device, cfg.dtype), attention_mask=self._padding(here))
+        return found[0]
 
     def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
         """The activations of an MLP's neurons (hook_post), as its output weights read them."""

@@ -88,6 +88,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
 
     brief: without the weights of a soft head.
     """
+    if isinstance(step, Head) and step.evened:
+        return f"reads {said(program, step.value)} (even attention changes no answer)"
     if isinstance(step, Head):
         does = f"adds up {said(program, step.value)} over the positions that it sees," if step.total else "attends"
         reads = "" if step.total else f" and reads {said(program, step.value)}"

@@ -14,7 +14,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.interchange import Interchange
 from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
-from interp.programs.decompile import decompile, program_of, sketch
+from interp.programs.decompile import decompile, program_of, revise, sketch, smaller
 from interp.programs.explanations import lstar
 from interp.programs.explanations.bench import (
     STEPS_PER_SECOND,
@@ -193,6 +193,11 @@ def explained(
         good = min(agreement.share, agreement.least) >= share
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
+    if program is not None and alone and (less := smaller(reading, program)) != program:
+        again = agrees(reading.running.subject, less, fresh)
+        if agreement is not None and again.share >= agreement.share and again.least >= agreement.least:
+            program, agreement = less, again
+            revise(reading, program)
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     some = any(role.status == "explained" for role in parts.values())
     level: Level = "in part" if some or program is not None else "none"

@@ -1,0 +1,106 @@
+"""Which inputs of a part matter, tried on the model: one input of one part, and nothing else, has its value from
+elsewhere.
+
+An input is the direct path from what writes a variable to what reads it: to a head's queries, to its keys, to its
+values, to an MLP, or to the readout. It does nothing if no answer changes, wherever the value comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.programs.relevance import Kinds
+from interp.programs.running import Running
+from interp.programs.steps import visible, weights_of
+
+DRAWS = 2
+"""How often values are drawn in each way."""
+SIDES = {"query": "q", "key": "k", "value": "v"}
+
+
+@dataclass(frozen=True, eq=False)
+class InputsTried:
+    """A model on inputs, and where values come from. check: is called before each run."""
+
+    running: Running
+    kinds: Kinds
+    check: Callable[[], None] = lambda: None
+
+    @cached_property
+    def donors(self) -> tuple[Int[Tensor, "rows length"], ...]:
+        """For each position the place (row * length + position) of its value: any position of any row, or any of its
+        kind; its own place in another row of the same length; and another position of its own row."""
+        mask, lengths = self.running.mask, self.running.batch.lengths
+        n, length = mask.shape
+        own = torch.arange(n * length).reshape(n, length)
+        random = torch.Generator().manual_seed(0)
+
+        def mixed(*groups: Tensor) -> Tensor:
+            found = own.clone()
+            for group in groups:
+                places = own[group]
+                found[group] = places[torch.randperm(len(places), generator=random)]
+            return found
+
+        def rolled() -> Tensor:
+            rows = torch.arange(n)
+            for here in ((lengths == one).nonzero()[:, 0] for one in lengths.unique()):
+                here = here[torch.randperm(len(here), generator=random)]
+                rows[here] = here.roll(1)
+            return rows[:, None] * length + torch.arange(length)
+
+        def turned() -> Tensor:
+            order = (torch.rand(n, length, generator=random) + ~mask).argsort(1)
+            return own.gather(1, order).where(mask, own)
+
+        found = []
+        for _ in range(DRAWS):
+            kinds = [self.kinds.each == kind for kind in self.kinds.present]
+            found += [mixed(mask), mixed(*kinds), rolled(), turned()]
+        return tuple(found)
+
+    def written(self, source: str) -> Tensor | None:
+        """What a source adds to the residual stream; None if it adds nothing there."""
+        if source in ("token", "position"):
+            return self.running.embedded(source)
+        return self.running.written(next(part for part in self.running.parts if str(part) == source))
+
+    def matters(self, reader: Part | None, way: str, sources: Sequence[str]) -> bool:
+        """Whether any answer changes if a part (None: the readout) reads these sources from elsewhere, by direct paths.
+
+        way: "query", "key" or "value" of a head. What cannot be tried, such as a
+        position that is not added to the stream, counts as what matters.
+        """
+        added = {source: self.written(source) for source in sources}
+        if not self.running.paths or not added or any(one is None for one in added.values()):
+            return True
+        whole = {source: one for source, one in added.items() if one is not None}
+        return any(self._changed(reader, way, whole, donors) for donors in self.donors)
+
+    def even(self, head: Part) -> bool:
+        """Whether no answer changes with even attention of a head."""
+        running = self.running
+        counts = running.mask.double() if running.counts is None else running.counts.double()
+        seen = visible(counts, running.subject.model.cfg.attention_dir == "causal")
+        z = weights_of(torch.zeros(()), seen, total=False).float() @ running.v(head)
+        self.check()
+        return torch.equal(running.answers_with({head: z}), running.answers)
+
+    def _changed(self, reader: Part | None, way: str, added: Mapping[str, Tensor], donors: Tensor) -> bool:
+        self.check()
+        running = self.running
+        change = {source: one.flatten(0, 1)[donors] - one for source, one in added.items()}
+        if reader is None:
+            answers = running.read_out(change)
+        elif reader.head is None:
+            answers = running.answers_with({reader: running.mlp_on(reader.layer, change)})
+        else:
+            answers = running.answers_with({reader: running.head_on(reader, SIDES[way], change)})
+        return not torch.equal(answers, running.answers)

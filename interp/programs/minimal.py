@@ -1,0 +1,133 @@
+"""A program without inputs of its steps that change no answer, of the model as of the program.
+
+An input of a part is left out if the model's answers stay with it from elsewhere (see inputs_tried), and the program
+gives the same answers without it. A head may do without its keys, and so without its queries, if even attention changes
+no answer either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.programs.inputs_tried import InputsTried
+from interp.programs.language import Answer, Program
+from interp.programs.steps import Head, Linear, Step, Sums, Table
+
+ROWS_TRIED = 3
+"""Most rows of a head's scores that are tried as those of every query."""
+
+
+def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str]) -> Program:
+    """The same program with fewer inputs. matter: parts that must stay. copies: parts that are read as another one."""
+    running = tried.running
+    counts = running.mask.double() if running.counts is None else running.counts.double()
+    reads = running.reads
+
+    def answers(program: Program) -> Tensor:
+        return program.classes(running.batch.tokens, counts)[reads.rows, reads.positions]
+
+    wanted = answers(program)
+    made = {name: one[running.mask] for name, one in program.run(running.batch.tokens, counts).items()}
+    steps: list[Step] = [*program.steps, program.answer]
+    for step in reversed(steps):
+        reader = next((part for part in running.parts if str(part) == getattr(step, "part", "")), None)
+        inner = (reader is None and step is not steps[-1]) or (
+            reader is not None and reader.head is not None and not isinstance(step, Head)
+        )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
+        for way, name in [] if inner else inputs(step):
+            now = next((one for one in (*program.steps, program.answer) if one.name == step.name), None)
+            if now is None or (way, name) not in inputs(now):
+                continue
+            sources = writers(program, name, getattr(step, "part", ""))
+            sources += [copy for copy, other in copies.items() if other in sources]
+            if tried.matters(reader, way, sources) or (way == "key" and reader is not None and not tried.even(reader)):
+                continue
+            for new in without(now, way, name, made, program):
+                less = with_step(program, new)
+                if less is not None and parts(program) & matter <= parts(less) and torch.equal(answers(less), wanted):
+                    program = less
+                    break
+    return program
+
+
+def inputs(step: Step) -> list[tuple[str, str]]:
+    """The inputs of a step: the way by which a head reads ("in" of others), and the variable."""
+    if isinstance(step, Head):
+        return [(way, name) for way in ("key", "query", "value") if (name := getattr(step, way))]
+    return [("in", name) for name in step.of]
+
+
+def writers(program: Program, name: str, reader: str) -> list[str]:
+    """What writes a variable: the token, the position, or parts other than the one that reads it."""
+    if name in ("token", "position"):
+        return [name]
+    step = program.step(name)
+    if step.part and step.part != reader:
+        return [step.part]
+    return [*dict.fromkeys(source for one in step.of for source in writers(program, one, reader))]
+
+
+def parts(program: Program) -> set[str]:
+    """The parts that a program describes."""
+    return {step.part for step in program.steps if step.part}
+
+
+def with_step(program: Program, new: Step) -> Program | None:
+    """The program with a step changed, and without steps that nothing reads then; None if that is no program."""
+    changed = [new if step.name == new.name else step for step in (*program.steps, program.answer)]
+    wanted, kept = {changed[-1].name}, list[Step]()
+    for step in reversed(changed):
+        if step.name in wanted:
+            kept.insert(0, step)
+            wanted |= set(step.of)
+    answer = kept.pop()
+    assert isinstance(answer, Answer)
+    try:
+        return replace(program, steps=tuple(kept), answer=answer)
+    except InterpError:  # a later step needs this one as it is
+        return None
+
+
+def without(step: Step, way: str, name: str, made: Mapping[str, Tensor], program: Program) -> Iterator[Step]:
+    """The step without one of its inputs, in ways that may give the same. made: the variables, (points, values)."""
+    if isinstance(step, Head) and not step.total and way != "value":
+        yield from _without_attention(step, way, made)
+    elif isinstance(step, Table) and len(step.of) > 1:
+        yield _without_column(step, step.of.index(name), made, [len(program.values[one]) for one in step.of])
+    elif isinstance(step, Linear | Sums) and len(step.of) > 1:
+        at = step.of.index(name)
+        weights = torch.tensor(step.weights[at], dtype=torch.float64)
+        bias = torch.tensor(step.bias, dtype=torch.float64) + made[name].mean(0) @ weights
+        rest = [n for n in range(len(step.of)) if n != at]
+        of, kept = tuple(step.of[n] for n in rest), tuple(step.weights[n] for n in rest)
+        yield replace(step, of=of, weights=kept, bias=tuple(bias.tolist()))
+
+
+def _without_attention(step: Head, way: str, made: Mapping[str, Tensor]) -> Iterator[Head]:
+    """A head without its keys reads anywhere; without its queries, every query has the scores of one of them."""
+    if way == "key":
+        yield replace(step, query="", key="", scores=((0.0,),), scaled=False, evened=True)
+        return
+    frequent = made[step.query].sum(0).argsort(descending=True, stable=True).tolist()
+    for row in [*dict.fromkeys(step.scores[query] for query in frequent)][:ROWS_TRIED]:
+        yield replace(step, query="", scores=(row,))
+
+
+def _without_column(step: Table, at: int, made: Mapping[str, Tensor], sizes: list[int]) -> Table:
+    """A table whose entries are those that are met most often with any value of one variable."""
+    cell = torch.zeros(len(next(iter(made.values()))), dtype=torch.long)
+    for name, size in zip(step.of, sizes):
+        cell = cell * size + made[name].argmax(-1)
+    met = torch.bincount(cell, minlength=prod(sizes)).double() + 1e-6
+    entries, met = (
+        one.reshape(sizes).movedim(at, -1).reshape(-1, sizes[at]) for one in (torch.tensor(step.entries), met)
+    )
+    votes = torch.zeros(len(entries), len(step.values), dtype=torch.float64).scatter_add_(1, entries, met)
+    of = tuple(one for n, one in enumerate(step.of) if n != at)
+    return replace(step, of=of, entries=tuple(votes.argmax(1).tolist()))
