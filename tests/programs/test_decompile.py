@@ -63,6 +63,22 @@ def test_explain_gives_the_function_that_was_compiled(seed: int, layers: int, ca
     assert float(same[read].double().mean()) >= 0.995
 
 
+def test_a_query_that_decides_on_no_input_is_said_all_the_same() -> None:
+    """Head 1.0 attends where the token is what head 0.0 has read: that is 'a' wherever one is seen. Without the query,
+    "where the token is 'a'" gives the same answers, but not with head 0.0 from another input."""
+    never = ((0.0, NEVER), (NEVER, 0.0))
+    seen = Head("seen", "", "token", ((0.0, NEVER),), "token", "head 0.0")
+    again = Head("again", "seen", "token", never, "token", "head 1.0")
+    eye = ((1.0, 0.0), (0.0, 1.0))
+    answer = Linear("answer", ("again", "seen"), (eye, ((0.0, 0.0), (0.0, 0.0))), (0.0, 0.0), ("a", "b"))
+    found = interp.explain(interp.compile(Program(("a", "b"), 5, True, (seen, again), answer), rotate=1))
+    assert found.level == "explained"
+    assert found.program is not None
+    head = found.program.step("head 1.0")
+    assert isinstance(head, Head)
+    assert head.query == "head 0.0"
+
+
 def test_a_previous_token_head_and_an_induction_head() -> None:
     found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
     program = program_of(found)

@@ -1,0 +1,109 @@
+"""Inputs of steps that change no answer are left out; each edge of a compiled model is tried against hooks by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interp
+from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs.inputs_tried import InputsTried
+from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.minimal import minimal, with_step, writers
+from interp.programs.relevance import Kinds
+from interp.programs.running import Running
+from interp.tasks.populations import everything
+
+EYE = ((1.0, 0.0), (0.0, 1.0))
+FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
+LAST = Head("last", "", "position", ((NEVER, NEVER, 0.0),), "token", "head 0.1")
+SAME = Table("same", ("first", "last"), (1, 0, 0, 1), ("no", "yes"), "MLP 0")
+ANSWER = Linear("answer", ("same",), (EYE,), (0.0, 0.0), ("no", "yes"))
+PROGRAM = Program(("a", "b"), 3, True, (FIRST, LAST, SAME), ANSWER)
+
+
+def tried(program: Program) -> InputsTried:
+    """The inputs of a compiled program, with noise and a rotated stream."""
+    subject = Subject.of(interp.compile(program, rotate=1, noise=1e-6))
+    running = Running.of(subject, everything(subject.task).batch)
+    return InputsTried(running, Kinds(running))
+
+
+WIDE = replace(SAME, of=("first", "last", "token"), entries=(1, 1, 0, 0, 0, 0, 1, 1))
+ASKING = replace(FIRST, query="token", scores=((0.0, NEVER, NEVER), (0.0, NEVER, NEVER)))
+WEIGHING = replace(ANSWER, of=("same", "position"), weights=(EYE, ((0.0, 0.0), (0.0, 0.0), (3.0, 3.0))))
+
+
+@pytest.mark.parametrize("wider", [WIDE, ASKING, WEIGHING], ids=["table", "query", "weights"])
+def test_what_was_added_to_a_program_goes(wider: Table | Head | Linear) -> None:
+    program = with_step(PROGRAM, wider)
+    assert program is not None
+    less = minimal(program, tried(PROGRAM), {"head 0.0", "head 0.1", "MLP 0"}, {})
+    assert [step.of for step in (*less.steps, less.answer)] == [step.of for step in (*PROGRAM.steps, ANSWER)]
+    tokens = everything(interp.compile(PROGRAM).task).batch.tokens
+    assert less.classes(tokens)[:, -1].equal(PROGRAM.classes(tokens)[:, -1])
+
+
+def test_a_program_whose_inputs_all_matter_stays() -> None:
+    assert minimal(PROGRAM, tried(PROGRAM), set(), {}) == PROGRAM
+
+
+def test_an_input_that_only_the_model_reads_stays() -> None:
+    """A head that looks at another place for another token of its own."""
+    other = replace(FIRST, query="token", scores=((0.0, NEVER, NEVER), (NEVER, NEVER, 0.0)))
+    mine = replace(PROGRAM, causal=False, steps=(other, LAST, SAME))
+    assert tried(mine).matters(Part(0, 0), "query", ["token"])
+    assert not tried(PROGRAM).matters(Part(0, 0), "query", ["token"])
+
+
+def test_a_head_of_one_value_may_attend_evenly() -> None:
+    """What head 0.0 has copied from the first position is the same at all: where head 1.0 attends does nothing."""
+    again = replace(FIRST, name="again", value="first", part="head 1.0")
+    program = Program(
+        ("a", "b"), 3, False, (FIRST, again), Linear("answer", ("again",), (EYE,), (0.0, 0.0), ("no", "yes"))
+    )
+    of = tried(program)
+    assert of.even(Part(1, 0))
+    assert not of.even(Part(0, 0))
+    less = minimal(program, of, {"head 0.0", "head 1.0"}, {})
+    head = less.step("again")
+    assert isinstance(head, Head)
+    assert (head.query, head.key, head.value, head.evened) == ("", "", "first", True)
+    assert less.step("first") == FIRST
+
+
+@pytest.mark.parametrize("side", ["query", "key", "value"])
+def test_an_edge_is_what_hooks_give(side: str) -> None:
+    """One side of head 0.0 reads the positions of another order, by hand: the head's output is the same."""
+    of = tried(PROGRAM)
+    running, model = of.running, of.running.subject.model
+    tokens, at = running.batch.tokens, f"blocks.0.attn.hook_{side[0]}"
+    _, cache = model.run_with_cache(tokens)
+    own = cache["hook_pos_embed"].expand(*tokens.shape, -1)
+    other = own[:, [2, 0, 1]]
+    moved = {}
+    model.run_with_hooks(
+        tokens,
+        fwd_hooks=[("blocks.0.hook_resid_pre", lambda stream, hook: stream + other - own),
+                   (at, lambda value, hook: moved.update({at: value.clone()}))],
+    )  # fmt: skip
+
+    def put(value: torch.Tensor, hook: object) -> torch.Tensor:
+        return torch.cat([moved[at][:, :, :1], value[:, :, 1:]], 2)
+
+    found = {}
+    keep = ("blocks.0.attn.hook_z", lambda z, hook: found.update(z=z[:, :, 0].clone()))
+    model.run_with_hooks(tokens, fwd_hooks=[(at, put), keep])
+    z = running.head_on(Part(0, 0), side[0], {"position": (other - own).float()})
+    assert torch.allclose(z, found["z"].float(), atol=1e-5)
+    assert torch.allclose(z, running.value(Part(0, 0)), atol=1e-3) == (side != "key")
+
+
+def test_a_variable_is_written_by_parts() -> None:
+    inner = Table("kind", ("first",), (0, 1), ("a", "b"))
+    program = Program(("a", "b"), 3, True, (FIRST, inner), replace(ANSWER, of=("kind",)))
+    assert writers(program, "kind", "") == ["head 0.0"]
+    assert writers(program, "position", "") == ["position"]
