@@ -69,7 +69,6 @@ def test_a_query_that_decides_on_no_input_is_said_all_the_same() -> None:
     never = ((0.0, NEVER), (NEVER, 0.0))
     seen = Head("seen", "", "token", ((0.0, NEVER),), "token", "head 0.0")
     again = Head("again", "seen", "token", never, "token", "head 1.0")
-    eye = ((1.0, 0.0), (0.0, 1.0))
     answer = Linear("answer", ("again",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("a", "b"))
     subject = Subject.of(interp.compile(Program(("a", "b"), 5, True, (seen, again), answer), rotate=1))
     head = decompile(Running.of(subject, everything(subject.task).batch)).step("head 1.0")
