@@ -273,8 +273,8 @@ def fitting_pattern(
 def first_fitting(
     reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
 ) -> Pattern | None:
-    """The first of these patterns, cheapest first, that takes the place of the head's in the running model; if there is
-    one, of those that leave out nothing that its queries and keys read."""
+    """The first of these patterns, cheapest first, that takes the place of the head's in the running model; of exact
+    ones, the first that leaves out nothing that its queries and keys read, if there is one."""
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
     limit = nearby([one.distance for one in fitted])
     near = [one for one in fitted if one.distance <= limit]
@@ -283,9 +283,8 @@ def first_fitting(
         cell = codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
         weights = asked.attention(given(one, asked)[cell])
         if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
-            if not reading.strict or all(
-                reads_all(reading, part, *side) for side in (("q", one.query), ("k", one.key))
-            ):
+            sides = (("q", one.query), ("k", one.key)) if reading.strict and one.distance < EXACT else ()
+            if all(reads_all(reading, part, side, name) for side, name in sides):
                 return one
             first = first or one
     return first
