@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pandas as pd
 from claim_checks.base import Found, check, number, verdict
 from shared.clock_or_pizza import clock_or_pizza
 
 import interp
+from interp.tasks.populations import wilson
 
 HALF = 0.5
+SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 
 
 @check("ours.count01_one_algorithm", cheap=False)
@@ -33,3 +38,53 @@ def modular_addition_clock() -> Found:
         verdict(irrelevance > HALF > symmetry),
         1,
     )
+
+
+@check("ours.count01_seeds")
+def count01_seeds() -> Found:
+    table = pd.read_csv(SWEEPS / "many_count01.csv", keep_default_na=False)
+    first = table["algorithm"].mode()[0]
+    by_heads = (table["algorithm"] == first).groupby(table["heads"], sort=False).agg(["sum", "count"])
+    m, n = int(by_heads["sum"].sum()), len(table)
+    low, high = wilson(m / n, n)
+    each = ", ".join(f"{row['sum']} of {row['count']} with {heads} heads" for heads, row in by_heads.iterrows())
+    return Found(
+        f"{m} of {n} seeds (95% interval {number(low)} to {number(high)}): {each}", verdict(low > HALF and m < n), n
+    )
+
+
+@check("ours.count01_length")
+def count01_length() -> Found:
+    """B and C have a head that looks at '='; with it, a share of the attention says how long the row is."""
+    table = pd.read_csv(SWEEPS / "many_count01.csv", keep_default_na=False)
+    means = table.groupby(["heads", "algorithm"])["accuracy"].mean()
+    sizes = [heads for heads in table["heads"].unique() if (heads, "B") in means.index]
+    each = "; ".join(
+        f"{heads} heads: {number(means[heads, 'B'], 4)} and {number(means[heads, 'A'], 4)}" for heads in sizes
+    )
+    n = int(table["algorithm"].isin(["A", "B"]).sum())
+    return Found(f"mean accuracies {each}", verdict(all(means[heads, "B"] > means[heads, "A"] for heads in sizes)), n)
+
+
+@check("ours.histogram_programs")
+def histogram_programs() -> Found:
+    table = pd.read_csv(SWEEPS / "many_histogram.csv", keep_default_na=False)
+    read = table[table["by program"].isin(["1 relation", "1 inventory"])]
+    kinds, tried = (read[name].str.removeprefix("1 ") for name in ("by program", "by interventions"))
+    agree, mixed = int((tried == kinds + "-based").sum()), int((tried == "mixed").sum())
+    other = (read["bounds"] == "relation") & (kinds == "inventory")
+    both = int((other & (tried == "inventory-based")).sum())
+    return Found(
+        f"{len(read)} of {int(table['right'].sum())} right models have a program, {int((kinds == 'inventory').sum())} "
+        f"an inventory; interventions say the same of {agree} and mixed of {mixed}; where bounds allow a relation "
+        f"alone, {int(other.sum())} are inventories, {both} of them by interventions, too",
+        verdict(agree + mixed == len(read) and both > 0),
+        len(table),
+    )
+
+
+@check("ours.planted_programs")
+def planted_programs() -> Found:
+    table = pd.read_csv(SWEEPS / "many_planted.csv").query("grade == 'shape'").set_index("noise")
+    each = "; ".join(f"{noise:g}: {row['wrong']} of {row['pairs']}" for noise, row in table.iterrows())
+    return Found(f"wrong pairs by noise: {each}", verdict(table.loc[1e-6, "wrong"] == 0), int(table["pairs"].sum()))
