@@ -136,7 +136,7 @@ def evaluate_circuit(
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
     if isinstance(heads, CircuitTest) and any(BETWEEN in name for name in heads.kept):
-        heads, edges = None, heads.kept
+        edges = heads.kept
     test, reference = batch_of(subject, inputs), batch_of(subject, reference, "train")
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
