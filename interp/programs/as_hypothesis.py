@@ -16,7 +16,7 @@ from interp.errors import InterpError
 from interp.measures.hypothesis import AtRead, Hypothesis, Variable
 from interp.programs.language import Program
 from interp.programs.steps import Head, Step, codes
-from interp.programs.words import said
+from interp.programs.variable_words import said
 
 TOKEN = "token"
 ROUNDED = 1e-6

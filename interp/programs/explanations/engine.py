@@ -48,7 +48,8 @@ from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
 from interp.programs.steps import Head
-from interp.programs.words import parts_words, said, step_words
+from interp.programs.variable_words import said
+from interp.programs.words import parts_words, step_words
 from interp.support import words
 from interp.support.progress import LateBar
 from interp.tasks.batch import Batch, concatenate

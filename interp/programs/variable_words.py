@@ -1,0 +1,83 @@
+"""Variables of programs in words: "the token", "the value of head 0.0", "whether the token is 'a'"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interp.programs.language import Program
+from interp.programs.steps import Evened, Linear, Normed, Product, Step, Sums, Table, Values
+from interp.support import words
+
+NAMED = 4
+"""Most values that are listed."""
+
+
+def said(program: Program, name: str) -> str:
+    """A variable in words: "the token", "the position", or the part that makes it, and what it is if that is known."""
+    if name in ("token", "position"):
+        return f"the {name}"
+    part = name.removesuffix(" level")
+    if name in program.words:
+        made_by = {step.name: step.part for step in program.steps}.get(name) or part
+        return f"{program.words[name]} ({made_by})"
+    if part != name:
+        return f"the rounded value of {part}"
+    if isinstance(table := step_named(program, name), Table) and not table.part and len(table.of) == 1:
+        return class_words(program, table)
+    if (sums := sums_behind(program, name)) is not None:
+        return f"{words.counted(len(sums.bias), 'weighted sum')} over {variables_words(program, sums.of)}"
+    if isinstance(step := step_named(program, name), Product) and not step.part:
+        return product_words(program, step)
+    if isinstance(step, Evened):
+        return f"what {step.head} would read with even attention"
+    return f"the value of {name}"
+
+
+def class_words(program: Program, step: Table) -> str:
+    """What classes a table without a part makes of one variable: "whether the token is 'a'"."""
+    (name,) = step.of
+    return classed(said(program, name), program.values[name], step.entries)
+
+
+def variables_words(program: Program, names: Sequence[str]) -> str:
+    """Variables that a step reads; of normed ones, what they are made of."""
+    steps = {name: step_named(program, name) for name in names}
+    flat = [one for name, step in steps.items() for one in (step.divided if isinstance(step, Normed) else (name,))]
+    by = " (divided by a length)" if any(isinstance(step, Normed) for step in steps.values()) else ""
+    return f"{words.joined(said(program, name) for name in flat)}{by}" if flat else "no variable"
+
+
+def sums_behind(program: Program, name: str) -> Sums | None:
+    """The step of sums that are no part's own value; None for other variables."""
+    step = step_named(program, name)
+    return step if isinstance(step, Sums) and not step.part else None
+
+
+def step_named(program: Program, name: str) -> Step | None:
+    return {step.name: step for step in program.steps}.get(name)
+
+
+def product_words(program: Program, step: Product) -> str:
+    """What two variables give to the same value."""
+    one, other = step.of
+    if one in ("token", "position") or isinstance(step_named(program, one), Table | Linear):
+        return f"the weight of its own {said(program, one).removeprefix('the ')} in {said(program, other)}"
+    return f"the products of the weights that {said(program, one)} and {said(program, other)} give to each value"
+
+
+def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
+    """A variable of which only classes of values are told apart; classes: any number for each value."""
+    groups = sorted((list(map(values.__getitem__, group)) for group in grouped_by(classes)), key=len)
+    if len(groups) == len(values):
+        return variable
+    if len(groups) == 2 and len(groups[0]) <= NAMED:
+        return f"whether {variable} is {words.either(list(map(repr, groups[0])), NAMED)}"
+    few = groups[:-1]
+    if len(few) <= NAMED and all(len(group) == 1 for group in few):
+        return f"whether {variable} is {words.either([repr(value) for (value,) in few], NAMED)}, and which"
+    return f"which of {len(groups)} classes {variable} is in"
+
+
+def grouped_by(classes: Sequence[int]) -> list[list[int]]:
+    """The places of each class, in the order of their first places."""
+    return [[at for at, other in enumerate(classes) if other == one] for one in dict.fromkeys(classes)]
