@@ -249,6 +249,7 @@ def by_feature(study: Study, report: Report) -> None:
             continue
         grid = frame.pivot(index="feature", columns="name", values=quantity)
         grid = grid.loc[list(dict.fromkeys(frame["feature"])), list(dict.fromkeys(frame["name"]))]
+        grid = grid.clip(lower=0)  # a share that is corrected for chance may be estimated below 0
         report.add_figure(
             f"head_features_{quantity}",
             draw.heatmap(grid.to_numpy(), list(grid.columns), list(grid.index), "head", "feature", title,
