@@ -18,8 +18,8 @@ from interp.programs.language import Program
 from interp.programs.steps import Head, Step
 from interp.tasks.automata import Paths
 
-MOST_ROWS = 1 << 19
-"""Most combinations of tokens, with the states of the automaton, that are held at once."""
+MOST_ROWS, MOST_TOKENS = 1 << 19, 1 << 25
+"""Most combinations of tokens, with the states of the automaton, that are held at once, and most tokens of them."""
 AT_ONCE = 4_000
 NOTHING = 800.0
 """A key whose score is so much lower than that of another one has no attention: its exponential is 0 in float64."""
@@ -80,6 +80,7 @@ def combinations(
     """
     rows, states, right = paths.draw(1).numpy(), np.zeros(1, dtype=np.int64), np.full(1, -1)
     last = max([after, *(place + 1 for place, at in enumerate(paths.order) if at in places)])
+    most = min(MOST_ROWS, MOST_TOKENS // rows.shape[1])
     for place in range(last + 1):
         if place == after:
             right = answers[states]
@@ -91,7 +92,7 @@ def combinations(
             rows[:, paths.order[place]] = token
         kept = np.unique(np.column_stack([states, right, rows]), axis=0)
         states, right, rows = kept[:, 0], kept[:, 1], kept[:, 2:]
-        if len(rows) > MOST_ROWS:
-            raise UnsupportedError(f"an answer depends on {len(places)} places: more than {MOST_ROWS:,} combinations")
+        if len(rows) > most:
+            raise UnsupportedError(f"an answer depends on {len(places)} places: more than {most:,} combinations")
     kept = np.unique(np.column_stack([right, rows]), axis=0)
     return torch.from_numpy(kept[:, 1:]), torch.from_numpy(kept[:, 0])

@@ -9,6 +9,7 @@ import pytest
 import interp
 from interp.errors import UnsupportedError
 from interp.models.subject import Subject
+from interp.programs import proof_places
 from interp.programs.language import NEVER, Program
 from interp.programs.proof import by_listing, by_places
 from interp.programs.proof_places import answer_places, combinations
@@ -59,6 +60,15 @@ def test_combinations_are_those_of_all_inputs() -> None:
     }
     assert found == wanted
     assert len(rows) == len(found)
+
+
+def test_long_rows_are_refused_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is one of tokens: of long rows, fewer are held."""
+    (paths,) = declared(interp.build("algorithmic/addition-exact", digits=2, base=3).task)
+    at, (after, answers) = sorted(paths.reads.items())[1]
+    monkeypatch.setattr(proof_places, "MOST_TOKENS", 8 * paths.length)
+    with pytest.raises(UnsupportedError, match="more than 8 combinations"):
+        combinations(paths, frozenset([0, 1, at]), after, answers)
 
 
 @pytest.mark.slow
