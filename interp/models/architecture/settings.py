@@ -138,7 +138,7 @@ def _rotary_base(tensors: Tensors, fields: Fields) -> Any:
     return _rounded(float(rates[0] / rates[-1]) ** (n / (n - 1))) if n > 1 else 10000
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: float) -> int | float:
     """Undo the rounding of a number that was computed from float32 angles."""
     near = float(f"{value:.6g}")
     return int(near) if near.is_integer() else near
