@@ -28,7 +28,7 @@ from interp.measures.interchange import Interchange, split
 from interp.measures.runs import activations, forward, hooks_of, pieces
 from interp.models.architecture.answers import answers_of, decide
 from interp.models.subject import Subject, budget
-from interp.support.words import share
+from interp.support.words import either, share
 
 Patch = tuple[Place, Tensor]
 
@@ -266,6 +266,13 @@ class HypothesisAnswers:
         self.model = labels_of(self.subject, self.units, everyone, decide(outputs, self.subject.decision))
         self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known, None), self.model)
         self.answers = self.of(values.known)
+        given = torch.cat([self.units.batch.labels.flatten().cpu(), self.model]).unique()
+        if not bool(torch.isin(self.answers, given).any()):
+            said = either(map(str, self.answers.unique().tolist()))
+            raise InterpError(
+                f"the hypothesis answers {said}, which no input of task {self.subject.task.name} has as its answer: "
+                "answer= returns what Batch.labels holds"
+            )
 
     def _roots(self, known: dict[str, Tensor], which: Tensor | None) -> list[Tensor]:
         """The values that the answer is computed from; for a table, those at the read position, or a number for each

@@ -317,3 +317,11 @@ def test_answers_are_named_and_counted(subject: Subject, words: list[str]) -> No
     wanted = {word: int((classes == c).sum()) for c, word in enumerate(words)}
     assert dict(zip(found["answer"], found["reads"])) == wanted
     assert min(wanted.values()) > 0
+
+
+def test_answers_that_no_input_has_are_refused() -> None:
+    """A condition where the task's answers are other numbers: it would agree with none of them."""
+    model = interp.load("count01/minimal")
+    guess = interp.Hypothesis([interp.Variable("answer", at="head 0.0")], answer=lambda answer: answer > 100)
+    with pytest.raises(interp.InterpError, match="the hypothesis answers 0, which no input of task count01"):
+        interp.evaluate_hypothesis(model, guess, model.task.sample(20, seed=0), pairs=20)
