@@ -296,7 +296,7 @@ def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> tuple[Placed
     more = [name for name in spare if of.part(name).kind == own.kind and of.part(name).layer >= own.layer]
     if not more or not (score := of.score(replace(one, parts=(*one.parts, *more)))).shown:
         return None
-    for name in list(more):
+    for name in more[::-1]:  # a part of a later layer may be another variable's
         fewer = [other for other in more if other != name]
         if fewer and (again := of.score(replace(one, parts=(*one.parts, *fewer)))).shown:
             more, score = fewer, again

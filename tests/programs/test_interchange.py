@@ -158,6 +158,21 @@ def test_a_variable_may_live_in_parts_the_program_lacks() -> None:
     assert [score.shown for _, score in interchanged(of, ["head 0.2"])] == [False]
 
 
+def test_a_variable_lives_in_spare_parts_of_its_own_layer_first() -> None:
+    """Two heads copy the first letter, and one of the next layer each of them; the answer is what these two say."""
+    again = [Head(f"again {n}", "", "position", FIRST.scores, name, f"head 1.{n}") for n, name in enumerate("ab")]
+    copies = [replace(FIRST, name=name, part=f"head 0.{n}") for n, name in enumerate("ab")]
+    answer = Linear("answer", ("again 0", "again 1"), (EYE, EYE), (0.0, 0.5), ("no", "yes"))
+    model = interp.compile(Program(("a", "b"), 3, True, (*copies, *again), answer))
+    claimed = Program(
+        ("a", "b"), 3, True, (copies[0], again[0]), Linear("answer", ("again 0",), (EYE,), (0.0, 0.0), ("no", "yes"))
+    )
+    of = Interchanger.of(Subject.of(model), everything(model.task), claimed, {})
+    found = interchanged(of, ["head 0.1", "head 1.1"])
+    assert [one.parts for one, _ in found] == [("head 0.0", "head 0.1"), ("head 1.0", "head 1.1")]
+    assert all(score.shown for _, score in found)
+
+
 @pytest.mark.slow
 def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
     """histogram/bos-all-counts: with another position's output, the model answers that position's count."""
