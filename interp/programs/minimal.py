@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.measures.interchange import UNDECIDED
 from interp.programs.inputs_tried import InputsTried
+from interp.programs.interchange import equal
 from interp.programs.language import Answer, Program
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
@@ -30,7 +32,8 @@ def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapp
     reads = running.reads
 
     def answers(program: Program) -> Tensor:
-        return program.classes(running.batch.tokens, counts)[reads.rows, reads.positions]
+        sums = program.answer.sums(program.run(running.batch.tokens, counts))[reads.rows, reads.positions]
+        return sums.argmax(-1).masked_fill(equal(sums), UNDECIDED)
 
     wanted = answers(program)
     made = {name: one[running.mask] for name, one in program.run(running.batch.tokens, counts).items()}

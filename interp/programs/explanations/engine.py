@@ -185,7 +185,10 @@ def explained(
     empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
     share: float, on: str,
 ) -> Explanation:  # fmt: skip
-    """The explanation that descriptions of the parts, and the program of them, give."""
+    """The explanation that descriptions of the parts, and the program of them, give.
+
+    Inputs without an effect are left out, unless the model computes only with the variables of the whole program.
+    """
     agreement: Agreement | None = None
     listing = "no program"
     if program is not None:
@@ -194,6 +197,7 @@ def explained(
         good = min(agreement.share, agreement.least) >= share
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
+    whole, agreed, described = program, agreement, (reading.steps, dict(reading.elsewhere))
     if program is not None and alone and (less := smaller(reading, program)) != program:
         again = agrees(reading.running.subject, less, fresh)
         if agreement is not None and again.share >= agreement.share and again.least >= agreement.least:
@@ -205,11 +209,19 @@ def explained(
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
     if program is not None and alone:
-        program, variables, pairs = causal(reading, program, fresh, parts)
+        found = causal(reading, program, fresh, parts)
+        if whole is not None and program is not whole and not all_shown(found[1]):
+            fewer = reading.steps, reading.elsewhere
+            reading.steps, reading.elsewhere = described
+            roles = {part: part_role(reading, whole, part, alone) for part in reading.running.parts}
+            if all_shown((more := causal(reading, whole, fresh, roles))[1]):
+                found, parts, agreement = more, roles, agreed
+            else:
+                reading.steps, reading.elsewhere = fewer
+        program, variables, pairs = found
         parts = {part: placed(role, variables) for part, role in parts.items()}
         unread = any(role.status == "not read" for role in parts.values())
-        shown = all(one.interchange.shown for one in variables)
-        level = "explained" if shown and not unread else "imitated"
+        level = "explained" if all_shown(variables) and not unread else "imitated"
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
@@ -221,6 +233,11 @@ def explained(
         joint=reading.running.kept({}).share, listing=listing if program is not None else "",
         tested_on=on,
     )  # fmt: skip
+
+
+def all_shown(variables: Sequence[VariableRole]) -> bool:
+    """Whether the model computes with all of these variables as the program does."""
+    return all(one.interchange.shown for one in variables)
 
 
 def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
