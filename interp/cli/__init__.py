@@ -460,10 +460,11 @@ def main() -> None:
     except InterpError as error:
         typer.echo(f"interp: {error}", err=True)
         sys.exit(2)
-    except SystemExit as left:
-        by_typer = getattr(left.__context__, "__cause__", None)
-        if isinstance(by_typer, KeyboardInterrupt):  # which it turns into an exit without a word
+    except (SystemExit, KeyboardInterrupt) as left:
+        cause = left if isinstance(left, KeyboardInterrupt) else getattr(left.__context__, "__cause__", None)
+        if isinstance(cause, KeyboardInterrupt):  # which typer turns into an exit without a word
             typer.echo(f"interp: {' '.join(sys.argv[1:2])} was interrupted, so nothing was written", err=True)
+            sys.exit(130)
         raise
 
 

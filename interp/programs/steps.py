@@ -87,8 +87,8 @@ class Head(Step):
     scores: (values of query) x (values of key); NEVER where there is no attention. An empty query or key is a constant.
     value: the variable that is mixed; the new variable has the same values. part: such as "head 0.3". total: scores are
     weights as they are, without softmax. scaled: scores are multiplied by the logarithm of the number of positions seen
-    (Chiang & Cholak 2022), so weights are powers of it. evened: the part attends otherwise, but even
-    attention changes no answer.
+    (Chiang & Cholak 2022), so weights are powers of it. evened: the part attends otherwise, but even attention
+    changes no answer.
     """
 
     query: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Int
@@ -185,10 +186,7 @@ def explained(
     empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
     share: float, on: str,
 ) -> Explanation:  # fmt: skip
-    """The explanation that descriptions of the parts, and the program of them, give.
-
-    Inputs without an effect are left out, unless the model computes only with the variables of the whole program.
-    """
+    """The explanation that descriptions of the parts, and the program of them, give."""
     agreement: Agreement | None = None
     listing = "no program"
     if program is not None:
@@ -197,28 +195,13 @@ def explained(
         good = min(agreement.share, agreement.least) >= share
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
-    whole, agreed, described = program, agreement, (reading.steps, dict(reading.elsewhere))
-    if program is not None and alone and (less := smaller(reading, program)) != program:
-        again = agrees(reading.running.subject, less, fresh)
-        if agreement is not None and again.share >= agreement.share and again.least >= agreement.least:
-            program, agreement = less, again
-            revise(reading, program)
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     some = any(role.status == "explained" for role in parts.values())
     level: Level = "in part" if some or program is not None else "none"
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
-    if program is not None and alone:
-        found = causal(reading, program, fresh, parts)
-        if whole is not None and program is not whole and not all_shown(found[1]):
-            fewer = reading.steps, reading.elsewhere
-            reading.steps, reading.elsewhere = described
-            roles = {part: part_role(reading, whole, part, alone) for part in reading.running.parts}
-            if all_shown((more := causal(reading, whole, fresh, roles))[1]):
-                found, parts, agreement = more, roles, agreed
-            else:
-                reading.steps, reading.elsewhere = fewer
-        program, variables, pairs = found
+    if program is not None and agreement is not None and alone:
+        program, agreement, parts, variables, pairs = least(reading, program, agreement, fresh)
         parts = {part: placed(role, variables) for part, role in parts.items()}
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if all_shown(variables) and not unread else "imitated"
@@ -233,6 +216,35 @@ def explained(
         joint=reading.running.kept({}).share, listing=listing if program is not None else "",
         tested_on=on,
     )  # fmt: skip
+
+
+Tested: TypeAlias = tuple[
+    Program, Agreement, dict[Part, PartRole], tuple[VariableRole, ...], tuple[PairRole, ...]
+]  # fmt: skip
+
+
+def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
+    """The program without inputs that have no effect, if it gives as many answers, and what interchanges say of it.
+
+    If the model does not compute with its variables, but with those of the whole program, it is the whole one.
+    """
+    tried = [(program, agreement)]
+    if (less := smaller(reading, program)) != program:
+        again = agrees(reading.running.subject, less, fresh)
+        if again.share >= agreement.share and again.least >= agreement.least:
+            tried.insert(0, (less, again))
+    found: list[Tested] = []
+    for one, agreed in tried:
+        if len(tried) > 1:
+            revise(reading, one)
+        roles = {part: part_role(reading, one, part, alone=True) for part in reading.running.parts}
+        made, variables, pairs = causal(reading, one, fresh, roles)
+        found.append((made, agreed, roles, variables, pairs))
+        if all_shown(variables):
+            return found[-1]
+    if len(tried) > 1:
+        revise(reading, tried[0][0])
+    return found[0]
 
 
 def all_shown(variables: Sequence[VariableRole]) -> bool:
