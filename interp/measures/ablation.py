@@ -107,7 +107,7 @@ def ablate(
     subject = subjects[0]
     parts = parts_of(subject) if parts is None else parts
     alone = (str, int, Part, Neuron)
-    together = isinstance(parts, tuple) and all(isinstance(one, alone) for one in parts)
+    together = isinstance(parts, tuple) and bool(parts) and all(isinstance(one, alone) for one in parts)
     given = [parts] if isinstance(parts, str) or together else as_list(parts, "parts", '["0.3", ("MLP 1", "0.4")]')
     groups = [[part_named(subject, one) for one in ([group] if isinstance(group, alone) else group)] for group in given]
     test = batch_of(subject, inputs)

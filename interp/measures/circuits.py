@@ -24,7 +24,7 @@ from interp.measures.results import Figure, Tabular, draw, tidy
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.models.architecture.reduced import TokenTables
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Model, Subject, no_sum, post_norm
+from interp.models.subject import Model, Subject, check_finite, no_sum, post_norm
 
 
 def no_circuits(subject: Subject) -> str | None:
@@ -70,6 +70,7 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     reason.
     """
     subject = Subject.of(model)
+    check_finite(subject)
     refuse_if(no_circuits(subject) or no_table(subject, which))
     embedding = token_vectors(subject)
     if len(embedding) > max_tokens:
@@ -163,6 +164,7 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
         64
     """
     subject = Subject.of(model)
+    check_finite(subject)
     known = _matrices(subject)
     names = [matrix] if isinstance(matrix, str) else matrix
     wanted = [name for name in known if name.startswith("head ")] if names is None else [*names]
@@ -254,6 +256,7 @@ def composition_scores(model: Model) -> CompositionScores:
         ['head 0.0', 'head 1.1']
     """
     subject = Subject.of(model)
+    check_finite(subject)
     refuse_if(no_circuits(subject))
     if subject.model.cfg.n_layers < 2:
         raise UnsupportedError("heads of one layer do not compose: none reads what another writes")
@@ -321,6 +324,7 @@ def copying_scores(model: Model) -> CopyingScores:
         [0.0, 0.0, 0.0, 1.0]
     """
     subject = Subject.of(model)
+    check_finite(subject)
     refuse_if(no_circuits(subject) or no_table(subject, "OV"))
     answers = [*subject.task.answer_words]
     shared = [word for word in subject.task.vocabulary if word in answers]

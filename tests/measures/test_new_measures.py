@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 
 
@@ -137,3 +139,13 @@ def test_signatures_name_models_and_inputs() -> None:
         parameters = inspect.signature(getattr(interp, name)).parameters
         assert parameters["model"].annotation in ("Model", "Models"), name
         assert parameters["inputs"].annotation == "Inputs | None", name
+
+
+@pytest.mark.parametrize("measure", [interp.copying_scores, interp.composition_scores, interp.singular_values])
+def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[TaskModel], object]) -> None:
+    """They gave scores of 0, or numpy's error."""
+    model = interp.load("algorithmic/induction-exact")
+    with torch.no_grad():
+        model.blocks[1].attn.W_V[0, 0, 0] = torch.nan
+    with pytest.raises(interp.InterpError, match=r"1 of the [0-9,]+ weights of blocks.1.attn.W_V is not finite"):
+        measure(model)
