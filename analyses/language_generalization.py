@@ -5,7 +5,7 @@ python analyses/language_generalization.py --out out/generalization [--quick | -
 Trains the published models on strings of 10, 30, 100 and 300 symbols with and without log-length scaling, and what the
 paper claims without data: ONE with FIRST positions and strings of varying length, also with real batches and warm-up.
 The published means and deviations (../analyses/published) stand beside ours. Full: 20 seeds and 1000 epochs for what is
-published, 10 seeds and 400 epochs for the rest (about 15 minutes of one core); quick: 5 seeds, 200 epochs; smoke: 2
+published, 10 seeds and 400 epochs for the rest (about an hour of one core); quick: 5 seeds, 200 epochs; smoke: 2
 seeds, 3 epochs. The state of each run is kept in OUT/runs: the same command goes on after an interruption.
 """
 

@@ -8,8 +8,9 @@ accuracy then and now. Left out: one model of each family and engine. Quick: tho
 Training is chaotic: once a bit has moved, parameters part ways, and only loss and accuracy say whether it matters.
 
 Moved since they were saved: memorization/* (fewer and larger operations in the exact-kl engine, and torch's products
-round differently with the number of models side by side) and count01/paper, by 3e-6 of the largest weight (the
-count-space loop has changed since, among others in how rows of a query token are taken together).
+round differently with the number of models side by side), languages/* (trained by a compiled loop that is gone) and
+count01/paper, by 3e-6 of the largest weight (the count-space loop has changed since, among others in how rows of a
+query token are taken together).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from interp.training.train import choose_engine
 
 SHORT = ("memorization/lookup", "count01/paper", "histogram/dot-softmax-p32-d32")
 LONG = (*SHORT, "languages/parity-learned", "algorithmic/induction")
-"""A model of each engine: exact-kl, count-space, fused, encoder-fused, vmap."""
+"""A model of each engine: exact-kl, count-space, fused, encoder, vmap."""
 
 
 def study(arguments: Arguments) -> Report:

@@ -86,8 +86,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """The two sizes of each construction but those of histograms; table: that of a model."""
 ENGINES = {
     "count-space": "count01/paper", "fused": "histogram/dot", "stacked": "histogram/dot-softmax",
-    "encoder-fused": "languages/one-learned", "encoder": "languages/one-learned",
-    "exact-kl": "memorization/bigram", "vmap": "algorithmic/max-of-k-positions",
+    "encoder": "languages/one-learned", "exact-kl": "memorization/bigram", "vmap": "algorithmic/max-of-k-positions",
     "reference": "algorithmic/max-of-k-positions",
 }  # fmt: skip
 """Whose architecture and data each engine trains."""

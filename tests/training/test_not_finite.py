@@ -29,7 +29,7 @@ COUNT01 = ModelSpec(
 )
 SPECS = {
     "reference": HISTOGRAM, "vmap": HISTOGRAM, "stacked": HISTOGRAM, "fused": HISTOGRAM, "count-space": COUNT01,
-    "encoder": PARITY, "encoder-fused": PARITY,
+    "encoder": PARITY,
 }  # fmt: skip
 SLOW = [pytest.param(name, marks=pytest.mark.slow) if "fused" in name else name for name in SPECS]
 

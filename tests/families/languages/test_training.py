@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from one_step import loss_and_gradient
 from torch import Tensor
 
 from interp.errors import InterpError
 from interp.families.languages import Parity
-from interp.families.languages.compiled.engine import sizes_of, strings_of
-from interp.families.languages.compiled.layout import layout, workspace
-from interp.families.languages.forward import distinct_rows
 from interp.families.languages.training import held_out_strings
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
@@ -20,9 +15,6 @@ from interp.tasks import IGNORED, Batch, make_task
 from interp.training.data import targets
 from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
-
-ENGINES = ["encoder", pytest.param("encoder-fused", marks=pytest.mark.slow)]
-"""The compiled loop takes a quarter of a minute to compile."""
 
 
 def published(task: str = "first", positions: str = "first", readout_at: str = "[CLS]", **layer: object) -> ModelSpec:
@@ -67,7 +59,7 @@ def test_answers_that_only_the_task_can_place_are_refused() -> None:
         batch_loss(model, model.task.sample(3, "train"))
 
 
-# ---------------------------------------------------------------- gradients, and models trained by either engine
+# ---------------------------------------------------------------- models trained by either engine
 
 SPECS = {
     "first": published(),
@@ -79,40 +71,12 @@ SPECS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
-def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
-    from interp.families.languages.compiled import kernel as encoder
-
-    spec = SPECS[name]
-    model = TaskModel(spec, seed=5)
-    generator = torch.Generator().manual_seed(1)
-    for parameter in model.parameters():  # biases, norms and scores that matter
-        parameter.data.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
-    batch = model.task.strings(8, 19, 2, seed=3)
-    batch_loss(model, batch).backward()
-    sizes, n_tokens = sizes_of(spec), model.task.d_vocab
-    made = layout(sizes, n_tokens, np.float64)
-    flat = made.zeros()
-    for key, view in made.views(flat).items():
-        view[...] = dict(model.named_parameters())[key].detach().numpy()
-    strings = strings_of(spec, distinct_rows(spec, model.task, batch), np.float64, 0, batch.labels)
-    work = workspace(sizes, strings.tokens.shape[1], np.float64)
-    loss, grad = loss_and_gradient(encoder, sizes, made, flat, work, strings, len(strings.rows))
-    gradient = made.views(grad)
-    assert loss == pytest.approx(float(batch_loss(model, batch).detach()), abs=1e-12)
-    for key, parameter in model.named_parameters():
-        wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(torch.from_numpy(gradient[key].copy()), wanted, rtol=1e-10, atol=1e-10, msg=key)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["first", "i/n", "no positions, read last"])
-def test_engines_train_the_references_models(name: str, engine: str) -> None:
+def test_engines_train_the_references_models(name: str) -> None:
     spec = SPECS[name]
     task = make_task(TaskRef(name=spec.task.name, parameters={"length": 9, "shortest": 2}))
     spec = spec.replace(task=task.ref)
-    fast, slow = train(spec, [0, 4], engine=engine), train(spec, [0, 4], engine="reference")
+    fast, slow = train(spec, [0, 4], engine="encoder"), train(spec, [0, 4], engine="reference")
     for mine, its in zip(fast, slow):
         for (key, parameter), (_, wanted) in zip(mine.named_parameters(), its.named_parameters()):
             torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
@@ -122,8 +86,7 @@ def test_engines_train_the_references_models(name: str, engine: str) -> None:
         assert mine.history["accuracy"].iloc[-1] == pytest.approx(float(right), abs=1e-12)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_run_continues_to_the_same_model(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
     spec = published(norm_eps=0.1)
 
@@ -132,31 +95,25 @@ def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(spec, [0, 1], engine=engine, folder=tmp_path, progress=interrupt)
-    resumed = train(spec, [0, 1], engine=engine, folder=tmp_path, resume=True, progress=False)
-    whole = train(spec, [0, 1], engine=engine, progress=False)
+        train(spec, [0, 1], engine="encoder", folder=tmp_path, progress=interrupt)
+    resumed = train(spec, [0, 1], engine="encoder", folder=tmp_path, resume=True, progress=False)
+    whole = train(spec, [0, 1], engine="encoder", progress=False)
     for mine, its in zip(resumed, whole):
         assert all(torch.equal(p, q) for p, q in zip(mine.parameters(), its.parameters()))
         assert mine.history["loss"].to_list()[1:] == its.history["loss"].to_list()[1:]
 
 
-@pytest.mark.parametrize(
-    ("engine", "atol"), [("encoder", 1e-10), pytest.param("encoder-fused", 0.0, marks=pytest.mark.slow)]
-)
-def test_a_model_does_not_depend_on_its_neighbors(engine: str, atol: float) -> None:
-    """The compiled loop to the bit; torch's product of many models at once rounds otherwise than that of one, by
-    1e-13 to 1e-11 after training, depending on the CPU.
-    """
+def test_a_model_does_not_depend_on_its_neighbors() -> None:
+    """Up to 1e-13 to 1e-11, depending on the CPU: torch's product of many models at once rounds otherwise."""
     spec = published("one", "fraction")
-    alone, together = (train(spec, seeds, engine=engine, progress=False) for seeds in ([3], [1, 3, 7]))
+    alone, together = (train(spec, seeds, engine="encoder", progress=False) for seeds in ([3], [1, 3, 7]))
     for mine, its in zip(alone[0].parameters(), together[1].parameters()):
-        torch.testing.assert_close(mine, its, rtol=0.0, atol=atol)
+        torch.testing.assert_close(mine, its, rtol=0.0, atol=1e-10)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_frozen_embedding_stays(engine: str) -> None:
+def test_a_frozen_embedding_stays() -> None:
     spec = published().replace(embedding="frozen")
-    (model,) = train(spec, [2], engine=engine, snapshots=[0], progress=False)
+    (model,) = train(spec, [2], engine="encoder", snapshots=[0], progress=False)
     assert torch.equal(model.embed.W_E, model.snapshots[0].embed.W_E)
     assert not torch.equal(model.unembed.W_U, model.snapshots[0].unembed.W_U)
 
@@ -164,27 +121,15 @@ def test_a_frozen_embedding_stays(engine: str) -> None:
 def test_engines_are_chosen_by_what_they_can_do() -> None:
     cpu, task = torch.device("cpu"), make_task("first")
     spec = published()
-    recipe = spec.training.model_copy(update={"weight_decay": 0.1})
-    assert choose_engine(spec, task, cpu).name == "encoder-fused"
-    layer = spec.layers[0]
-    others = {
-        "no norm": spec.replace(layers=(layer.model_copy(update={"norm": "none"}),) * 2),
-        "gelu": spec.replace(layers=(layer.model_copy(update={"mlp": MLP(d_mlp=12, activation="gelu")}),) * 2),
-        "no bias": spec.replace(layers=(layer.model_copy(update={"bias": Bias()}),) * 2),
-        "layers unlike": spec.replace(layers=(layer, layer.model_copy(update={"norm_eps": 0.1}))),
-        "weight decay": spec.replace(origin=recipe),
-    }
-    for name, other in others.items():
-        assert choose_engine(other, task, cpu).name == "encoder", name
+    assert choose_engine(spec, task, cpu).name == "encoder"
     learned = spec.replace(positions="learned", max_length=20)
     assert choose_engine(learned, task, cpu).name == "vmap"
     assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "vmap"
-    with pytest.raises(InterpError, match="layers all alike"):
-        choose_engine(others["layers unlike"], task, cpu, "encoder-fused")
+    with pytest.raises(InterpError, match="learned positions have no formula"):
+        choose_engine(learned, task, cpu, "encoder")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_labels_in_other_units_are_counted_as_the_task_says(engine: str) -> None:
+def test_labels_in_other_units_are_counted_as_the_task_says() -> None:
     """A language whose yes is output 0: it was trained the wrong way round, and called right."""
 
     class Even(Parity):
@@ -202,7 +147,7 @@ def test_labels_in_other_units_are_counted_as_the_task_says(engine: str) -> None
 
     task = Even(length=9)
     spec = published().replace(task=task.ref)
-    fast, slow = (train(spec, [0], task=task, engine=one)[0] for one in (engine, "reference"))
+    fast, slow = (train(spec, [0], task=task, engine=one)[0] for one in ("encoder", "reference"))
     for (key, parameter), (_, wanted) in zip(fast.named_parameters(), slow.named_parameters()):
         torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
     held_out = held_out_strings(spec, task)

@@ -1,1 +1,0 @@
-"""The compiled training loop (numba)."""
