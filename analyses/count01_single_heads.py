@@ -23,7 +23,6 @@ from shared.script import Arguments, run
 import interp
 from interp.families.count01 import Count01
 from interp.measures import heads
-from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
 from interp.measures.separation import score_groups
 from interp.models.architecture.parameters import initialize
@@ -32,6 +31,7 @@ from interp.models.spec import Bias, Layer, Training
 from interp.report import Report
 from interp.support import figures as draw
 from interp.tasks.counted import shape_of
+from interp.tasks.scores import Score
 
 TABLE_1 = (
     (32, 100, 1, 0.74, 0.17),
@@ -121,7 +121,7 @@ def _trained(d_model: int, runs: int, n_heads: int, recipe: Training, arguments:
     heads = np.concatenate([_s_acc(model, sets) for model in models])
     found: dict[str, float] = {"runs": runs, "heads": len(heads)}
     for kind, mask in {"good": heads >= SUCCESSFUL, "perfect": heads == 1}.items():
-        ours = share(int(mask.sum()), len(heads))
+        ours = Score(len(heads), int(mask.sum()), len(heads))
         found |= {kind: ours.accuracy, f"{kind} low": ours.low, f"{kind} high": ours.high}
     print(f"d = {d_model}, {n_heads} heads, {runs} runs: {found}", file=sys.stderr, flush=True)
     return found

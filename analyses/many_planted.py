@@ -28,7 +28,7 @@ from interp.programs.many.one_model import common, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.task import ProgramTask
 from interp.report import Report
-from interp.tasks.populations import wilson
+from interp.tasks.scores import wilson
 
 PROGRAMS = (0, 1, 2, 3, 4, 6)
 """Seeds of random_program."""

@@ -41,7 +41,7 @@ from interp.programs.waves import Waves
 from interp.report import Report
 from interp.report.compared import GRADE_WORDS, comparison_page
 from interp.tasks import make_task
-from interp.tasks.populations import wilson
+from interp.tasks.scores import wilson
 
 STUDIES = ("count01", "histogram", "modular-addition", "languages")
 HEADS = (16, 8, 4, 2)

@@ -9,7 +9,7 @@ from claim_checks.base import Found, check, number, verdict
 from shared.clock_or_pizza import clock_or_pizza
 
 import interp
-from interp.tasks.populations import wilson
+from interp.tasks.scores import wilson
 
 HALF = 0.5
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"

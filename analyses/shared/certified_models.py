@@ -10,7 +10,7 @@ from shared.script import Arguments
 import interp
 from interp.certificates import Certificate, plan
 from interp.errors import UnsupportedError
-from interp.measures.accuracy import sampled_accuracy
+from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import registered_constructions
 
@@ -52,7 +52,7 @@ def row_of(
 ) -> dict[str, object]:
     row: dict[str, object] = {"name": name, "variant": variant, "kind": kind}
     if kind != "exact":
-        row["sampled"] = sampled_accuracy(model, arguments.pick(3000, 3000, 300)).accuracy
+        row["sampled"] = accuracy(model, n=arguments.pick(3000, 3000, 300)).accuracy
     if isinstance(found, str):
         return {**row, "status": "no method", "domain": found}
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)

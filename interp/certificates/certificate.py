@@ -29,7 +29,7 @@ from interp.models.spec import ModelSpec
 from interp.support import words
 from interp.support.views import view
 from interp.tasks import Task
-from interp.tasks.populations import CONFIDENCE, clopper_pearson
+from interp.tasks.scores import CONFIDENCE, clopper_pearson
 from interp.tasks.structure import Member, lacks
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from interp.measures.runs import (
     Edit,
     Neuron,
     Part,
-    Score,
-    Tally,
+    ScoreWithLoss,
     activations,
+    check_reads,
     heads_of,
     numbered,
     part_named,
@@ -44,7 +44,7 @@ from interp.measures.runs import (
 )
 from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.subsets import select_groups
-from interp.models.architecture.answers import Decision, correct, losses
+from interp.models.architecture.answers import Decision
 from interp.models.subject import Model, Subject
 from interp.support import words
 from interp.tasks import Batch
@@ -116,7 +116,7 @@ def ablate(
     return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]), len(test))
 
 
-def _table(parts: Sequence[tuple[str, ...]], mode: str, scores: Sequence[Score]) -> pd.DataFrame:
+def _table(parts: Sequence[tuple[str, ...]], mode: str, scores: Sequence[ScoreWithLoss]) -> pd.DataFrame:
     """One row for each group of parts; the first one is empty."""
     accuracies = [score.accuracy for score in scores]
     return pd.DataFrame({
@@ -172,7 +172,7 @@ def scores_without(
     mode: str = "mean",
     reference: Inputs | None = None,
     seed: int = 0,
-) -> list[Score]:
+) -> list[ScoreWithLoss]:
     """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged.
 
     reference: the inputs for means and resampling (default: the training data).
@@ -187,13 +187,14 @@ def _scores_of_each(
     mode: str,
     reference: Inputs | None,
     seed: int,
-) -> list[list[Score]]:
+) -> list[list[ScoreWithLoss]]:
     """scores_without of several models of one spec."""
     check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
     heads = all(isinstance(part, Part) and part.head is not None for part in silenced)
     # All reads of a head must get the same mean, if the mode uses means.
-    alike = mode != "mean" or not one_length(test) or len(reads_of(subjects[0], test).positions.unique()) == 1
+    positions = check_reads(subjects[0], test).positions.unique()
+    alike = mode != "mean" or not one_length(test) or len(positions) == 1
     if heads and alike and all(_is_sum(subject) for subject in subjects):
         return _from_contributions(subjects, groups, test, mode, reference, seed)
     if mode != "zero":
@@ -209,18 +210,17 @@ def _from_runs(
     mode: str,
     reference: Inputs | None,
     seed: int,
-) -> list[Score]:
+) -> list[ScoreWithLoss]:
     values = Replacements(subject, silenced, test, mode, reference, seed)
-    tallies = [Tally() for _ in groups]
+    scores = [ScoreWithLoss() for _ in groups]
     for here, piece in pieces(subject, test, values.kept + kept(subject)):
         run, instead = Run(subject, piece), values.of(here, piece)
         found = run.each(
             [silence(group, instead) for group in groups],
-            lambda logits, where=run.where: Tally().add(subject, where, logits),  # type: ignore[misc]
+            lambda logits, where=run.where: ScoreWithLoss.of_reads(subject, where, logits),  # type: ignore[misc]
         )
-        for tally, one in zip(tallies, found):
-            tally.join(one)
-    return [tally.score for tally in tallies]
+        scores = [score + of_piece for score, of_piece in zip(scores, found)]
+    return scores
 
 
 def _is_sum(subject: Subject) -> bool:
@@ -247,7 +247,7 @@ def _from_contributions(
     mode: str,
     reference: Inputs | None,
     seed: int,
-) -> list[list[Score]]:
+) -> list[list[ScoreWithLoss]]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
     each = outputs_of_each(subjects, test)
     instead = [torch.zeros_like(outputs.contributions[:1]) for outputs in each]
@@ -261,14 +261,15 @@ def _from_contributions(
     return [_scores(outputs, groups, other, rule) for outputs, other in zip(each, instead)]
 
 
-def _scores(outputs: HeadOutputs, groups: Sequence[Sequence[Any]], instead: Tensor, rule: Decision) -> list[Score]:
+def _scores(
+    outputs: HeadOutputs, groups: Sequence[Sequence[Any]], instead: Tensor, rule: Decision
+) -> list[ScoreWithLoss]:
     """The scores with the contributions of each group's heads replaced by those of `instead`."""
     whole, scores = outputs.logits(range(outputs.n_heads), with_skip=True), []
     for group in groups:
         heads = [part.head for part in group]
         logits = whole + (instead[:, heads] - outputs.contributions[:, heads]).sum(1)
-        right = correct(logits, outputs.labels, rule)
-        scores.append(Score(float(right.double().mean()), float(losses(logits, outputs.labels, rule).mean())))  # type: ignore[union-attr]
+        scores.append(ScoreWithLoss.of(logits, outputs.labels, rule, len(logits)))
     return scores
 
 

@@ -6,7 +6,8 @@ model reads the right tokens so far. In generation, it reads its own tokens, whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pandas as pd
@@ -16,57 +17,75 @@ from torch import Tensor, nn
 
 from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
-from interp.measures.runs import work_of
+from interp.measures.runs import ScoreWithLoss, work_of
 from interp.models.architecture.answers import find_positions, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
-from interp.support import words
 from interp.tasks import IGNORED, Batch, Generates
-from interp.tasks.populations import Population, choose, everything, population_of, wilson
+from interp.tasks.populations import InputsAsked, Population, choose, population_of, sample
+from interp.tasks.scores import Score
 
 WORK = 10.0
 """Work, in nominal seconds, that decides on how many inputs accuracy is measured by default."""
-FEW = 100_000
-"""A task with at most this many inputs is run on all of them instead of a sample."""
 
 
 @dataclass(frozen=True, repr=False)
 class Accuracy(Result):
-    """Share of right answers, and Wilson's 95% interval for the share among all inputs that the sampler may draw.
+    """Share of right answers, and its interval among all inputs that the sampler may draw (see tasks.scores.Score).
 
-    rows: number of inputs run (a sample may repeat inputs). answers: number of answers read in them. exact: whether
-    these are all inputs, each once; then low = high = accuracy. Errors within a row may be correlated, so the interval
-    is that of one independent answer per row. loss: mean cross-entropy in nats; None for an indicator. weighted: the
-    accuracy with each input weighted by its probability under the task's sampler; None for a sample, whose draws
-    already follow these probabilities, and if the task does not declare them.
+    score: the answers that were read, how many are right, and their loss. weighted: the accuracy with each input
+    weighted by its probability under the task's sampler; None for a sample, whose draws already follow these
+    probabilities, and if the task does not declare them.
     by_class: one row per right answer: answer, answers (their number), accuracy, low, high. by_position: the same per
     position at which answers are read. on: the inputs in words.
     """
 
-    accuracy: float
-    low: float
-    high: float
-    rows: int
-    answers: int
-    exact: bool
-    loss: float | None = None
+    score: ScoreWithLoss
     weighted: float | None = None
     by_class: pd.DataFrame | None = field(default=None, compare=False)
     by_position: pd.DataFrame | None = field(default=None, compare=False)
     on: str = field(default="", compare=False)
 
     @property
-    def n(self) -> int:
-        return self.answers
+    def accuracy(self) -> float:
+        return self.score.accuracy
+
+    @property
+    def low(self) -> float:
+        return self.score.low
+
+    @property
+    def high(self) -> float:
+        return self.score.high
+
+    @property
+    def rows(self) -> int:
+        """Number of inputs run; a sample may repeat inputs."""
+        return self.score.rows
+
+    @property
+    def answers(self) -> int:
+        """Number of answers read in these inputs."""
+        return self.score.n
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are all inputs, each once; then low = high = accuracy."""
+        return self.score.exact
+
+    @property
+    def loss(self) -> float | None:
+        """Mean cross-entropy in nats; None for an indicator."""
+        return None if math.isnan(self.score.loss) else self.score.loss
 
     @property
     def title(self) -> str:
-        interval = "" if self.exact else f" (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
-        return f"Accuracy {words.share(self.accuracy)}{interval} {self.on}".rstrip()
+        return f"Accuracy {self.score} {self.on}".rstrip()
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row: accuracy, low, high, rows, answers, exact and, where they are known, loss and weighted."""
-        row = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        names = ("accuracy", "low", "high", "rows", "answers", "exact", "loss", "weighted")
+        row = {name: getattr(self, name) for name in names}
         return pd.DataFrame([{name: value for name, value in row.items() if value is not None}])
 
     def plot(self, by: Literal["class", "position"] = "class") -> Figure:
@@ -89,14 +108,13 @@ def accuracy(
     n: int | None = None,
     split: str | None = None,
     seed: int = 0,
-    few: int = FEW,
 ) -> Accuracy:
     """Measure accuracy: exact on every input if the task has few enough, otherwise with the 95% interval of a sample.
 
-    inputs: a batch, text or tokens to measure on instead. n: the size of a sample (default: 200 to 20,000, the more the
-    smaller the model, or all inputs if that is as little work; with n, all if there are at most `few`). A sample is
-    drawn by the task's sampler from a split (default: its last, the test split): an input with probability 1/2 counts
-    for half of this accuracy. With a split, a sample is drawn however few inputs there are. The result has .by_class
+    inputs: a batch, text or tokens to measure on instead. n: the number of inputs, all if there are no more (default:
+    200 to 20,000, the more the smaller the model, or all if that is as little work). A sample is drawn by the task's
+    sampler from a split (default: its last, the test split): an input with probability 1/2 counts for half of this
+    accuracy. With a split, a sample is drawn (of 1,000, or n) however few inputs there are. The result has .by_class
     and .by_position, tables with their intervals.
 
     Example:
@@ -106,16 +124,14 @@ def accuracy(
         (1.0, True, 12769)
     """
     subject = Subject.of(model)
-    task = subject.task
     if inputs is not None:
         return accuracy_on(subject, population_of(as_batch(subject, inputs)))
-    if n is None and split is None and seed == 0 and few == FEW:
-        return accuracy_on(subject, choose(task, work_of(subject), split=task.splits[-1], fixed=False, seconds=WORK))
-    n = 1_000 if n is None else n
-    if split is None and task.n_inputs is not None and task.n_inputs <= few:
-        return accuracy_on(subject, everything(task))
-    drawn = task.sample(n, split or task.splits[-1], seed)  # raises InterpError for an unknown split
-    return accuracy_on(subject, Population("sample", drawn, task.n_inputs, split or task.splits[-1], seed))
+    if split is None:
+        asked, last = InputsAsked.of(n), subject.task.splits[-1]
+        every = choose(subject.task, work_of(subject), asked, split=last, seed=seed, fixed=False, seconds=WORK)
+        return accuracy_on(subject, every)
+    check_one_of("split", split, subject.task.splits)
+    return accuracy_on(subject, sample(subject.task, n or 1_000, split, seed))
 
 
 @torch.no_grad()
@@ -124,24 +140,19 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
     subject, batch = Subject.of(model), population.batch
     if not len(batch) or not len(logits := subject.logits(batch)):
         raise InterpError(f"task {subject.task.name} has no answers to check in a batch of {len(batch)} inputs")
-    good = subject.right_of(logits, batch)
-    lost = losses(logits.double(), subject.classes(batch), subject.decision)
-    found = population.share(good)
+    good, classes = subject.right_of(logits, batch).cpu(), subject.classes(batch).cpu()
+    reads = subject.read_mask(batch).cpu().nonzero()
+    lost = losses(logits.double(), classes, subject.decision)
+    score = ScoreWithLoss(
+        len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())
+    )
     weighted = None
     if population.exact and population.weights is not None:
-        rows = subject.read_mask(batch).cpu().nonzero()[:, 0]
-        weight = population.weights[rows]
+        weight = population.weights[reads[:, 0]]
         weighted = float((good.double() * weight).sum() / weight.sum())
-    loss = None if lost is None else float(lost.sum()) / len(good)
-    positions = subject.read_mask(batch).cpu().nonzero()[:, 1]
-    by_class, by_position = (
-        _apart(population, good.cpu(), kinds) for kinds in (subject.classes(batch).cpu(), positions)
-    )
+    by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (classes, reads[:, 1]))
     by_class.insert(0, "answer", [task_word(subject, index) for index in by_class.pop("kind")])
-    return Accuracy(
-        found.value, found.low, found.high, len(batch), len(good), population.exact, loss, weighted, by_class,
-        by_position.rename(columns={"kind": "position"}), population.on,
-    )  # fmt: skip
+    return Accuracy(score, weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on)
 
 
 def task_word(subject: Subject, index: int) -> str:
@@ -149,26 +160,14 @@ def task_word(subject: Subject, index: int) -> str:
     return subject.task.word(index) if 0 <= index < len(subject.task.answer_words) else str(index)
 
 
-def _apart(population: Population, good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"]) -> pd.DataFrame:
+def _apart(good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"], exact: bool) -> pd.DataFrame:
     """Return the accuracy for each kind of read: columns kind, answers, accuracy, low, high."""
     rows = []
     for kind in kinds.unique().tolist():
         mine = good[kinds == kind]
-        share_of = float(mine.double().mean())
-        low, high = (share_of, share_of) if population.exact else wilson(share_of, len(mine))
-        rows.append((kind, len(mine), share_of, low, high))
+        score = Score(len(mine), int(mine.sum()), len(mine), exact)
+        rows.append((kind, score.n, score.accuracy, score.low, score.high))
     return pd.DataFrame(rows, columns=["kind", "answers", "accuracy", "low", "high"])
-
-
-def sampled_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> Accuracy:
-    """Measure accuracy on n sampled inputs, or on every input if there are at most n."""
-    return accuracy(model, n=n, split=split, seed=seed, few=n)
-
-
-def share(right: int, n: int) -> Accuracy:
-    """Return the accuracy, with its interval, if `right` of n independent answers are right."""
-    low, high = wilson(right / n if n else 0.0, n)
-    return Accuracy(right / n, low, high, rows=n, answers=n, exact=False)
 
 
 # ---------------------------------------------------------------- generated answers
@@ -359,8 +358,8 @@ def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tenso
 class GenerationAccuracy:
     """teacher_forced: share of answer tokens right after the right ones. generated: share of whole answers right."""
 
-    teacher_forced: Accuracy
-    generated: Accuracy
+    teacher_forced: Score
+    generated: Score
 
 
 def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> GenerationAccuracy:
@@ -372,10 +371,6 @@ def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, s
     subject = Subject.of(model)
     if n < 1:
         raise InterpError(f"n = {n} must be at least 1")
-    batch = subject.task.sample(n, split or subject.task.splits[-1], seed)
-    found = generate(subject, batch)
-    forced, whole = found.teacher_forced[found.asked], found.exact
-    value = float(forced.double().mean())
-    # Answers in one row may be correlated, so the interval is that of one answer per row.
-    one = Accuracy(value, *wilson(value, len(batch)), rows=len(batch), answers=forced.numel(), exact=False)
-    return GenerationAccuracy(one, share(int(whole.sum()), len(whole)))
+    drawn = population_of(subject.task.sample(n, split or subject.task.splits[-1], seed))
+    found = generate(subject, drawn.batch)
+    return GenerationAccuracy(drawn.score(found.teacher_forced[found.asked]), drawn.score(found.exact))

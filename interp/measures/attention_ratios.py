@@ -22,7 +22,7 @@ from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category, check_layer, counted_from, decompose
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of, draw
-from interp.measures.runs import Tally, activations, pieces, reads_of
+from interp.measures.runs import ScoreWithLoss, activations, check_reads, pieces, reads_of
 from interp.measures.seeds import Models, by_seed, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.survey import separation_of_each
@@ -226,14 +226,15 @@ def _hooked(
 ) -> tuple[Float[Tensor, "reads heads d_head"], float]:
     """Return head outputs at the reads and the accuracy, from a pass with hooks; ratios = None changes nothing."""
     layer = check_layer(subject, layer)
-    name, found, tally = f"blocks.{layer}.attn.", [], Tally()
+    check_reads(subject, batch)
+    name, found, score = f"blocks.{layer}.attn.", [], ScoreWithLoss()
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
         hooks = [] if ratios is None else [(name + "hook_pattern", attention_hook(subject, piece, *ratios, tokens))]
         out, seen = activations(subject, piece, [name + "hook_z"], hooks)
         where = reads_of(subject, piece)
         found.append(where.pick(seen[name + "hook_z"]).double().cpu())
-        tally.add(subject, where, where.pick(out))
-    return torch.cat(found), tally.score.accuracy
+        score += ScoreWithLoss.of_reads(subject, where, where.pick(out))
+    return torch.cat(found), score.accuracy
 
 
 def _rows(subject: Subject, batch: Batch) -> CountedRows:

@@ -12,7 +12,6 @@ of that stream, and the readout. The last row is the model's own output.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -27,7 +26,7 @@ from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
     Part,
-    Score,
+    ScoreWithLoss,
     activations,
     has_mlp,
     heads_of,
@@ -465,7 +464,9 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         agrees = (said == answers[-1]).double()
         for group in groups:
             here = torch.ones_like(place, dtype=torch.bool) if group == "read" else place == group
-            score = Score(math.nan, math.nan) if right is None else Score.of(subject, out[here], right[here])
+            score = ScoreWithLoss()
+            if right is not None:
+                score = ScoreWithLoss.of(out[here], right[here], subject.decision, len(batch))
             rows.append((stage, group, float(agrees[here].mean()), score.accuracy, score.loss))
     table = pd.DataFrame(rows, columns=["stage", "position", "agrees", "accuracy", "loss"])
     words = tuple(

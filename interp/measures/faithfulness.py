@@ -35,7 +35,7 @@ from interp.measures.edges import (
 from interp.measures.minimal_pairs import pairs_by_kind
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
-from interp.measures.runs import Part, Score, Tally, head_named, heads_of, mlps_of, parts_of, pieces
+from interp.measures.runs import Part, ScoreWithLoss, check_reads, head_named, heads_of, mlps_of, parts_of, pieces
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
 from interp.support.words import counted, number, share
@@ -55,9 +55,9 @@ class CircuitTest(Result):
     completeness: taken_out, accuracy_circuit, accuracy_model: accuracies of both with the same parts ablated.
     """
 
-    model: Score
-    circuit: Score
-    nothing: Score
+    model: ScoreWithLoss
+    circuit: ScoreWithLoss
+    nothing: ScoreWithLoss
     mode: str
     kept: tuple[str, ...]
     minimality: pd.DataFrame
@@ -89,7 +89,7 @@ class CircuitTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, circuit and nothing, with columns what, accuracy, loss."""
-        return Score.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})
+        return ScoreWithLoss.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})
 
     def __str__(self) -> str:
         recovered = self.faithfulness
@@ -268,7 +268,7 @@ def _of_parts(
     return CircuitTest(model, circuit, nothing, mode, names, _minimality(names, without), completeness)
 
 
-def _minimality(names: Sequence[str], without: Sequence[Score]) -> pd.DataFrame:
+def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.DataFrame:
     scores = [(name, score.accuracy, score.loss) for name, score in zip(names, without)]
     return pd.DataFrame(scores, columns=["part", "accuracy_without", "loss_without"])
 
@@ -302,9 +302,10 @@ def _of_edges(
 
 def _scores_of_edges(
     subject: Subject, circuits: Sequence[Sequence[Edge]], mode: str, test: Batch, reference: Batch, seed: int
-) -> list[Score]:
+) -> list[ScoreWithLoss]:
     """Return the scores of circuits of edges, with all other edges ablated."""
-    tallies, known = [Tally() for _ in circuits], nodes(subject)
+    check_reads(subject, test)
+    scores, known = [ScoreWithLoss() for _ in circuits], nodes(subject)
     parts = [node for node in known if isinstance(node, Part)]
     values = Replacements(subject, parts, test, mode, reference, seed, streams=("blocks.0.hook_resid_pre",))
     for here, piece in pieces(subject, test, values.kept + kept(subject) + 5 * len(known) * subject.model.cfg.d_model):
@@ -313,6 +314,7 @@ def _scores_of_edges(
         senders: list[Node] = [EMBEDDING, *parts]
         instead = {node: written(subject, node, full) for node in senders}
         run = Run(subject, piece, names=edge_hooks(subject))
-        for circuit, tally in zip(circuits, tallies):
-            tally.add(subject, run.where, run_edges(subject, piece, circuit, instead, run))
-    return [tally.score for tally in tallies]
+        for i, circuit in enumerate(circuits):
+            outputs = run_edges(subject, piece, circuit, instead, run)
+            scores[i] += ScoreWithLoss.of_reads(subject, run.where, outputs)
+    return scores

@@ -13,19 +13,18 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from interp.errors import InterpError, of_type
 from interp.measures.hypothesis import Hypothesis, Place, Units, Values
 from interp.measures.interchange import Interchange
 from interp.measures.results import Figure, Result, draw
-from interp.measures.runs import NOTHING, Score, operations
+from interp.measures.runs import ScoreWithLoss, check_reads, operations
 from interp.measures.scrubbing import HypothesisAnswers, Scrubber, interchange
 from interp.models.architecture.answers import correct, losses
 from interp.models.subject import Model, Subject
 from interp.support.words import share
 from interp.tasks import Batch
-from interp.tasks.populations import Population, choose, population_of, sample, wilson
+from interp.tasks.populations import Population, choose, population_of, sample
 from interp.tasks.sets import set_word
 
 SECONDS = 15.0
@@ -47,12 +46,10 @@ class HypothesisTest(Result):
 
     Attributes:
         model, scrubbed, shuffled: accuracy and loss (nats) of the model, of the scrubbed model, and of the model's
-            outputs with the labels of other inputs.
-        low, high: 95% interval of the scrubbed accuracy; equal to it if `exact`.
-        recovered_low, recovered_high: the same for the recovered loss.
+            outputs with the labels of other inputs. scrubbed.interval: 95%; the accuracy itself if `exact`.
+        recovered_low, recovered_high: 95% interval of the recovered loss.
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
-        population: the inputs that were run. reads: number of answers read in them.
-        exact: whether all combinations of donors were run.
+        population: the inputs that were run.
         alone: share of the inputs with a value of their own at every place, of which only the rest of the model is
             resampled.
         interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
@@ -64,20 +61,21 @@ class HypothesisTest(Result):
     """
 
     hypothesis: Hypothesis
-    model: Score
-    scrubbed: Score
-    shuffled: Score
-    low: float
-    high: float
+    model: ScoreWithLoss
+    scrubbed: ScoreWithLoss
+    shuffled: ScoreWithLoss
     recovered_low: float
     recovered_high: float
     agreement: float
     population: Population
-    reads: int
-    exact: bool
     alone: float
     interchange: pd.DataFrame
     by_answer: pd.DataFrame
+
+    @property
+    def exact(self) -> bool:
+        """Whether all combinations of donors were run."""
+        return self.scrubbed.exact
 
     @property
     def loss_recovered(self) -> float:
@@ -93,10 +91,10 @@ class HypothesisTest(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, scrubbed and shuffled labels, with columns what, accuracy, loss."""
-        return Score.table({"model": self.model, "scrubbed": self.scrubbed, "shuffled labels": self.shuffled})
+        return ScoreWithLoss.table({"model": self.model, "scrubbed": self.scrubbed, "shuffled labels": self.shuffled})
 
     def __str__(self) -> str:
-        interval = "" if self.exact else f", 95% interval {share(self.low)} to {share(self.high)}"
+        interval = "" if self.exact else f", 95% interval {share(self.scrubbed.low)} to {share(self.scrubbed.high)}"
         lost = self.loss_recovered
         recovered = "" if lost != lost else f" and {lost:.1%} of the loss is recovered"
         lines = [
@@ -157,27 +155,23 @@ def evaluate_hypothesis(
     if inputs is not None:
         subject.check(inputs)
     population = _inputs(subject, places) if inputs is None else population_of(inputs)
+    check_reads(subject, population.batch)
     units = Units.of(subject, population.batch)
-    if not len(units):
-        raise InterpError(NOTHING)
     values = Values(subject, hypothesis, places, units)
     scrubber = Scrubber(values)
     program = HypothesisAnswers(values, scrubber.logits)
     scrub = _scrub(scrubber, seed)
-    whole = Score.of(subject, scrubber.logits, units.classes)
-    shuffled = _shuffled(subject, scrubber.logits, units.classes)
+    whole = scrubber.score(scrubber.logits)
+    shuffled = _shuffled(scrubber)
     return HypothesisTest(
         hypothesis,
         whole,
         scrub.score,
         shuffled,
-        *scrub.interval,
         _recovered(whole.loss, scrub.score.loss + scrub.loss_error, shuffled.loss),
         _recovered(whole.loss, scrub.score.loss - scrub.loss_error, shuffled.loss),
         float((program.answers == program.model).double().mean()),
         population,
-        len(units),
-        scrub.exact,
         scrubber.alone,
         _interchanges(scrubber, program, pairs, seed),
         _by_answer(scrubber, scrub),
@@ -223,11 +217,9 @@ def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
 class _Scrub:
     """Accuracy and loss of the scrubbed model, overall and per right class."""
 
-    score: Score
-    interval: tuple[float, float]
+    score: ScoreWithLoss
     loss_error: float
     by_class: dict[int, float]
-    exact: bool
 
 
 def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
@@ -237,13 +229,12 @@ def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
     if runs is not None and runs <= _most_runs(scrubber):
         return _every_draw(scrubber)
     outputs = scrubber.scrubbed(torch.arange(len(classes)), seed)
-    score = Score.of(subject, outputs, classes)
+    score = scrubber.score(outputs)
     right = correct(outputs, classes, subject.decision)
     lost = losses(outputs, classes, subject.decision)
-    inputs = len(scrubber.units.rows.unique())
-    error = float("nan") if lost is None else 1.96 * float(lost.std()) / inputs**0.5
+    error = float("nan") if lost is None else 1.96 * float(lost.std()) / score.rows**0.5
     by_class = {int(c): float(right[classes == c].double().mean()) for c in classes.unique()}
-    return _Scrub(score, wilson(score.accuracy, inputs), error, by_class, False)
+    return _Scrub(score, error, by_class)
 
 
 def _most_runs(scrubber: Scrubber) -> int:
@@ -270,17 +261,19 @@ def _every_draw(scrubber: Scrubber) -> _Scrub:
     if abs(accuracy - 1) < 1e-9:
         accuracy = 1.0  # the sum of the probabilities has rounding errors
     by_class = {c: min(1.0, value / float(shares[c])) for c, value in right.items()}
-    return _Scrub(Score(accuracy, loss), (accuracy, accuracy), 0.0, by_class, True)
+    n, rows = len(classes), len(scrubber.units.rows.unique())
+    return _Scrub(ScoreWithLoss(n, n * accuracy, rows, exact=True, total_loss=n * loss), 0.0, by_class)
 
 
-def _shuffled(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
+def _shuffled(scrubber: Scrubber) -> ScoreWithLoss:
     """Return the exact score of the model's outputs with the labels of random inputs."""
-    accuracy = loss = 0.0
+    classes = scrubber.units.classes
+    right = loss = 0.0
     for c, number in zip(*classes.unique(return_counts=True)):
-        score = Score.of(subject, outputs, torch.full_like(classes, int(c)))
-        accuracy += float(number) / len(classes) * score.accuracy
-        loss += float(number) / len(classes) * score.loss
-    return Score(accuracy, loss)
+        score = scrubber.score(scrubber.logits, torch.full_like(classes, int(c)))
+        right += float(number) / len(classes) * score.right
+        loss += float(number) / len(classes) * score.total_loss
+    return ScoreWithLoss(len(classes), right, score.rows, exact=True, total_loss=loss)
 
 
 def _recovered(model: float, scrubbed: float, shuffled: float) -> float:

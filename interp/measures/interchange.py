@@ -16,7 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.support import words
-from interp.tasks.populations import wilson
+from interp.tasks.scores import Score
 
 LEAST, LOWEST = 0.95, 0.9
 """Least interchange intervention accuracy of a variable that is the model's own, and least lower end of its 95%
@@ -31,16 +31,8 @@ Verdict: TypeAlias = Literal["shown", "refuted", "too few cases"]
 
 
 @dataclass(frozen=True)
-class Cases:
-    """In how many of n cases a model answers as it must. rows: base inputs, of which each may have several answers.
-
-    exact: whether these are all cases, so that the share has no interval.
-    """
-
-    n: int
-    right: int
-    rows: int
-    exact: bool = False
+class Cases(Score):
+    """In how many of n cases a model answers as it must. rows: base inputs, of which each may have several answers."""
 
     @classmethod
     def of(cls, good: Bool[Tensor, "cases"], rows: Tensor, exact: bool = False) -> Cases:
@@ -52,36 +44,24 @@ class Cases:
         return Cases(self.n + other.n, self.right + other.right, max(self.rows, other.rows), exact)
 
     @property
-    def share(self) -> float:
-        """The share that is right; NaN of no cases."""
-        return self.right / self.n if self.n else float("nan")
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of the share, with at most as many independent cases as base inputs."""
-        if self.exact or not self.n:
-            return self.share, self.share
-        return wilson(self.share, min(self.n, self.rows))
-
-    @property
     def shown(self) -> bool:
         """Whether these are enough cases, with enough right ones."""
-        few = self.right == self.n if self.n < FEW else self.interval[0] >= LOWEST
-        return self.n == 0 or (self.share >= LEAST and (few or self.exact))
+        few = self.right == self.n if self.n < FEW else self.low >= LOWEST
+        return self.n == 0 or (self.accuracy >= LEAST and (few or self.exact))
 
     @property
     def refuted(self) -> bool:
         """Whether these are enough cases to tell that too many are wrong."""
-        if not self.n or self.share >= LEAST:
+        if not self.n or self.accuracy >= LEAST:
             return False
-        return self.exact or min(self.n, self.rows) >= FEW or self.interval[1] < LEAST
+        return self.exact or min(self.n, self.rows) >= FEW or self.high < LEAST
 
     def __str__(self) -> str:
         if not self.n:
             return "no case"
         low, high = self.interval
         interval = "" if low == high else f" ({words.at_least(low)} to {words.at_most(high)})"
-        return f"{words.share(self.share)}{interval}, n = {self.n:,}"
+        return f"{words.share(self.accuracy)}{interval}, n = {self.n:,}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +101,7 @@ class Interchange:
         """The lower one of the accuracies where the answer changes and where it stays; NaN if it never changes."""
         if not self.changes.n:
             return float("nan")
-        return min(one.share for one in (self.changes, self.stays) if one.n)
+        return min(one.accuracy for one in (self.changes, self.stays) if one.n)
 
     @property
     def shown(self) -> bool:
@@ -140,8 +120,12 @@ class Interchange:
         """The columns of a table."""
         columns: dict[str, Any] = {}
         for name, cases in (("changes", self.changes), ("stays", self.stays)):
-            low, high = cases.interval
-            columns |= {name: cases.share, f"{name}_n": cases.n, f"{name}_low": low, f"{name}_high": high}
+            columns |= {
+                name: cases.accuracy,
+                f"{name}_n": cases.n,
+                f"{name}_low": cases.low,
+                f"{name}_high": cases.high,
+            }
         return columns
 
 

@@ -7,6 +7,7 @@ hook_mlp_out, and hooks can replace it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, one_of
 from interp.measures.results import reduced, reduces
-from interp.models.architecture.answers import correct, losses
+from interp.models.architecture.answers import Decision, correct, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject, budget, norm_follows_attention
 from interp.tasks import Batch
 from interp.tasks.populations import Cost
+from interp.tasks.scores import Score
 
 Hook = tuple[str, Callable[..., Any]]
 NOTHING = "the batch has no position with a label, so there is nothing to measure"
@@ -63,6 +65,13 @@ def reads_of(subject: Subject, batch: Batch) -> Reads:
     """Return the reads of a batch, in order of rows and positions."""
     rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
     return Reads(rows, positions, subject.classes(batch).cpu())
+
+
+def check_reads(subject: Subject, batch: Batch) -> Reads:
+    """Return the reads of a batch. Raises InterpError if there are none."""
+    if not len(found := reads_of(subject, batch)):
+        raise InterpError(NOTHING)
+    return found
 
 
 # ---------------------------------------------------------------- running
@@ -198,49 +207,48 @@ def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads 
 
 
 @dataclass(frozen=True)
-class Score:
-    """Share of right answers over the reads, and mean loss in nats (NaN if the decision is an indicator)."""
+class ScoreWithLoss(Score):
+    """How many reads are right, and the sum of their losses in nats (NaN if the decision is an indicator).
 
-    accuracy: float
-    loss: float
+    Scores of disjoint reads add up: ScoreWithLoss() is that of none.
+    """
+
+    n: int = 0
+    right: float = 0
+    rows: int = 0
+    total_loss: float = 0.0
 
     @classmethod
-    def of(cls, subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Score:
-        lost = losses(logits, classes, subject.decision)
-        right = correct(logits, classes, subject.decision)
-        return cls(float(right.double().mean()), float("nan") if lost is None else float(lost.mean()))
+    def of(
+        cls, outputs: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"], decision: Decision, rows: int
+    ) -> ScoreWithLoss:
+        """Score the outputs at some reads. rows: the number of inputs that they belong to."""
+        outputs = outputs.double().cpu()
+        lost = losses(outputs, classes, decision)
+        right = int(correct(outputs, classes, decision).sum())
+        return cls(len(classes), right, rows, total_loss=math.nan if lost is None else float(lost.sum()))
+
+    @classmethod
+    def of_reads(cls, subject: Subject, where: Reads, outputs: Float[Tensor, "reads n_out"]) -> ScoreWithLoss:
+        """Score a subject's outputs at the reads of a batch."""
+        return cls.of(outputs, where.classes, subject.decision, len(where.rows.unique()))
+
+    @property
+    def loss(self) -> float:
+        """Mean loss in nats; NaN if there is none."""
+        return self.total_loss / self.n if self.n else math.nan
+
+    def __add__(self, other: ScoreWithLoss) -> ScoreWithLoss:
+        return ScoreWithLoss(
+            self.n + other.n, self.right + other.right, self.rows + other.rows, self.exact and other.exact,
+            self.total_loss + other.total_loss,
+        )  # fmt: skip
 
     @staticmethod
-    def table(scores: Mapping[str, Score]) -> pd.DataFrame:
+    def table(scores: Mapping[str, ScoreWithLoss]) -> pd.DataFrame:
         """Return one row per score; columns what, accuracy, loss."""
         rows = [(name, score.accuracy, score.loss) for name, score in scores.items()]
         return pd.DataFrame(rows, columns=["what", "accuracy", "loss"])
-
-
-class Tally:
-    """Accumulates accuracy and loss over pieces, from the outputs at the reads."""
-
-    def __init__(self) -> None:
-        self.n, self.n_right, self.loss = 0, 0, 0.0
-
-    def add(self, subject: Subject, where: Reads, logits: Float[Tensor, "reads n_out"]) -> Tally:
-        """Count the answers of some reads; return this tally."""
-        logits = logits.double().cpu()
-        self.n += len(where)
-        self.n_right += int(correct(logits, where.classes, subject.decision).sum())
-        lost = losses(logits, where.classes, subject.decision)
-        self.loss += float("nan") if lost is None else float(lost.sum())
-        return self
-
-    def join(self, other: Tally) -> None:
-        """Add what another tally has counted."""
-        self.n, self.n_right, self.loss = self.n + other.n, self.n_right + other.n_right, self.loss + other.loss
-
-    @property
-    def score(self) -> Score:
-        if not self.n:
-            raise InterpError(NOTHING)
-        return Score(self.n_right / self.n, self.loss / self.n)
 
 
 # ---------------------------------------------------------------- parts

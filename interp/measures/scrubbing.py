@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.interchange import Interchange, split
-from interp.measures.runs import activations, forward, hooks_of, pieces
+from interp.measures.runs import ScoreWithLoss, activations, forward, hooks_of, pieces
 from interp.models.architecture.answers import answers_of, decide
 from interp.models.subject import Subject, budget
 from interp.support.words import either, share
@@ -88,6 +88,13 @@ class Scrubber:
         """Share of the units that are alone in their groups at every place."""
         every = [one.single.view(len(self.units), -1).all(1) for one in self.groups.values()]
         return float(torch.stack(every).all(0).double().mean())
+
+    def score(
+        self, outputs: Float[Tensor, "units n_out"], classes: Int[Tensor, "units"] | None = None
+    ) -> ScoreWithLoss:
+        """Score outputs on all units, with their right answers or with these."""
+        wanted = self.units.classes if classes is None else classes
+        return ScoreWithLoss.of(outputs, wanted, self.subject.decision, len(self.units.rows.unique()))
 
     # ------------------------------------------------------------ the unchanged model
 

@@ -9,8 +9,8 @@ A population is one of
 
     population = choose(task, lambda length: 10**6 * length)              # a million operations for each token
     right = subject.right(population.batch)
-    found = population.share(right)                                       # with an interval, unless it is exact
-    f"Accuracy {found} {population.on}."                                  # Accuracy .9790 (95% interval ...) on ...
+    score = population.score(right)                                       # with an interval, unless it is exact
+    f"Accuracy {score} {population.on}."                                  # Accuracy .9790 (95% interval ...) on ...
 
 The number of inputs depends on the work, which is counted and not timed: `choose` takes the largest size whose
 operations fit a budget. So the same model, task and options give the same inputs on any machine, under any load.
@@ -31,6 +31,7 @@ from interp.errors import InterpError, UnsupportedError, quoted
 from interp.support import words
 from interp.tasks.batch import Batch, concatenate
 from interp.tasks.domain import every_input, n_inputs
+from interp.tasks.scores import Score, wilson
 from interp.tasks.task import Task
 
 Kind = Literal["exact", "sample", "dataset", "given"]
@@ -44,9 +45,6 @@ LISTED = 1 << 20
 """Largest domain whose inputs are all listed."""
 TOKENS = 1 << 24
 """Largest number of tokens in a sample."""
-NORMAL_95 = 1.959963984540054
-CONFIDENCE = 0.999
-"""Confidence of the interval around an accuracy that a certificate could not decide."""
 
 Cost = Callable[[int], float]
 """The operations that some work takes on one input, from the input's length in tokens."""
@@ -72,29 +70,6 @@ class InputsAsked:
     def or_else(self, other: InputsAsked) -> InputsAsked:
         """Return this request, or the other one if this one is empty."""
         return other if self == InputsAsked() else self
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of n independent answers with its 95% interval; low = high = value if it is exact."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def exact(self) -> bool:
-        return self.low == self.high
-
-    def __str__(self) -> str:
-        value = words.share(self.value)
-        if self.exact:
-            return value
-        return f"{value} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
-
-    def exceeds(self, other: Share) -> bool:
-        """Test whether this share is larger and the intervals do not overlap."""
-        return self.low > other.high
 
 
 @dataclass(frozen=True)
@@ -165,30 +140,18 @@ class Population:
         """Half the width of the widest 95% interval of a share; 0 if shares are exact."""
         return 0.0 if self.exact else wilson(0.5, self.n)[1] - 0.5
 
-    def interval(self, share: float) -> tuple[float, float]:
-        """Return the 95% interval of a share: Wilson's, or the share itself if it is exact.
+    def score(self, right: Bool[Tensor, "answers"] | float) -> Score:
+        """Return the score of these answers, or of a given accuracy with one answer per input."""
+        if isinstance(right, float | int):
+            return Score(self.n, right * self.n, self.n, self.exact)
+        return Score(len(right), int(right.sum()), self.n, self.exact)
 
-        Rows are treated as independent, although several answers in one row may be correlated.
-        """
-        return (share, share) if self.exact else wilson(share, self.n)
-
-    def share(self, right: Bool[Tensor, "answers"] | float) -> Share:
-        """Return the share of right answers (or a given share), with its interval."""
-        value = right if isinstance(right, float | int) else float(right.double().mean())
-        return Share(float(value), *self.interval(float(value)))
-
-    def leaders(self, shares: Mapping[str, float], least: bool = False) -> list[str]:
-        """Return names by decreasing (or increasing) share: the first, and all whose intervals overlap with its."""
-        sign = -1 if least else 1
-        order = sorted(shares, key=lambda name: -sign * shares[name])
-        if not order:
-            return []
-        best = self.share(shares[order[0]])
-        return [
-            name
-            for name in order
-            if not (self.share(shares[name]).exceeds(best) if least else best.exceeds(self.share(shares[name])))
-        ]
+    def leaders(self, accuracies: Mapping[str, float], least: bool = False) -> list[str]:
+        """Return names by decreasing (or increasing) accuracy: the first, and all whose intervals overlap with its."""
+        order = sorted(accuracies, key=lambda name: accuracies[name] if least else -accuracies[name])
+        scores = [self.score(accuracies[name]) for name in order]
+        ahead = [scores[0].exceeds(score) or score.exceeds(scores[0]) for score in scores]
+        return [name for name, apart in zip(order, ahead) if not apart]
 
 
 # ---------------------------------------------------------------- choosing
@@ -356,28 +319,3 @@ def _affordable(cost: Cost, length: int, total: int | None, budget: float | int,
         return total
     fits = [n for n in SIZES if n <= most and n * length <= TOKENS and n * each <= budget]
     return max(fits, default=SIZES[0])
-
-
-# ---------------------------------------------------------------- arithmetic
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Compute Wilson's 95% interval of a share of n independent answers (Wilson 1927); it contains the share itself."""
-    if n < 1:
-        raise InterpError("the interval of a share needs at least one answer")
-    z = NORMAL_95**2 / n
-    middle = share + z / 2
-    half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z / (4 * n))
-    low = 0.0 if share <= 0 else max(0.0, (middle - half) / (1 + z))
-    high = 1.0 if share >= 1 else min(1.0, (middle + half) / (1 + z))
-    return low, high
-
-
-def clopper_pearson(right: int, n: int, confidence: float) -> tuple[float, float]:
-    """Compute the interval of a share of n independent answers (Clopper and Pearson 1934), (0, 1) without answers."""
-    from scipy.stats import beta  # takes a second to import
-
-    tail = (1 - confidence) / 2
-    low = float(beta.ppf(tail, right, n - right + 1)) if right else 0.0
-    high = float(beta.ppf(1 - tail, right + 1, n - right)) if right < n else 1.0
-    return low, high

@@ -36,8 +36,8 @@ def test_an_exact_adder_generates_every_sum() -> None:
     assert (found.tokens * powers).sum(1).equal(sum((n * powers[:4]).sum(1) for n in numbers))
     both = generation_accuracy(model, n=100)
     assert both.generated.accuracy == both.teacher_forced.accuracy == 1
-    assert both.generated.answers == both.generated.rows == both.teacher_forced.rows
-    assert both.teacher_forced.answers == 5 * both.teacher_forced.rows
+    assert both.generated.n == both.generated.rows == both.teacher_forced.rows
+    assert both.teacher_forced.n == 5 * both.teacher_forced.rows
 
 
 def test_a_mistake_is_read_by_the_digits_behind_it() -> None:

@@ -32,7 +32,7 @@ def test_the_planted_hypothesis_is_true_on_every_draw(pairing) -> None:
     assert found.population.exact
     assert found.exact
     assert found.scrubbed.accuracy == found.model.accuracy == found.agreement == 1.0
-    assert (found.low, found.high) == (1.0, 1.0)
+    assert (found.scrubbed.low, found.scrubbed.high) == (1.0, 1.0)
     assert found.loss_recovered == pytest.approx(1.0, abs=1e-9)
     assert found.shuffled.accuracy == pytest.approx(1 / 9)
     assert found.interchange[["stays_n", "stays", "changes_n", "changes", "values"]].values.tolist() == [
@@ -154,7 +154,7 @@ def test_at_each_position_the_token_is_all_there_is_to_know(name) -> None:
     tokens = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens)])
     found = score(subject, tokens, batch)
     assert not found.exact
-    assert found.reads == len(reads_of(subject, batch))
+    assert found.scrubbed.n == len(reads_of(subject, batch))
     assert found.scrubbed == found.model
     assert found.loss_recovered == pytest.approx(1.0)
     anything = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens.clamp(1, 1))])
@@ -236,7 +236,7 @@ def test_a_sample_has_an_interval() -> None:
         pairs=200,
     )
     assert not found.exact
-    assert found.low < found.scrubbed.accuracy <= found.high
+    assert found.scrubbed.low < found.scrubbed.accuracy <= found.scrubbed.high
     assert found.recovered_low < found.loss_recovered < found.recovered_high
     assert 100 <= found.interchange["changes_n"][0] <= 200
     assert "95% interval" in str(found)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.measures.interchange import FEW, LOWEST, Cases, Interchange, split
-from interp.tasks.populations import wilson
+from interp.tasks.scores import wilson
 
 
 def test_cases_split_by_what_the_causal_model_says() -> None:
@@ -27,7 +27,7 @@ def test_cases_split_by_what_the_causal_model_says() -> None:
 def test_the_interval_counts_base_inputs() -> None:
     assert Cases(1_000, 990, 100).interval == wilson(0.99, 100)
     assert Cases(1_000, 990, 100, exact=True).interval == (0.99, 0.99)
-    assert math.isnan(Cases(0, 0, 0).share)
+    assert math.isnan(Cases(0, 0, 0).accuracy)
 
 
 @pytest.mark.parametrize(

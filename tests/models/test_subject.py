@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,12 +16,11 @@ from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
-from interp.measures.accuracy import accuracy, sampled_accuracy
+from interp.measures.accuracy import accuracy
 from interp.measures.results import batch_of
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject, no_sum
 from interp.tasks import Batch
-from interp.tasks.populations import wilson
 
 
 def stock(**changes: Any) -> HookedTransformer:
@@ -146,11 +144,9 @@ def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
     found = accuracy(model)
     assert (found.accuracy, found.low, found.high) == (pytest.approx(right),) * 3
     assert (found.rows, found.answers, found.exact) == (36, 36, True)
-    sampled = sampled_accuracy(model, n=20)
-    assert not sampled.exact
-    assert sampled.rows <= 20
-    assert accuracy(model, n=20, few=0) == sampled == sampled_accuracy(model, n=20, seed=0)
-    assert sampled != sampled_accuracy(model, n=20, seed=1)
+    sampled = accuracy(model, n=20)
+    assert (sampled.rows, sampled.exact) == (20, False)
+    assert accuracy(model, n=20, seed=0) == sampled != accuracy(model, n=20, seed=1)
 
 
 def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
@@ -188,19 +184,9 @@ def test_weights_that_a_task_declares_give_a_second_number() -> None:
 
 def test_intervals_count_rows_not_positions() -> None:
     model = interp.build("histogram/dot-exact", T=32, L=10)
-    found = sampled_accuracy(model, n=50)
+    found = accuracy(model, n=50)
     assert (found.rows, found.answers, found.accuracy) == (50, 500, 1.0)
     assert found.low == pytest.approx(50 / (50 + 1.959963984540054**2))  # Wilson's bound for 50 of 50
-
-
-@pytest.mark.parametrize(("right", "n"), [(0, 7), (3, 9), (9, 9), (940, 1000)])
-def test_wilson_against_scipy(right: int, n: int) -> None:
-    from scipy.stats import binomtest
-
-    theirs = binomtest(right, n).proportion_ci(method="wilson")
-    low, high = wilson(right / n, n)
-    assert math.isclose(low, theirs.low, abs_tol=1e-12)
-    assert math.isclose(high, theirs.high, abs_tol=1e-12)
 
 
 def test_a_sample_to_test_on_repeats_no_input() -> None:
@@ -212,8 +198,8 @@ def test_a_sample_to_test_on_repeats_no_input() -> None:
 def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
     model = interp.load("memorization/bigram")
     n = model.task.n_inputs
-    assert accuracy(model, few=n).exact
-    assert not accuracy(model, few=n - 1).exact
+    assert accuracy(model, n=n).exact
+    assert not accuracy(model, n=n - 1).exact
 
 
 def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:

@@ -44,7 +44,7 @@ def test_each_variable_of_a_compiled_program_is_its_own() -> None:
     for score in found.values():
         assert (score.changes.n, score.stays.n) == (32, 24)
         assert score.changes.exact
-        assert score.changes.share == score.stays.share == 1.0
+        assert score.changes.accuracy == score.stays.accuracy == 1.0
         assert score.shown
 
 
@@ -54,7 +54,7 @@ def test_a_swapped_claim_is_not_shown() -> None:
     found = scores(PROGRAM, claimed)
     assert found["MLP 0",].shown
     assert not found["head 0.0",].shown
-    assert found["head 0.0",].changes.share == pytest.approx(16 / 32)
+    assert found["head 0.0",].changes.accuracy == pytest.approx(16 / 32)
 
 
 def test_it_is_what_hooks_give() -> None:
@@ -109,7 +109,7 @@ def test_what_depends_on_position_is_swapped_across_positions() -> None:
     found = scores(program)
     assert found["MLP 0",].how == "at other positions"
     assert found["MLP 0",].changes.n > 0
-    assert found["MLP 0",].changes.share == 1.0
+    assert found["MLP 0",].changes.accuracy == 1.0
 
 
 def test_heads_that_carry_one_variable_are_interchanged_together() -> None:
@@ -134,8 +134,8 @@ def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
     ((_, score),) = interchanged(of)
     assert not score.changes.exact
     assert score.changes.rows <= 300
-    assert score.changes.interval[0] < score.changes.share <= score.changes.interval[1]
-    assert score.changes.interval[0] >= 0.9
+    assert score.changes.low < score.changes.accuracy <= score.changes.high
+    assert score.changes.low >= 0.9
 
 
 def test_a_variable_may_live_in_parts_the_program_lacks() -> None:

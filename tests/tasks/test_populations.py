@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from scipy.stats import binomtest
 from standins import Balance, Recall
 
 from interp import analyze, build
@@ -22,12 +21,10 @@ from interp.tasks.populations import (
     SPEED,
     InputsAsked,
     Population,
-    Share,
     choose,
     everything,
     population_of,
     sample,
-    wilson,
 )
 
 STRINGS = make_task(TaskRef(name="max-of-k", parameters={"K": 3, "v": 8}))  # 512 inputs
@@ -68,7 +65,7 @@ def test_a_domain_that_costs_little_is_used_whole() -> None:
     found = choose(STRINGS, costs(1 / 512))
     assert (found.kind, found.n, found.on) == ("exact", 512, "on all 512 inputs")
     assert len(torch.unique(found.batch.tokens, dim=0)) == 512
-    assert found.interval(0.25) == (0.25, 0.25)
+    assert found.score(0.25).interval == (0.25, 0.25)
     assert choose(STRINGS, costs(1 / 511)).kind == "sample"
     assert choose(STRINGS, costs(0), exact=False, most=1_000).kind == "sample"
     assert choose(STRINGS, costs(0), InputsAsked(inputs=512)).exact
@@ -170,25 +167,13 @@ def test_a_task_without_a_sampler_is_drawn_from_its_inputs() -> None:
         everything(Recall())
 
 
-@pytest.mark.parametrize(("right", "n"), [(0, 200), (200, 200), (199, 200), (1, 1), (979, 1000), (0, 1), (3, 7)])
-def test_wilson_against_scipy_and_its_ends_exactly(right: int, n: int) -> None:
-    theirs = binomtest(right, n).proportion_ci(method="wilson")
-    low, high = wilson(right / n, n)
-    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
-    assert (low == 0) == (right == 0)
-    assert (high == 1) == (right == n)
-
-
-def test_a_share_states_its_interval_and_compares_within_it() -> None:
+def test_a_score_of_a_population_has_its_interval() -> None:
     population = sample(Recall(), 200)
-    half = population.share(0.5)
+    half = population.score(0.5)
     assert str(half) == "0.5000 (95% interval 0.4313 to 0.5687)"
-    assert str(population.share(0.0)) == "0 (95% interval 0 to 0.0189)"
-    assert population.share(torch.tensor([True, False])).value == 0.5
-    assert not population.share(0.55).exceeds(half)
-    assert population.share(0.7).exceeds(half)
-    assert not Share(0.5, 0.5, 0.5).exceeds(Share(0.5, 0.5, 0.5))
-    assert Population("exact", STRINGS.sample(2)).share(0.5).exact
+    assert str(population.score(0.0)) == "0 (95% interval 0 to 0.0189)"
+    assert population.score(torch.tensor([True, False])).accuracy == 0.5
+    assert Population("exact", STRINGS.sample(2)).score(0.5).exact
 
 
 @pytest.mark.parametrize("inputs", [0, -1, 1.5, "many", True])

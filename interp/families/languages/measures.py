@@ -16,13 +16,13 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.tasks.language import Language
-from interp.measures.accuracy import share
 from interp.models.architecture.answers import decide, has_answer
 from interp.models.architecture.task_model import TaskModel, as_dtype
 from interp.models.architecture.ties import first_largest
 from interp.models.constructions import ConstructedWeights, construct
 from interp.models.spec import Construction
 from interp.tasks import Batch
+from interp.tasks.scores import Score
 from interp.tasks.structure import STRINGS, lacks
 
 TOKENS_AT_ONCE = 1 << 17
@@ -95,7 +95,7 @@ def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None 
     wrong = (accepts != batch.labels) | ~has_answer(logits[:, None])
     members, others = int(batch.labels.sum()), int((~batch.labels).sum())
     false_accepts, false_rejects = int((wrong & ~batch.labels).sum()), int((wrong & batch.labels).sum())
-    sampled = share(len(batch) - int(wrong.sum()), len(batch))
+    sampled = Score(len(batch), len(batch) - int(wrong.sum()), len(batch))
     return {
         "n": len(batch),
         "accuracy": sampled.accuracy,

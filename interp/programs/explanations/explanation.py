@@ -444,7 +444,7 @@ def _interchanged(found: Explanation) -> list[str]:
 
 
 def _shares(cases: Sequence[Cases]) -> str:
-    low, high = min(one.share for one in cases), max(one.share for one in cases)
+    low, high = min(one.accuracy for one in cases), max(one.accuracy for one in cases)
     return f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
 
 

@@ -20,7 +20,8 @@ from interp.measures.interchange import Cases, Interchange
 from interp.programs.running import Kept
 from interp.programs.words import parts_words
 from interp.support import words
-from interp.tasks.populations import Population, wilson
+from interp.tasks.populations import Population
+from interp.tasks.scores import wilson
 
 WIDTH, LEFT, BOX = 400, 26, 56
 """Width of the drawing, x of the stream, and x of the boxes (pixels at full size)."""

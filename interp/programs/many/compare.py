@@ -28,7 +28,7 @@ from interp.programs.many.one_model import Row, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
-from interp.tasks.populations import wilson
+from interp.tasks.scores import wilson
 from interp.training.sweeps.table import FILE as RUNS
 
 if TYPE_CHECKING:

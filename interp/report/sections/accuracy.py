@@ -332,7 +332,7 @@ def generated_answers(study: Study, report: Report) -> None:
     drawn = study.population("generation", answers + 1, whole=True)
     found = generate(study.subject, drawn.batch)
     forced = float(found.teacher_forced[found.asked].double().mean())
-    report.heading("Generated answers", generated_sentence(str(drawn.share(found.exact)), forced, drawn.on))
+    report.heading("Generated answers", generated_sentence(str(drawn.score(found.exact)), forced, drawn.on))
     table = found.by_place()
     long = pd.concat(
         [

@@ -30,7 +30,8 @@ from interp.report.sections.base import Study, section
 from interp.support import figures as draw
 from interp.support import words
 from interp.tasks.pairs import KINDS, Pairs
-from interp.tasks.populations import NORMAL_95, SIZES, SPEED, Population
+from interp.tasks.populations import SIZES, SPEED, Population
+from interp.tasks.scores import NORMAL_95
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
 """Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""

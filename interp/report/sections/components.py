@@ -22,7 +22,8 @@ from interp.support import figures as draw
 from interp.support import words
 from interp.support.words import counted, either, joined, number
 from interp.tasks import Batch
-from interp.tasks.populations import NORMAL_95, Population
+from interp.tasks.populations import Population
+from interp.tasks.scores import NORMAL_95
 
 ROUNDING = 1e-6
 """Rounding error of the mean of logits in float32."""
@@ -110,7 +111,7 @@ SILENCED, DRAWN, MOST_VALUES, MOST_DOTS = 24, 4, 128, 30
 def most_needed(table: pd.DataFrame, population: Population) -> str:
     """Return a sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
-    if population.share(whole).exceeds(population.share(worst)):
+    if population.score(whole).exceeds(population.score(worst)):
         without = dict(zip(table["neuron"], table["accuracy"]))
         neurons = words.either(f"neuron {name}" for name in population.leaders(without, least=True))
         return f"Accuracy is lowest without {neurons}: {words.share(worst)} ({words.share(whole)} with all)."

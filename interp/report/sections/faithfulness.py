@@ -61,7 +61,7 @@ def sentence(found: CircuitTest, n: int, population: Population) -> str:
         both = "both heads" if n == 2 else f"all {n} heads"
         return f"{on} it takes {both}: accuracy is {every} with them, {none} without any."
     named = ", ".join(found.kept[:12]) + (" and others" if len(found.kept) > 12 else "")
-    borne_out = population.interval(found.circuit.accuracy)[0] >= found.model.accuracy - TOLERANCE
+    borne_out = population.score(found.circuit.accuracy).low >= found.model.accuracy - TOLERANCE
     verb = ("suffices", "suffice") if borne_out else ("reaches that", "reach that")
     suffice = words.counted(len(found.kept), f"head {verb[0]}", f"heads {verb[1]}")
     beyond = "" if borne_out else "; these inputs are too few to say whether so few heads suffice on all inputs"

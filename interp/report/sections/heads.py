@@ -95,7 +95,7 @@ def lost(table: pd.DataFrame, whole: float, chance: float, population: Populatio
     without = table.set_index("part")["accuracy_mean"]
     if whole <= chance + NEEDED:
         return without[:0]
-    falls = [value < whole - NEEDED and population.share(whole).exceeds(population.share(value)) for value in without]
+    falls = [value < whole - NEEDED and population.score(whole).exceeds(population.score(value)) for value in without]
     return without[falls].sort_values(kind="stable")
 
 

@@ -22,6 +22,7 @@ from interp.families.languages.sections import sentence as lengths
 from interp.families.memorization.measures import Memorization
 from interp.families.memorization.sections import sentence as table_sentence
 from interp.measures.accuracy import Accuracy
+from interp.measures.runs import ScoreWithLoss
 from interp.report import Report
 from interp.report.sections.accuracy import (
     accuracy_caption,
@@ -44,6 +45,10 @@ def certificate(
     status: str, accuracy: float | tuple[float, float], n_errors: int | None, wrong: str | None
 ) -> Certificate:
     return Certificate("a model", status, accuracy, 1000, 0.1, wrong, "a method", "every pair", 0.1, n_errors=n_errors)  # type: ignore[arg-type]
+
+
+def accuracy_of(right: float, n: int, exact: bool = False) -> Accuracy:
+    return Accuracy(ScoreWithLoss(n, right, n, exact))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +96,9 @@ def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
 
 
 def test_one_input_is_no_inputs() -> None:
-    assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True), every(1))
-    assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
+    measured = accuracy_of(1, 1, exact=True)
+    assert "exact: the only input was run." in accuracy_sentence(measured, every(1))
+    assert accuracy_caption(measured) == "The only input was run."
     found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
     assert not_as_asked(found) == "Always wrong: on the only input."
     assert " on 1 input (" in str(found)
@@ -122,30 +128,29 @@ def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "exact", "says"),
+    ("right", "exact", "says"),
     [
         (
-            0.9995,
+            199,
             False,
-            "Accuracy 0.9995 on a sample of 200 inputs (split test, seed 0); the 95% interval is 0.9000 to 0.99999.",
+            "Accuracy 0.9950 on a sample of 200 inputs (split test, seed 0); the 95% interval is 0.9722 to 0.9992.",
         ),
-        (0.99425, True, "Accuracy 0.994250, exact: all 200 inputs were run"),
-        (1.0, True, "Accuracy 1, exact"),
-        (0.99999999, True, "Accuracy 0.99999999, exact"),
+        (198.85, True, "Accuracy 0.994250, exact: all 200 inputs were run"),
+        (200, True, "Accuracy 1, exact"),
+        (199.999998, True, "Accuracy 0.99999999, exact"),
     ],
 )
-def test_measured(accuracy: float, exact: bool, says: str) -> None:
-    low, high = (accuracy, accuracy) if exact else (0.9, 0.99999)
+def test_measured(right: float, exact: bool, says: str) -> None:
     inputs = every(200) if exact else some(200)
-    assert says in accuracy_sentence(Accuracy(accuracy, low, high, 200, 200, exact), inputs)
+    assert says in accuracy_sentence(accuracy_of(right, 200, exact), inputs)
 
 
 def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
-    found = Accuracy(0.499, 0.4681, 0.53, 1000, 1000, exact=False)
+    found = accuracy_of(499, 1000)
     assert drawn_sentence(found, 0.51, some(1000)) == ""
     said = drawn_sentence(found, 0.9974, some(1000))
     assert "With the task's sampler, accuracy is 0.4990 on a sample of 1,000 inputs" in said
-    assert "(95% interval 0.4681" in said
+    assert "(95% interval 0.4680" in said
 
 
 @pytest.mark.parametrize(
@@ -391,17 +396,17 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "exact", "says"),
+    ("right", "exact", "says"),
     [
-        (1.0, True, "Always right: no error in the 200 answers of all inputs."),
-        (1.0, False, "No error in the 200 answers that were sampled."),
-        (0.995, False, "Not always right: wrong on 1 of the 200 answers that were sampled."),
-        (0.0, True, "Always wrong: on all of the 200 answers of all inputs."),
-        (0.0, False, "Wrong on all of the 200 answers that were sampled."),
+        (200, True, "Always right: no error in the 200 answers of all inputs."),
+        (200, False, "No error in the 200 answers that were sampled."),
+        (199, False, "Not always right: wrong on 1 of the 200 answers that were sampled."),
+        (0, True, "Always wrong: on all of the 200 answers of all inputs."),
+        (0, False, "Wrong on all of the 200 answers that were sampled."),
     ],
 )
-def test_whether_a_model_computes_what_is_asked(accuracy: float, exact: bool, says: str) -> None:
-    assert as_asked(Accuracy(accuracy, accuracy, accuracy, 200, 200, exact)) == says
+def test_whether_a_model_computes_what_is_asked(right: int, exact: bool, says: str) -> None:
+    assert as_asked(accuracy_of(right, 200, exact)) == says
 
 
 def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
