@@ -85,7 +85,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 """The two sizes of each construction but those of histograms; table: that of a model."""
 ENGINES = {
-    "count-space": "count01/paper", "fused": "histogram/dot", "stacked": "histogram/dot-softmax",
+    "count-space": "count01/paper", "fused": "histogram/dot",
     "encoder": "languages/one-learned", "exact-kl": "memorization/bigram", "vmap": "algorithmic/max-of-k-positions",
     "reference": "algorithmic/max-of-k-positions",
 }  # fmt: skip

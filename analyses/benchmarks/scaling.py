@@ -2,7 +2,7 @@
 
     python analyses/benchmarks/scaling.py --out out/scaling [--quick | --smoke]
 
-One size at a time moves away from T = 32, L = 10, d = p = 32 and 16 models; the fused and the stacked engine train
+One size at a time moves away from T = 32, L = 10, d = p = 32 and 16 models; the fused and the vmap engine train
 dot-softmax and lin. CPU time of a model's step, sampling included and evaluation left out, the least of several rounds
 (other work on the machine only adds). An exponent is the slope of log time over log size, between the two largest
 sizes and over all: at small sizes what does not grow hides what does. Beside it stands the exponent that the fused
@@ -61,7 +61,7 @@ def study(arguments: Arguments) -> Report:
     trained = pd.DataFrame(
         (size, value, f"{engine}, {kind}", _microseconds(engine, kind, size, value, steps, rounds))
         for size, values in SIZES.items()
-        for engine in ("fused", "stacked")
+        for engine in ("fused", "vmap")
         for kind in KINDS
         for value in (values if arguments.mode != "smoke" else values[:2])
     )

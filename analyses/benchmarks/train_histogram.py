@@ -60,7 +60,7 @@ SPECS: dict[str, MixingKind] = {
     "dot+sftm": "dot-softmax", "lin": "lin", "lin+sftm": "lin-softmax", "dot": "dot", "bos": "bos",
     "bos+sftm": "bos-softmax",
 }  # fmt: skip
-STACKS = (("reference", 1), ("stacked", 1), ("stacked", 64), ("fused", 1))
+STACKS = (("reference", 1), ("vmap", 1), ("vmap", 16), ("fused", 1))
 """Engines, and how many models they train side by side."""
 CPU = torch.device("cpu")
 SHORT = 1920

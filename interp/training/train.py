@@ -31,7 +31,6 @@ from interp.tasks import Task, make_task
 from interp.tasks.registry import load_plug_ins
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.engines import reference as reference
-from interp.training.engines import stacked as stacked
 from interp.training.engines import vmap as vmap
 from interp.training.engines.engine import ENGINES as ENGINES
 from interp.training.engines.engine import Engine

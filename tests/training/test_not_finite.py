@@ -8,7 +8,7 @@ import torch
 from interp.errors import InterpError
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import make_task
-from interp.training.engines.stacked import StackedEngine
+from interp.training.engines.vmap import VmapEngine
 from interp.training.results import Diverged
 from interp.training.train import choose_engine, train
 
@@ -28,7 +28,7 @@ COUNT01 = ModelSpec(
     task={"name": "count01"}, d_model=6, readout_at="=", layers=[Layer(d_head=3)], origin=Training(**SIZES)
 )
 SPECS = {
-    "reference": HISTOGRAM, "vmap": HISTOGRAM, "stacked": HISTOGRAM, "fused": HISTOGRAM, "count-space": COUNT01,
+    "reference": HISTOGRAM, "vmap": HISTOGRAM, "fused": HISTOGRAM, "count-space": COUNT01,
     "encoder": PARITY,
 }  # fmt: skip
 SLOW = [pytest.param(name, marks=pytest.mark.slow) if "fused" in name else name for name in SPECS]
@@ -59,16 +59,16 @@ def test_a_run_that_diverged_says_so() -> None:
 
 def test_a_diverged_seed_does_not_cost_the_others_their_models(monkeypatch: pytest.MonkeyPatch) -> None:
     mild = HISTOGRAM.replace(origin=FRESH.model_copy(update={"learning_rate": 1e-3}))
-    healthy = train(mild, [3, 4, 5], engine="stacked", progress=False)
-    parameters = StackedEngine.parameters
+    healthy = train(mild, [3, 4, 5], engine="vmap", progress=False)
+    parameters = VmapEngine.parameters
 
-    def second_is_lost(self: StackedEngine) -> dict[str, torch.Tensor]:
+    def second_is_lost(self: VmapEngine) -> dict[str, torch.Tensor]:
         return {name: values.index_fill(0, torch.tensor([1]), torch.nan) for name, values in parameters(self).items()}
 
-    monkeypatch.setattr(StackedEngine, "parameters", second_is_lost)
+    monkeypatch.setattr(VmapEngine, "parameters", second_is_lost)
     said = r"^seed 4 of .*: its weights are not finite; .*; this error's .models holds the 2 others$"
     with pytest.raises(Diverged, match=said) as caught:
-        train(mild, [3, 4, 5], engine="stacked", progress=False)
+        train(mild, [3, 4, 5], engine="vmap", progress=False)
     kept = caught.value.models
     assert [model.seed for model in kept] == [3, 5]
     assert all(torch.equal(mine.embed.W_E, one.embed.W_E) for mine, one in zip(kept, healthy[::2]))

@@ -1,13 +1,12 @@
 """The forward pass of a one-layer model from tables over tokens, on rows instead of whole sequences.
 
-A row is a query token with the count of each token, or one position of a sequence. Tables suffice for three values of
-spec.symmetry:
+A row is a query token with the count of each token. Tables suffice for three values of spec.symmetry:
 
 counts, distinct_tokens: an output depends on the query token and on the count of each visible token. If token t occurs
 c_t times, softmax attention is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact
 symmetry"). Without a softmax, it is sum_t c_t s_t v_t.
-slots: mixing is linear, so the attention weights depend only on positions. Before the readout, an output is a sum of
-one term per position.
+slots: mixing is linear, so the attention weights depend only on positions. There are tables, but rows would not do:
+before the readout, an output is a sum of one term per position.
 
 All tensors have a leading axis of models. Outputs and gradients equal the sequence model's up to rounding.
 """
@@ -95,16 +94,6 @@ class CountedRows:
 
     def to(self, device: str | torch.device, dtype: torch.dtype) -> CountedRows:
         return CountedRows(self.query.to(device), self.counts.to(device, dtype))
-
-
-@dataclass(frozen=True)
-class SlotRows:
-    """The query token, its position, and the index of its sequence in `tokens`."""
-
-    query: Int[Tensor, "models rows"]
-    position: Int[Tensor, "models rows"]
-    sequence: Int[Tensor, "models rows"]
-    tokens: Int[Tensor, "models sequences length"]
 
 
 def counted_reads(
@@ -203,7 +192,7 @@ def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
 # ---------------------------------------------------------------- the forward pass
 
 
-def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows n_out"]:
+def reduced_outputs(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows n_out"]:
     """Compute outputs for every row. They equal the sequence model's at the positions that the rows represent."""
     z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
@@ -214,23 +203,17 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
     return hidden.relu() @ weight + bias[:, None]
 
 
-def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows heads width"]:
+def heads_from_counts(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows heads width"]:
     """Compute z per row and head (its contribution to outputs if tables are folded). The rows' model axis may be 1."""
-    if isinstance(rows, CountedRows) and tables.few and tables.softmax:
+    if tables.few and tables.softmax:
         spread = tables.scores.detach().amax(-1) - tables.scores.detach().amin(-1)
         if float(spread.max()) < SAFE_SPREAD.get(tables.scores.dtype, 0.0):
             return _by_products(tables, rows)
     return (_coefficients(tables, rows) @ tables.values).transpose(1, 2)
 
 
-def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models heads rows d_vocab"]:
+def _coefficients(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models heads rows d_vocab"]:
     """Compute the weight of each token's value, per head and row."""
-    if isinstance(rows, SlotRows):
-        pattern = tables.scores.softmax(-1) if tables.softmax else tables.scores
-        present = functional.one_hot(rows.tokens, tables.values.shape[2]).to(pattern)
-        mixed = pattern[:, None] @ present[:, :, None]  # (models, sequences, heads, position, d_vocab)
-        models = torch.arange(len(mixed), device=mixed.device)[:, None]
-        return mixed[models, rows.sequence, :, rows.position].transpose(1, 2)
     counts, scores = rows.counts[:, None], _scores_of(tables.scores, rows.query)
     # log 0 = -inf removes absent tokens. softmax subtracts the maximum over the others, so no exponential overflows.
     return (scores + counts.log()).softmax(-1) if tables.softmax else scores * counts

@@ -11,7 +11,6 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.models.architecture.reduced import (
     CountedRows,
-    SlotRows,
     TokenTables,
     _by_products,
     _coefficients,
@@ -48,11 +47,6 @@ MODELS = {
     "counts, raw scores, linear readout": {
         "kind": "dot", "direction": "causal", "readout": "linear", "readout_width": None,
     },
-    "slots": {"kind": "lin"},
-    "slots, two heads, linear readout": {
-        "kind": "lin-softmax", "readout": "linear", "readout_width": None, "readout_bias": False,
-        "layers": (Layer(n_heads=2, d_head=3, mixing="linear", bias=Bias(v=True, o=True)),),
-    },
 }  # fmt: skip
 
 
@@ -63,11 +57,8 @@ def test_outputs_are_those_of_the_sequence_model(name: str) -> None:
     tokens = task.sample(6, seed=2).tokens
     rows, length = tokens.shape
     sequence, position = torch.arange(rows).repeat_interleave(length), torch.arange(length).repeat(rows)
-    if name.startswith("slots"):
-        asked: CountedRows | SlotRows = SlotRows(tokens.flatten()[None], position[None], sequence[None], tokens[None])
-    else:
-        mask = torch.ones_like(tokens)[sequence]
-        asked = counted_at(spec, task.d_vocab, tokens[sequence], position, mask).stacked(torch.float64)
+    mask = torch.ones_like(tokens)[sequence]
+    asked = counted_at(spec, task.d_vocab, tokens[sequence], position, mask).stacked(torch.float64)
     tables = token_tables(spec, stack_one(dict(model.named_parameters())))
     wanted = model(tokens).detach().flatten(0, 1)
     for found in (reduced_outputs(tables, asked), reduced_outputs(tables.folded(), asked)):

@@ -15,7 +15,7 @@ from interp.families.histogram.compiled.engine import FusedEngine
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.models.spec import ModelSpec, Training
 from interp.training.compiled import shell
-from interp.training.engines.stacked import StackedEngine
+from interp.training.engines.vmap import VmapEngine
 from interp.training.train import choose_engine, train_parameters
 
 CPU, TASK = torch.device("cpu"), Histogram(T=8, L=5, zero_class=True)
@@ -47,7 +47,7 @@ def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_auto_compiles_where_that_saves_more_than_it_takes(tmp_path: Path) -> None:
     """10 steps an epoch, of which each saves 400 us: 25 s are worth 6250 epochs of one model."""
     short, long = spec_of(6000), spec_of(6500)
-    assert choose_engine(short, TASK, CPU, models=1) is StackedEngine
+    assert choose_engine(short, TASK, CPU, models=1) is VmapEngine
     assert choose_engine(long, TASK, CPU, models=1) is FusedEngine
     assert choose_engine(short, TASK, CPU, models=2) is FusedEngine
     assert choose_engine(short, TASK, CPU) is FusedEngine  # a sweep
@@ -123,6 +123,31 @@ def test_an_interrupted_run_resumes_with_its_own_engine(tmp_path: Path) -> None:
         train_parameters(spec, engine="reference", folder=tmp_path, progress=stop)
     runner, run = train_parameters(spec, folder=tmp_path, resume=True, progress=False)
     assert (runner.name, run.epoch) == ("reference", 3)
+
+
+@pytest.mark.slow
+def test_an_interrupted_compiled_run_continues_where_it_stopped(tmp_path: Path) -> None:
+    def stop(done: int, total: int, loss: float) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    spec = spec_of(3)
+    with pytest.raises(KeyboardInterrupt, match="epoch 2 of 3"):
+        train_parameters(spec, [0, 1], engine="fused", folder=tmp_path, progress=stop)
+    resumed, run = train_parameters(spec, [0, 1], folder=tmp_path, resume=True, progress=False)
+    whole, undisturbed = train_parameters(spec, [0, 1], engine="fused", progress=False)
+    assert all(torch.equal(resumed.parameters()[name], tensor) for name, tensor in whole.parameters().items())
+    assert [row["accuracy"] for row in run.history] == [row["accuracy"] for row in undisturbed.history]
+
+
+@pytest.mark.parametrize("kind", ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"])
+def test_each_histogram_model_is_compiled_on_the_cpu_alone(kind: str) -> None:
+    task = Histogram(T=8, L=5, zero_class=True, bos=kind.startswith("bos"))
+    spec = histogram_spec(kind, task, 4, 4, origin=spec_of(1).training)
+    assert choose_engine(spec, task, CPU) is FusedEngine
+    assert choose_engine(spec, task, torch.device("cuda")) is VmapEngine
+    decayed = spec.replace(origin=spec.training.model_copy(update={"weight_decay": 0.5}))
+    assert choose_engine(decayed, task, CPU) is VmapEngine
 
 
 def test_other_dtypes_are_refused() -> None:
