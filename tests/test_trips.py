@@ -196,7 +196,7 @@ def test_without_numba_it_is_said_once_where_it_matters(monkeypatch, capsys) -> 
         interp.train(spec)
     said = capsys.readouterr().err
     assert said.count("needs numba: pip install numba") == 1
-    assert "the stacked engine" in said
+    assert "the vmap engine" in said
 
 
 def test_the_bar_names_the_engine(monkeypatch) -> None:
