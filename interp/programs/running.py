@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.measures.runs import Edit, Part, Reads, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import PostNormBlock
+from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
 
@@ -411,28 +412,47 @@ class Running:
     def head_on(self, head: Part, side: str, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_head"]:
         """The output of a head of which one side, "q", "k" or "v", reads changes that take direct paths alone."""
         assert head.head is not None
-        place, index = f"blocks.{head.layer}.attn.hook_{side}", head.head
+        sides, index, n_heads = f"blocks.{head.layer}.attn.hook_", head.head, self.subject.model.cfg.n_heads
         stream = self.stream(change, head.layer, reads=False, attention=True)
-        found = []
+        before = self._at(f"blocks.{head.layer}.hook_resid_pre")
+        alone, found = self._heads_apart(head.layer), []
         for here in self._chunks():
-            new = self._in_block(head.layer, stream, here, place)
+            new = self._in_block(head.layer, stream, here, sides + side)
 
             def put(value: Tensor, hook: Any, new: Tensor = new) -> Tensor:
-                at = index * value.shape[2] // self.subject.model.cfg.n_heads  # heads may share keys and values
-                return value.index_copy(2, torch.tensor([at], device=value.device), new[:, :, at : at + 1])
+                at = index * value.shape[2] // n_heads  # heads may share keys and values
+                changed = hook.name == sides + side
+                if alone:
+                    return (new if changed else value)[:, :, at : at + 1]
+                at_head = torch.tensor([at], device=value.device)
+                return value.index_copy(2, at_head, new[:, :, at : at + 1]) if changed else value
 
-            before = self._at(f"blocks.{head.layer}.hook_resid_pre")
-            found.append(head.get(self._in_block(head.layer, before, here, head.hook, [(place, put)])))
+            z = self._in_block(head.layer, before, here, head.hook, [(sides + one, put) for one in "qkv"])
+            found.append(z[:, :, 0] if alone else head.get(z))
         return torch.cat(found).float().cpu()
 
+    def _heads_apart(self, layer: int) -> bool:
+        """Whether a head of a layer may run without the others: each has queries, keys and values, and only these."""
+        attn, own = self.blocks[layer].attn, self._at(f"blocks.{layer}.attn.hook_v").shape[2]
+        return (
+            isinstance(attn, AttentionForward) and own == self.subject.model.cfg.n_heads
+            and not attn.sloped and not hasattr(attn, "W_mix")
+        )  # fmt: skip
+
     def _in_block(self, layer: int, stream: Tensor, here: slice, place: str, hooks: Sequence[Any] = ()) -> Tensor:
-        """The activation at a place of a block that runs on a residual stream."""
-        found: list[Tensor] = []
-        every = [*self._counted(here), *hooks, (place, lambda value, hook: found.append(value.detach()))]
+        """The activation at a place of a block that runs on a residual stream, up to there."""
+
+        def stop(value: Tensor, hook: Any) -> None:
+            raise _Reached(value.detach())
+
+        every = [*self._counted(here), *hooks, (place, stop)]
         with self.subject.model.hooks(fwd_hooks=every), self.subject.masked(self.batch[here]):
             cfg = self.subject.model.cfg
-            self.blocks[layer](stream[here].to(cfg.device, cfg.dtype), attention_mask=self._padding(here))
-        return found[0]
+            try:
+                self.blocks[layer](stream[here].to(cfg.device, cfg.dtype), attention_mask=self._padding(here))
+            except _Reached as reached:
+                return reached.value
+        raise ValueError(f"block {layer} does not reach {place}")
 
     def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
         """The activations of an MLP's neurons (hook_post), as its output weights read them."""
@@ -448,6 +468,13 @@ class Running:
     def kept(self, edits: Edits) -> Kept:
         """How many of the model's answers stay with parts replaced."""
         return Kept.of(self.answers_with(edits), self.answers)
+
+
+class _Reached(Exception):
+    """Stops a block once it has computed what is asked for."""
+
+    def __init__(self, value: Tensor):
+        self.value = value
 
 
 STAGES = ("hook_resid_pre", "attn.hook_v", "attn.hook_attn_scores", "attn.hook_z", "hook_attn_out", "hook_mlp_out")

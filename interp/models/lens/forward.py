@@ -109,15 +109,15 @@ class AttentionForward:
         if self.sloped:
             slopes = self._slopes(q, k)
             added = slopes if keep is None else slopes.masked_fill(~keep, -torch.inf)
-        k, v = self._for_every_head(k), self._for_every_head(v)
+        k, v = self._for_every_head(k, q.size(2)), self._for_every_head(v, q.size(2))
         mixed = functional.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=added, scale=1 / self.attn_scale
         )
         return self.hook_z(mixed.transpose(1, 2))
 
-    def _for_every_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_head"]:
+    def _for_every_head(self, x: Tensor, heads: int) -> Float[Tensor, "rows length heads d_head"]:
         """Repeat shared keys or values so that each query head has its own."""
-        repeats = self.cfg.n_heads // x.size(2)
+        repeats = heads // x.size(2)
         return x if repeats == 1 else x.repeat_interleave(repeats, dim=2)
 
     def _explicit(
