@@ -209,10 +209,12 @@ class Interchanger:
         kinds = Kinds(self.running).each
         if self.running.subject.read_at == "all":
             kinds = kinds.where(kinds != READ, CONTENT)
-        for row, source in enumerate(other.tolist()):
-            here, there = ((kinds[one] == CONTENT).nonzero()[:, 0] for one in (row, source))
-            if len(here) == len(there) > 1:
-                found[row, here] = source * length + there.roll(1 + shift % (len(here) - 1))
+        content = kinds == CONTENT
+        n, order = content.sum(1), content.int().argsort(dim=1, descending=True, stable=True)  # places of content first
+        turned = (torch.arange(length) - 1 - shift % (n - 1).clamp(min=1)[:, None]) % n.clamp(min=1)[:, None]
+        rows, places = ((torch.arange(length) < n[:, None]) & ((n == n[other]) & (n > 1))[:, None]).nonzero().T
+        sources = other[rows]
+        found[rows, order[rows, places]] = sources * length + order[sources, turned[rows, places]]
         return found
 
     # ------------------------------------------------------------ scores

@@ -82,11 +82,13 @@ class Kinds:
 
     def shuffled(self, value: Tensor, kinds: tuple[int, ...] | None = None) -> Tensor:
         """A value with the positions of each kind (default: all) in another order."""
-        new, random = value.clone(), torch.Generator().manual_seed(0)
-        for kind in self.present if kinds is None else kinds:
-            here = self.each == kind
-            new[here] = value[here][torch.randperm(int(here.sum()), generator=random)]
-        return new
+        kinds = self.present if kinds is None else kinds
+        if kinds not in self._orders:
+            donors, random = torch.arange(self.each.numel()), torch.Generator().manual_seed(0)
+            for here in ((self.each == kind).flatten().nonzero()[:, 0] for kind in kinds):
+                donors[here] = here[torch.randperm(len(here), generator=random)]
+            self._orders[kinds] = donors
+        return value.flatten(0, 1)[self._orders[kinds]].reshape(value.shape)
 
     def exchanged(self, where: Bool[Tensor, "rows length"]) -> Callable[[Tensor], Tensor]:
         """What gives some positions of a value those of others of them, in one order for all values."""
@@ -111,6 +113,11 @@ class Kinds:
 
     @cached_property
     def _means(self) -> dict[Part, Tensor]:
+        return {}
+
+    @cached_property
+    def _orders(self) -> dict[tuple[int, ...], Int[Tensor, "positions"]]:
+        """Where the values come from, if the positions of these kinds are in another order."""
         return {}
 
 

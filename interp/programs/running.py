@@ -273,10 +273,12 @@ class Running:
         if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
             return None
         stream = self._last_read
-        attention = block.attn.b_O  # a sum of all heads: what is subtracted again leaves a rounding, which decides ties
-        for part in self.parts:
-            if part.layer == layer and part.head is not None:
-                attention = attention + self._added(part, edits.get(part))
+        heads = [part for part in self.parts if part.layer == layer and part.head is not None]
+        new = (n for n, part in enumerate(heads) if part in edits and edits[part] is not self.replaced.get(part))
+        first = next(new, len(heads))
+        attention = self._sum_before(heads, first)
+        for part in heads[first:]:
+            attention = attention + self._added(part, edits.get(part))
         has_mlp = any(part == Part(layer) for part in self.parts)
         given = edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
@@ -299,6 +301,17 @@ class Running:
         """The residual stream before the last layer, at the reads."""
         stream = self._at(f"blocks.{len(self.blocks) - 1}.hook_resid_pre")
         return self.reads.pick(stream).to(self.subject.model.cfg.device)
+
+    def _sum_before(self, heads: Sequence[Part], n: int) -> Float[Tensor, "reads d_model"]:
+        """What the first n of the last layer's heads add at the reads, and the bias, added up from the first on: what
+        is added and subtracted again leaves a rounding, which decides ties."""
+        while len(self._sums) <= n:
+            self._sums.append(self._sums[-1] + self._added(heads[len(self._sums) - 1], None))
+        return self._sums[n]
+
+    @cached_property
+    def _sums(self) -> list[Tensor]:
+        return [self.blocks[-1].attn.b_O]
 
     def _added(self, part: Part, z: Tensor | None) -> Float[Tensor, "reads d_model"]:
         """What a head of the last layer adds at the reads, with another value or (None) with its own."""

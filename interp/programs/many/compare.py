@@ -24,7 +24,7 @@ from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
 from interp.programs.many.canonical import FORM, Canonical
-from interp.programs.many.one_model import Row, learned, reformed
+from interp.programs.many.one_model import Row, Tasks, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
@@ -116,11 +116,11 @@ class ModelSource:
             raise InterpError(f"{self.name} is no task model; compare takes models with a spec")
         return model
 
-    def row(self, known: Row | None, certify: bool) -> Row:
-        """Its row; known: the one with an earlier canonical form."""
+    def row(self, known: Row | None, certify: bool, tasks: Tasks) -> Row:
+        """Its row; known: the one with an earlier canonical form. tasks: see `learned`."""
         if known is not None:
             return reformed(self.load(), known)
-        return {**learned(self.load(), self.name, certify), "axes": self.axes}
+        return {**learned(self.load(), self.name, certify, tasks), "axes": self.axes}
 
 
 def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:
@@ -182,7 +182,8 @@ def _learned(
 ) -> Iterator[Row]:
     """The row of each model, as it is done."""
     if (workers == 1 and dask is None) or len(left) < 2 or any(isinstance(one.given, TaskModel) for one, _ in left):
-        yield from (source.row(known, certify) for source, known in left)
+        tasks: Tasks = {}
+        yield from (source.row(known, certify, tasks) for source, known in left)
         return
     with _executor(workers, dask) as pool:
         for done in as_completed([pool.submit(_row_of, source, known, certify) for source, known in left]):
@@ -193,7 +194,10 @@ def _row_of(source: ModelSource, known: Row | None, certify: bool) -> Row:
     import torch
 
     torch.set_num_threads(1)
-    return source.row(known, certify)
+    return source.row(known, certify, _OF_WORKER)
+
+
+_OF_WORKER: Tasks = {}
 
 
 @contextmanager

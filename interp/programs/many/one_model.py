@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from copy import copy
+from dataclasses import replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -14,16 +17,18 @@ from interp.certificates.known import find_known
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Subject
+from interp.models.subject import Model, Subject
 from interp.programs.explanations import Explanation, explain_subject
 from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
-from interp.tasks import Batch
+from interp.tasks import Batch, Task
 from interp.tasks.populations import everything, sample
 
 Row: TypeAlias = dict[str, Any]
+Tasks: TypeAlias = dict[tuple[type, str], Task]
+"""Tasks that draw each sample once, by class and reference."""
 COMMON = 256
 """Most inputs on which programs are compared."""
 SEED = 3
@@ -31,14 +36,16 @@ SEED = 3
 
 
 @torch.no_grad()
-def learned(model: TaskModel, name: str, certify: bool = False) -> Row:
+def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | None = None) -> Row:
     """Explain a model and return its row: accuracy and its interval, level, agreement, constants, parts, and the
-    canonical form of its program (None without one). certify: whether to ask for a certificate; see `right_of`."""
+    canonical form of its program (None without one). certify: whether to ask for a certificate; see `right_of`. tasks:
+    what earlier models of a comparison have drawn, to which this one's task is added."""
     subject = Subject.of(model)
+    subject = replace(subject, task=drawn_once(subject.task, {} if tasks is None else tasks))
     found = explain_subject(subject, name)
     return {
         "model": name, "form": FORM, "task": found.task, "asked": subject.task.ref.model_dump_json(),
-        "seed": model.seed, "spec": model.spec.id, **right_of(model, certify), "level": found.level,
+        "seed": model.seed, "spec": model.spec.id, **right_of(subject, certify), "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
@@ -46,7 +53,16 @@ def learned(model: TaskModel, name: str, certify: bool = False) -> Row:
     }  # fmt: skip
 
 
-def right_of(model: TaskModel, certify: bool) -> Row:
+def drawn_once(task: Task, tasks: Tasks) -> Task:
+    """Return the same task, which draws each sample once: of those that are known, or a new one."""
+    key = type(task), task.ref.model_dump_json()
+    if key not in tasks:
+        tasks[key] = copy(task)
+        tasks[key].sample = cache(task.sample)  # type: ignore[method-assign]
+    return tasks[key]
+
+
+def right_of(model: Model, certify: bool) -> Row:
     """The accuracy of a model: exact if its task lists its inputs, or, if that is asked for, by a certificate that
     knows it; otherwise of a sample, with its interval."""
     if certify and (proved := _proved(model)) is not None:
@@ -58,10 +74,12 @@ def right_of(model: TaskModel, certify: bool) -> Row:
             "on": right.on}  # fmt: skip
 
 
-def _proved(model: TaskModel) -> Certificate | None:
+def _proved(model: Model) -> Certificate | None:
     """A certificate, shipped or made now, that knows the exact accuracy; None if there is none."""
+    given = Subject.of(model).model
+    assert isinstance(given, TaskModel)
     try:
-        found = find_known(model) or certify_model(model)
+        found = find_known(given) or certify_model(given)
     except UnsupportedError:
         return None
     return None if isinstance(found.accuracy, tuple) else found
