@@ -70,7 +70,7 @@ def right_of(model: Model, certify: bool) -> Row:
         return {"accuracy": share, "low": share, "high": share, "exact": True, "n": proved.n_answers or proved.n_inputs,
                 "on": f"by a certificate: {proved.domain}"}  # fmt: skip
     right = accuracy(model)
-    return {"accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact, "n": right.n,
+    return {"accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact, "n": right.answers,
             "on": right.on}  # fmt: skip
 
 
