@@ -8,7 +8,7 @@ import numpy as np
 from one_step import loss_and_gradient
 
 from interp.families.histogram.compiled import kernel as histogram_loop
-from interp.families.histogram.compiled.layout import Sizes, TrainingData, layout, workspace
+from interp.families.histogram.compiled.layout import Layout, Sizes, TrainingData, workspace
 
 MODELS = {  # name: mixing, softmax, bos
     "lin": ("lin", False, False),
@@ -29,7 +29,7 @@ class Kernel:
         self.sizes = Sizes(T, T + bos, L, d, p, classes, L + 1 - classes, mixing == "dot", softmax, bos, frozen,
                            float(d) ** -0.5)  # fmt: skip
         self.dtype, self.published = dtype, sampler == "published"
-        self.layout = layout(self.sizes, dtype)
+        self.layout = Layout(self.sizes, dtype)
         self.zeros, self.views = self.layout.zeros, self.layout.views
 
     def _data(self, n: int, tokens: np.ndarray | None, seed: int) -> TrainingData:

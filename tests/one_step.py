@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.layout import Layout
+from interp.families.histogram.compiled.layout import Layout
 
 
 def loss_and_gradient(

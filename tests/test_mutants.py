@@ -49,9 +49,9 @@ def test_however_a_test_imports_a_module_it_is_asked(text: str, tmp_path: Path) 
 
 
 def test_compiled_functions_are_asked_of_their_familys_tests() -> None:
-    mutant = mutants.Mutant("interp/training/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
-    called = frozenset({"interp/training/train.py:3"})
-    names = ("tests/training/compiled/test_x.py::it", "tests/training/test_y.py::it", "tests/measures/test_z.py::it")
+    mutant = mutants.Mutant("interp/families/histogram/compiled/arrays.py", 12, 0, 1, "a", "b", 10)
+    called, own = frozenset({"interp/training/train.py:3"}), "tests/families/histogram"
+    names = (f"{own}/compiled/test_x.py::it", f"{own}/test_y.py::it", "tests/measures/test_z.py::it")
     tests = [mutants.Test(name, 1.0, called) for name in names]
     assert mutants.chosen(mutant, tests) == tests[:2]
     assert not mutants.chosen(mutants.Mutant("interp/training/train.py", 12, 0, 1, "a", "b", 10), tests)

@@ -186,12 +186,15 @@ def test_without_numba_it_is_said_once_where_it_matters(monkeypatch, capsys) -> 
     whole = ModelSpec.from_toml(Path(__file__).parents[1] / "models/histogram/dot/model.toml")
     short = {"epochs": 1, "samples_per_epoch": 64}
     spec = whole.replace(origin=whole.training.model_copy(update=short))
-    monkeypatch.setattr("interp.training.compiled.shell.find_spec", lambda name: None)
-    monkeypatch.setattr("interp.training.compiled.shell._mark", lambda *names: Path("/nowhere"))
+    engine = "interp.families.histogram.compiled.engine"
+    monkeypatch.setattr(f"{engine}.find_spec", lambda name: None)
+    monkeypatch.setattr(f"{engine}.compiled_mark", lambda dtype: Path("/nowhere"))
     _say_once.cache_clear()
     interp.train(spec)  # so few steps that compiling would take longer
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("interp.training.compiled.shell._mark", lambda *names: Path("/"))  # compiled before
+    monkeypatch.setattr(
+        "interp.families.histogram.compiled.engine.compiled_mark", lambda *names: Path("/")
+    )  # compiled before
     for _ in range(2):
         interp.train(spec)
     said = capsys.readouterr().err

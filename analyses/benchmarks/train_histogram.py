@@ -3,7 +3,7 @@
     python analyses/benchmarks/train_histogram.py [--quick] [--models dot+sftm lin ...] [--rounds 9] [--no-engines]
 
 A: the published algorithm in plain torch (nn.Embedding, nn.Linear for queries and keys, ReLU readout, eager Adam,
-batches of 32), no DataLoader. B: interp.training.compiled, one model. One thread each, in turns; CPU time, so that
+batches of 32), no DataLoader. B: interp's compiled loop, one model. One thread each, in turns; CPU time, so that
 other work on the machine counts as little as possible. Two ratios per size, as min, median and max over the rounds:
   step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
   whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
@@ -37,12 +37,12 @@ from numba import njit
 from torch import nn
 
 from interp.families.histogram import Histogram
+from interp.families.histogram.compiled.arrays import adam_step
+from interp.families.histogram.compiled.engine import no_subnormals
 from interp.families.histogram.compiled.kernel import draw_sequence, scramble, shuffle_places
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.models.spec import Training
-from interp.training.compiled.arrays import adam_step
-from interp.training.compiled.shell import no_subnormals
 from interp.training.train import ENGINES
 
 T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11

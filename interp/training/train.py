@@ -29,11 +29,10 @@ from interp.models.spec import Construction, Layer, ModelSpec, Training
 from interp.support.files import no_empty_folder
 from interp.tasks import Task, make_task
 from interp.tasks.registry import load_plug_ins
-from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.engines import reference as reference
 from interp.training.engines import vmap as vmap
 from interp.training.engines.engine import ENGINES as ENGINES
-from interp.training.engines.engine import Engine
+from interp.training.engines.engine import NEEDS_NUMBA, Engine
 from interp.training.results import FILE, Diverged, RunState, divergence, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def choose_engine(
     reasons = []
     for engine in ENGINES.values():
         if (reason := engine.refusal(spec, task, device)) is None:
-            if models is None or not issubclass(engine, CompiledEngine) or engine.pays(spec, task, models):
+            if models is None or engine.pays(spec, models):
                 return engine
             reason = "compiling it would take longer"
         reasons.append(f"{engine.name}: {reason}")
@@ -223,17 +222,10 @@ def _say_once(text: str) -> None:
 
 def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, models: int, chosen: type[Engine]) -> None:
     """Print a message, once, if installing numba would allow a compiled engine."""
-    if issubclass(chosen, CompiledEngine):
-        return
-    for engine in ENGINES.values():
-        if (
-            issubclass(engine, CompiledEngine)
-            and engine.refusal(spec, task, device) == NEEDS_NUMBA
-            and engine.pays(spec, task, models)
-        ):
-            _say_once(f"training with the {chosen.name} engine; the compiled one is many times faster and needs numba: "
-                      "pip install numba")  # fmt: skip
-            return
+    if any(engine.refusal(spec, task, device) == NEEDS_NUMBA and engine.pays(spec, models)
+           for engine in ENGINES.values()):  # fmt: skip
+        _say_once(f"training with the {chosen.name} engine; the compiled one is many times faster and needs numba: "
+                  "pip install numba")  # fmt: skip
 
 
 def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:

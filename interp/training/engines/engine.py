@@ -47,6 +47,11 @@ class Engine(ABC):
         """Return the reason why this engine cannot train the spec, or None."""
 
     @classmethod
+    def pays(cls, spec: ModelSpec, models: int) -> bool:
+        """Return whether training so many models saves more time than preparing the engine takes."""
+        return True
+
+    @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         """Return how many models of a spec are trained fastest together in one process."""
         return 1
@@ -74,6 +79,9 @@ class Engine(ABC):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state returned by state()."""
 
+
+NEEDS_NUMBA = "the compiled loop needs numba: pip install numba"
+"""The only refusal that installing a package resolves."""
 
 E = TypeVar("E", bound=type[Engine])
 ENGINES: dict[str, type[Engine]] = {}

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from interp.families.histogram.compiled.arrays import adam_step, clear, multiply, multiply_column, transpose
+from interp.families.histogram.compiled.layout import sources
 from interp.families.histogram.compiled.mixing import (
     batch_loss,
     count_right,
@@ -24,9 +26,7 @@ from interp.families.histogram.compiled.mixing import (
     linear_coefficients,
     linear_gradient,
 )
-from interp.training.compiled.arrays import adam_step, clear, multiply, multiply_column, transpose
-from interp.training.compiled.layout import sources
-from interp.training.compiled.vectors import get, inner, lanes_of, put
+from interp.families.histogram.compiled.vectors import get, inner, lanes_of, put
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A, MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -178,7 +178,7 @@ def take(s: Any, w: Any, data: Any, first: int, last: int) -> None:
 
 
 def _entry_points(sources: str) -> tuple[Any, Any]:
-    """Compile once and cache on disk; `sources` is part of the cache key (see training/compiled/layout.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see layout.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def accuracy(s: Any, params: Any, w: Any, tokens: Any) -> float:
@@ -210,4 +210,4 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
     return accuracy, train
 
 
-accuracy, train = _entry_points(sources(__name__))
+accuracy, train = _entry_points(sources())

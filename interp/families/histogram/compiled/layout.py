@@ -3,15 +3,21 @@
 Each matrix is stored in the orientation in which all three of its products (forward, gradient of the weights, gradient
 of the input) read it row by row. Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam
 keeps it zero.
+
+numba recompiles a function only if the function's own file changed. So a hash of all files in this folder enters each
+compiled function as a captured value, which is part of the key of numba's cache.
 """
 
+import hashlib
+import math
 from collections import namedtuple
-from functools import partial
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.layout import PAD_BYTES, Layout, aligned, padded, tuple_of
+PAD_BYTES = 64  # one vector
 
 # Sizes and flags of the compiled code. vocab: T, or T + 1 with the BOS token; classes: n_out;
 # first: the count that class 0 stands for.
@@ -26,38 +32,70 @@ Params = namedtuple("Params", "embed project query_key w_in b_in out b_out mix")
 TrainingData = namedtuple("TrainingData", "n tokens state published")
 
 
-def layout(s: Sizes, dtype: Any) -> Layout:
-    """Return the layout for these sizes. Vectors are stored as matrices with one row."""
-    D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
-    shapes = {
-        "embed": (s.vocab, D),
-        "project": ((2 * s.d if s.dot else 0) + s.p, D),
-        "b_in": (1, P),
-        "out": (s.classes, P),
-        "b_out": (1, C),
-        "mix": (0 if s.dot else s.L, M),
-    }
-    return Layout(shapes, np.dtype(dtype), partial(_gathered, s), partial(_views_by_name, s))
+@cache
+def sources() -> str:
+    """Return the SHA-256 of the files in this folder."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _gathered(s: Sizes, **blocks: np.ndarray) -> Params:
-    split = len(blocks["project"]) - s.p
-    return Params(query_key=blocks["project"][:split], w_in=blocks["project"][split:], **blocks)
+def padded(n: int, dtype: Any) -> int:
+    """Round n numbers up to whole vectors."""
+    lanes = PAD_BYTES // np.dtype(dtype).itemsize
+    return -(-n // lanes) * lanes
 
 
-def _views_by_name(s: Sizes, block: Params) -> dict[str, np.ndarray]:
-    d, p, n = s.d, s.p, s.classes
-    views = {"embed.W_E": block.embed[:, :d]}
-    if s.dot:
-        views["blocks.0.attn.W_Q"] = block.query_key[:d, :d].T[None]
-        views["blocks.0.attn.W_K"] = block.query_key[d:, :d].T[None]
-    else:
-        views["blocks.0.attn.W_mix"] = block.mix[:, : s.L].T[None]
-    views["unembed.W_in"] = block.w_in[:, :d].T
-    views["unembed.b_in"] = block.b_in[0, :p]
-    views["unembed.W_out"] = block.out[:, :p].T
-    views["unembed.b_out"] = block.b_out[0, :n]
-    return views
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return zeros aligned to the vector size."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + PAD_BYTES, np.uint8)
+    offset = -raw.ctypes.data % PAD_BYTES
+    return raw[offset : offset + size].view(dtype).reshape(shape)
+
+
+class Layout:
+    """The blocks of a flat vector: their padded shapes, in order. Vectors are stored as matrices with one row."""
+
+    def __init__(self, sizes: Sizes, dtype: Any) -> None:
+        s, self.sizes, self.dtype = sizes, sizes, np.dtype(dtype)
+        D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
+        self.shapes = {
+            "embed": (s.vocab, D),
+            "project": ((2 * s.d if s.dot else 0) + s.p, D),
+            "b_in": (1, P),
+            "out": (s.classes, P),
+            "b_out": (1, C),
+            "mix": (0 if s.dot else s.L, M),
+        }
+
+    def zeros(self) -> np.ndarray:
+        """Return a zero vector for parameters, gradients or a moment of Adam."""
+        return aligned((sum(math.prod(shape) for shape in self.shapes.values()),), self.dtype)
+
+    def blocks(self, flat: np.ndarray) -> Params:
+        """Return the parts of a flat vector in the compiled code's format (views)."""
+        blocks, at = {}, 0
+        for name, shape in self.shapes.items():
+            size = math.prod(shape)
+            blocks[name] = flat[at : at + size].reshape(shape)
+            at += size
+        split = len(blocks["project"]) - self.sizes.p
+        return Params(query_key=blocks["project"][:split], w_in=blocks["project"][split:], **blocks)
+
+    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the parameters by name, in their shapes (x @ W) and without padding; writing to one writes to flat."""
+        block, (d, p, n) = self.blocks(flat), (self.sizes.d, self.sizes.p, self.sizes.classes)
+        views = {"embed.W_E": block.embed[:, :d]}
+        if self.sizes.dot:
+            views["blocks.0.attn.W_Q"] = block.query_key[:d, :d].T[None]
+            views["blocks.0.attn.W_K"] = block.query_key[d:, :d].T[None]
+        else:
+            views["blocks.0.attn.W_mix"] = block.mix[:, : self.sizes.L].T[None]
+        views["unembed.W_in"] = block.w_in[:, :d].T
+        views["unembed.b_in"] = block.b_in[0, :p]
+        views["unembed.W_out"] = block.out[:, :p].T
+        views["unembed.b_out"] = block.b_out[0, :n]
+        return views
 
 
 def _arrays(s: Any, batch: int, dtype: Any) -> dict[str, np.ndarray]:
@@ -97,7 +135,7 @@ def _arrays(s: Any, batch: int, dtype: Any) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-Work: Any = tuple_of(_arrays, Sizes)
+Work: Any = namedtuple("Work", _arrays(Sizes(*[1] * len(Sizes._fields)), 1, np.float32))  # type: ignore[misc]
 
 
 def workspace(s: Any, batch: int, dtype: Any) -> Any:

@@ -8,9 +8,9 @@ column, each padded to whole vectors, so that a vector holds several rows. Paddi
 
 from typing import Any
 
-from interp.training.compiled.arrays import clear, copy, multiply, transpose
-from interp.training.compiled.elementary import exp, log, store_totals
-from interp.training.compiled.vectors import (
+from interp.families.histogram.compiled.arrays import clear, copy, multiply, transpose
+from interp.families.histogram.compiled.elementary import exp, log, store_totals
+from interp.families.histogram.compiled.vectors import (
     at_lane,
     fill,
     fma,

@@ -19,8 +19,8 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from interp.training.compiled.layout import sources
-from interp.training.compiled.vectors import (
+from interp.families.histogram.compiled.layout import sources
+from interp.families.histogram.compiled.vectors import (
     Code,
     Vector,
     constant,
@@ -526,4 +526,4 @@ def _entry_point(sources: str) -> Any:
     return walk
 
 
-walk = _entry_point(sources(__name__))
+walk = _entry_point(sources())

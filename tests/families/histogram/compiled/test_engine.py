@@ -1,4 +1,4 @@
-"""What compiled engines share: when compiling pays, who is told, who waits, how an interruption ends."""
+"""The compiled engine: when compiling pays, who is told, how an interruption ends, what it trains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
+from interp.families.histogram.compiled import engine as compiled
 from interp.families.histogram.compiled.engine import FusedEngine
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.models.spec import ModelSpec, Training
-from interp.training.compiled import shell
 from interp.training.engines.vmap import VmapEngine
 from interp.training.train import choose_engine, train_parameters
 
@@ -41,7 +41,7 @@ def still() -> Still:
 
 @pytest.fixture(autouse=True)
 def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "_mark", lambda engine, loop, dtype: tmp_path / f"{engine}-{dtype}.compiled")
+    monkeypatch.setattr(compiled, "compiled_mark", lambda dtype: tmp_path / f"{dtype}.compiled")
 
 
 def test_auto_compiles_where_that_saves_more_than_it_takes(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_auto_compiles_where_that_saves_more_than_it_takes(tmp_path: Path) -> No
     assert choose_engine(short, TASK, CPU, models=2) is FusedEngine
     assert choose_engine(short, TASK, CPU) is FusedEngine  # a sweep
     assert choose_engine(short, TASK, CPU, "fused", 1) is FusedEngine
-    (tmp_path / "fused-float32.compiled").touch()
+    (tmp_path / "float32.compiled").touch()
     assert choose_engine(short, TASK, CPU, models=1) is FusedEngine
 
 
@@ -64,43 +64,19 @@ def test_who_waits_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         said.append(text)
         told.set()
 
-    monkeypatch.setattr(shell, "PATIENCE", 0.0)
+    monkeypatch.setattr(compiled, "PATIENCE", 0.0)
     engine = still()
     engine.work = lambda: told.wait(10)
     engine.prepare(say)
     assert said == ["compiling the still engine, about 25 s, once"]
-    assert (tmp_path / "still-float32.compiled").exists()
-    monkeypatch.setattr(shell, "PATIENCE", 60.0)
+    assert (tmp_path / "float32.compiled").exists()
+    monkeypatch.setattr(compiled, "PATIENCE", 60.0)
     engine.work = lambda: None
     engine.prepare(said.append)
     assert len(said) == 1
 
 
-def test_one_compiles_while_others_wait() -> None:
-    order: list[str] = []
-    begun, done = threading.Event(), threading.Event()
-    first, second = still(), still()
-
-    def compiling() -> None:
-        begun.set()
-        done.wait(10)
-        order.append("first")
-
-    first.work, second.work = compiling, lambda: order.append("second")
-    threads = [threading.Thread(target=first.prepare, args=(print,))]
-    threads[0].start()
-    begun.wait(10)
-    threads.append(threading.Thread(target=second.prepare, args=(print,)))
-    threads[1].start()
-    threads[1].join(0.2)
-    assert threads[1].is_alive(), "the second did not wait"
-    done.set()
-    for thread in threads:
-        thread.join(10)
-    assert order == ["first", "second"]
-
-
-def test_an_interrupted_compilation_leaves_no_mark_and_no_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_compilation_leaves_no_mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(engine: FusedEngine) -> None:
         raise KeyboardInterrupt
 
@@ -108,7 +84,7 @@ def test_an_interrupted_compilation_leaves_no_mark_and_no_lock(monkeypatch: pyte
         broken.setattr(FusedEngine, "touch", interrupted)
         with pytest.raises(KeyboardInterrupt, match="before the first epoch, while compiling"):
             train_parameters(spec_of(1), engine="fused", task=TASK, progress=False)
-    assert not (tmp_path / "fused-float32.compiled").exists()
+    assert not (tmp_path / "float32.compiled").exists()
     engine = Still(spec_of(1), TASK, [0], CPU, torch.float32)
     engine.work = lambda: None
     engine.prepare(print)

@@ -12,8 +12,8 @@ import pytest
 from closeness import close
 from numba import njit
 
-from interp.training.compiled import arrays, elementary, vectors
-from interp.training.compiled.layout import aligned, sources
+from interp.families.histogram.compiled import arrays, elementary, vectors
+from interp.families.histogram.compiled.layout import aligned, sources
 
 DTYPES = (np.float32, np.float64)
 
@@ -71,7 +71,7 @@ def compiled(code: str) -> tuple[Any, ...]:
 
 
 apply_exp, apply_log, apply_reductions, apply_store_totals, apply_transpose, apply_multiply, apply_multiply_column = (
-    compiled(sources("interp.families.histogram.compiled.kernel"))  # which imports all of them
+    compiled(sources())  # which imports all of them
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from interp.training.compiled.vectors import Code, Vector, call, constant, operation, pick, vector_by_vector
+from interp.families.histogram.compiled.vectors import Code, Vector, call, constant, operation, pick, vector_by_vector
 
 # exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2. A Taylor sum of this degree has an error of one or
 # two units in the last place. ln 2 is split in two so that n ln2_high is exact. Below `smallest` the result is 0.

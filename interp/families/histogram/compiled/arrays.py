@@ -6,8 +6,8 @@ Products, transposes and copies of small matrices; Adam.
 import math
 from typing import Any
 
-from interp.training.compiled.elementary import transpose_block
-from interp.training.compiled.vectors import (
+from interp.families.histogram.compiled.elementary import transpose_block
+from interp.families.histogram.compiled.vectors import (
     fill,
     fma,
     inner,
