@@ -51,7 +51,7 @@ class _Line:
 class LateBar:
     """A progress bar that appears after two seconds: on standard error of a terminal, or below a notebook's cell.
 
-    lines: where there is neither, print one line per step instead (for work of few steps).
+    lines: where there is neither, print a line instead, at most every so many seconds (0: at each step; None: never).
     """
 
     PATIENCE = 2.0
@@ -59,13 +59,13 @@ class LateBar:
     """Seconds between two updates in a notebook, which are messages."""
     _open: ClassVar[list[LateBar]] = []  # the bars of work that runs now, the outermost first
 
-    def __init__(self, title: str, lines: bool = False) -> None:
+    def __init__(self, title: str, lines: float | None = None) -> None:
         self.title, self.start, self.lines = title, time.monotonic(), lines
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
         self.line: _Line | None = None
         self.state: tuple[int, int | None, str] = (0, None, "")
-        self.drawn = -float("inf")
+        self.drawn = self.printed = -float("inf")
 
     def step(self, note: str = "") -> None:
         """Show that one more step of an unknown number is complete."""
@@ -79,8 +79,11 @@ class LateBar:
             within = f"{done:,}" if total is None else f"{done:,}/{total:,}"
             outer._show(*outer.state[:2], " · ".join(filter(None, [outer.state[2], f"{self.title} {within}"])))
             return
-        if self.lines and not in_notebook() and not self.console.is_terminal:
-            self.console.print(f"{self.title}: {note}", markup=False, highlight=False)
+        if self.lines is not None and not in_notebook() and not self.console.is_terminal:
+            now = time.monotonic()
+            if now - self.printed >= self.lines or done == total:
+                self.printed = now
+                self.console.print(f"{self.title}: {note}", markup=False, highlight=False)
         self._show(done, total, note)
 
     def _show(self, done: int, total: int | None, note: str) -> None:

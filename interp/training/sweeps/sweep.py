@@ -6,8 +6,6 @@ every half minute, on standard error.
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from interp.errors import InterpError, as_path, check_size
 from interp.models.spec import ModelSpec
+from interp.support.progress import LateBar
 from interp.training.sweeps.grid import Grid, read_grid
 from interp.training.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.training.sweeps.pool import connected, run_here, run_on_dask
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 
 ROW_BYTES, EPOCH_BYTES, WEIGHT_BYTES = 2500, 32, 4
 """Approximate bytes of a run's row in the table, of an epoch in its curve, and of a weight in its checkpoint."""
+
+LINE_EVERY_SECONDS = 30.0
+"""Least time between two lines of news where there is no terminal."""
 
 
 def sweep(
@@ -81,15 +83,16 @@ def sweep(
                 "another folder"
             )
         jobs = jobs_of(grid, _kept(folder, table.rows) if models else table.rows, device, models)
-        table.need_room(written_by(jobs))
-        done = grid.n_runs - sum(len(job.seeds) for job in jobs)
-        with SweepProgress(jobs, done, progress) as shown:
+        done, errors = grid.n_runs - sum(len(job.seeds) for job in jobs), 0
+        with LateBar(f"sweep {grid.name}", lines=LINE_EVERY_SECONDS) as bar:
             results = run_here(run_job, jobs, workers) if dask is None else run_on_dask(run_job, jobs, dask)
             for job, result in results:
                 lost = isinstance(result, BaseException)
                 outcomes = failed(job, f"{type(result).__name__}: {result}") if lost else result
                 _record(table, outcomes)
-                shown.update(job, sum(bool(outcome.row["error"]) for outcome in outcomes))
+                done, errors = done + len(job.seeds), errors + sum(bool(outcome.row["error"]) for outcome in outcomes)
+                if progress:
+                    bar.update(done, grid.n_runs, f"{done} of {grid.n_runs} runs, {errors} failed")
         return to_frame(_of_grid(grid, table.rows))
 
 
@@ -178,60 +181,3 @@ def estimate(
     jobs = jobs_of(grid, _kept(folder_of(grid, out), rows) if models else rows, device, models)
     left = sum(len(job.seeds) for job in jobs)
     return Estimate(len(grid.cells), grid.n_runs, left, written_by(jobs))
-
-
-# ---------------------------------------------------------------- progress
-
-LINE_EVERY_SECONDS = 30.0
-
-
-class SweepProgress:
-    """Runs done, rate, and time left. Time left is based on work, because the longest jobs come first."""
-
-    def __init__(self, jobs: list[Job], done_before: int, shown: bool = True) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.runs, self.work = sum(len(job.seeds) for job in jobs), sum(job.work for job in jobs)
-        self.done_before, self.shown = done_before, shown
-        self.done, self.failed, self.done_work = 0, 0, 0.0
-        self.start = self.last_line = time.monotonic()
-        console = Console(stderr=True)
-        self.bar = None
-        if shown and (console.is_terminal or console.is_jupyter):
-            self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=console)
-
-    def update(self, job: Job, failed: int) -> None:
-        """Record that a job has ended with this number of failed runs."""
-        self.done, self.failed = self.done + len(job.seeds), self.failed + failed
-        self.done_work += job.work
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done_work, description=self.line())
-        elif self.shown and (time.monotonic() - self.last_line > LINE_EVERY_SECONDS or self.done == self.runs):
-            self.last_line = time.monotonic()
-            print(self.line(), file=sys.stderr, flush=True)
-
-    def line(self) -> str:
-        elapsed = time.monotonic() - self.start
-        text = f"{self.done_before + self.done} of {self.done_before + self.runs} runs"
-        if self.done:
-            left = elapsed * (self.work - self.done_work) / self.done_work
-            text += f", {60 * self.done / elapsed:.1f} a minute, {duration(left)} left"
-        return text + (f", {self.failed} failed" if self.failed else "")
-
-    def __enter__(self) -> SweepProgress:
-        if self.bar is not None:
-            self.bar.start()
-            self.bar.add_task(self.line(), total=self.work)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def duration(seconds: float) -> str:
-    """Format a duration, such as 12 s, 3 min or 4.5 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,15 +116,6 @@ class RunTable:
         lines = (f"{epoch},{a:.7g},{b:.7g}\n" for epoch, (a, b) in enumerate(zip(loss, accuracy), 1))
         write_atomically(self.folder / name, "epoch,loss,accuracy\n" + "".join(lines))
         return name
-
-    def need_room(self, n_bytes: int) -> None:
-        """Raise InterpError if the rest of the sweep does not fit on the disk."""
-        free = shutil.disk_usage(self.folder).free
-        if free < n_bytes:
-            raise InterpError(
-                f"the sweep will write about {n_bytes / 1e6:.0f} MB to {self.folder}, which has {free / 1e6:.0f} MB "
-                "free; choose another folder with --out"
-            )
 
     def __exit__(self, *error: object) -> None:
         os.close(self._file)

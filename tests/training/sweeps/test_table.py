@@ -99,13 +99,6 @@ def test_no_room_leaves_the_table_as_it_was(tmp_path: Path) -> None:
     assert read_runs(tmp_path)["spec_id"].to_list() == ["a", "b"]
 
 
-def test_room_is_asked_for_before_the_start(tmp_path: Path) -> None:
-    with RunTable(tmp_path) as table:
-        table.need_room(1000)
-        with pytest.raises(InterpError, match=r"will write about 1000000000 MB .* MB free"):
-            table.need_room(10**15)
-
-
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with RunTable(tmp_path) as table:
         with pytest.raises(InterpError, match=r"another sweep is writing to .* \(process \d+ on "):
