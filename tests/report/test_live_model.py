@@ -14,7 +14,6 @@ from standins import Ends, standin
 import interp
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.families.count01 import Count01
-from interp.models.architecture.formulas import register_positions
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.listing import list_models
@@ -154,12 +153,6 @@ def test_the_page_gives_torchs_numbers(name: str) -> None:
     assert check_model(subject) < TOLERANCE
 
 
-@register_positions("test-live-squares")
-def squares(i: torch.Tensor, n: torch.Tensor, d_model: int) -> torch.Tensor:
-    code = torch.stack([(i / n) ** 2, i.remainder(3) / 3], -1)
-    return torch.nn.functional.pad(code, (0, d_model - 2))
-
-
 PLAIN = Layer(n_heads=2, d_head=4)
 GELU = Layer(
     n_heads=2, d_head=4, mlp=MLP(d_mlp=7, activation="gelu"), norm="pre", bias=Bias(q=True, k=True, v=True, o=True)
@@ -169,11 +162,6 @@ MODERN = Layer(
     mlp=MLP(d_mlp=7, activation="silu", gated=True, bias=False), bias=Bias(q=True, k=True, v=True),
 )  # fmt: skip
 SPECS = {
-    "a formula of one's own": {
-        "positions": "test-live-squares",
-        "layers": (PLAIN, PLAIN),
-        "direction": "bidirectional",
-    },
     "sinusoids, gelu, pre-norm, final norm": {
         "positions": "sinusoidal",
         "layers": (GELU, GELU),

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.models.architecture.formulas import Formula, position_codes, position_formula
+from interp.models.architecture.formulas import position_codes
 from interp.models.architecture.sequence import sequence_logits
 from interp.models.spec import RELATIVE_POSITIONS, ModelSpec
 from interp.tasks import Batch, Task
@@ -118,7 +118,7 @@ def _code_indices(
         return index, torch.zeros(1, spec.d_model, dtype=torch.float64), True
     tables, start, repeats = [], 0, False
     for n in batch.lengths.unique().tolist():
-        table, of = _position_codes(position_formula(spec.positions), spec.positions, n, spec.d_model)
+        table, of = _position_codes(spec.positions, n, spec.d_model)
         mine = (batch.lengths == n).nonzero()[:, 0]
         index[mine[:, None], torch.arange(n)] = of + start
         tables.append(table)
@@ -132,8 +132,7 @@ def _code_indices(
 
 
 @lru_cache(maxsize=4096)
-def _position_codes(formula: Formula, name: str, n: int, d_model: int) -> tuple[Tensor, Tensor]:
-    """Call position_codes with a cache; the formula is an argument because a name can be registered again."""
+def _position_codes(name: str, n: int, d_model: int) -> tuple[Tensor, Tensor]:
     return position_codes(name, n, d_model)
 
 

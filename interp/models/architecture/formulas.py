@@ -7,48 +7,21 @@ the layer-norm constructions (Chiang and Cholak 2022, section 5.3). This module 
 import math
 from collections.abc import Callable
 from functools import partial
-from types import FunctionType
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of
-from interp.models.spec import PLAIN_POSITIONS
 
 Formula = Callable[[Tensor, Tensor, int], Tensor]
 """i: (rows, length), n: (rows, 1) and d_model -> (rows, length, d_model). i starts at 0; n excludes padding."""
 
-_FORMULAS: dict[str, Formula] = {}
-
-
-def register_positions(name: str) -> Callable[[Formula], Formula]:
-    """Register a formula under a name for specs (a decorator). Raises InterpError if the name is taken."""
-
-    def add(formula: Formula) -> Formula:
-        known = _FORMULAS.get(name)
-        # Running a notebook cell again replaces its function.
-        again = isinstance(known, FunctionType) and (known.__module__, known.__qualname__) == (
-            formula.__module__,
-            formula.__qualname__,
-        )
-        if name in PLAIN_POSITIONS or (known is not None and not again):
-            raise InterpError(f"positions named {name!r} are already registered")
-        _FORMULAS[name] = formula
-        return formula
-
-    return add
-
-
-def registered_positions() -> tuple[str, ...]:
-    """Return the names of all registered formulas."""
-    return tuple(_FORMULAS)
-
 
 def position_formula(name: str) -> Formula:
     """Return a formula by name, including "sinusoidal". Raises InterpError for an unknown name."""
-    check_one_of("position formula", name, ("sinusoidal", *_FORMULAS))
-    return sinusoidal if name == "sinusoidal" else _FORMULAS[name]
+    check_one_of("position formula", name, FORMULAS)
+    return FORMULAS[name]
 
 
 def sinusoidal(i: Tensor, n: Tensor, d_model: int) -> Tensor:
@@ -116,9 +89,12 @@ def _doubled(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tenso
     return torch.cat([half, -half], -1)
 
 
-for _code in (first, fraction, parity, halves, mirror):
+CODES: tuple[Code, ...] = (first, fraction, parity, halves, mirror)
+FORMULAS: dict[str, Formula] = {"sinusoidal": sinusoidal}
+"""All formulas by name."""
+for _code in CODES:
     for _suffix, _formula in (("", _embed_code), ("-doubled", _doubled)):
-        _FORMULAS[_code.__name__ + _suffix] = partial(_formula, _code, _code.__name__)  # unlike a closure, it pickles
+        FORMULAS[_code.__name__ + _suffix] = partial(_formula, _code, _code.__name__)  # unlike a closure, it pickles
 
 
 # ---------------------------------------------------------------- positions that share a code

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, check_size, first_few, one_of
-from interp.models.architecture.formulas import position_formula, registered_positions
+from interp.models.architecture.formulas import FORMULAS, position_formula
 from interp.models.spec import MLP, PLAIN_POSITIONS, Layer, ModelSpec
 from interp.tasks import Task
 
@@ -213,23 +213,19 @@ def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     return problems
 
 
-def position_problems(spec: ModelSpec) -> list[str]:
-    """Return one sentence if the spec's positions are unknown, or if their codes have more than d_model components."""
-    if spec.positions in PLAIN_POSITIONS:
-        return []
-    if problems := _unknown_positions(spec):
-        return problems
-    try:
-        position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
-    except InterpError as error:
-        return [str(error)]
-    return []
-
-
 def _unknown_positions(spec: ModelSpec) -> list[str]:
-    if spec.positions in PLAIN_POSITIONS or spec.positions in (known := registered_positions()):
-        return []
-    return [one_of("positions", spec.positions, (*PLAIN_POSITIONS, *known))]
+    known = dict.fromkeys((*PLAIN_POSITIONS, *FORMULAS))
+    return [] if spec.positions in known else [one_of("positions", spec.positions, known)]
+
+
+def position_problems(spec: ModelSpec) -> list[str]:
+    """Return one sentence if the codes of a formula's positions have more than d_model components."""
+    if spec.positions in FORMULAS:
+        try:
+            position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
+        except InterpError as error:
+            return [str(error)]
+    return []
 
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:

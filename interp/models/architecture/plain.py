@@ -11,19 +11,12 @@ import torch
 from torch import Tensor
 
 from interp.errors import refuse_if
-from interp.models.architecture.formulas import position_formula
 from interp.models.architecture.parameters import outputs
 from interp.models.architecture.reduced import count_space_refusal
 from interp.models.architecture.stock import refusal
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
-from interp.models.spec import PLAIN_POSITIONS, Layer, ModelSpec
-
-NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
-"""Formulas, also as "<name>-doubled", that programs reading the plain data must know; others are written as tables."""
-
-TABLE_LENGTH = 48
-"""Largest length for which the tables of other formulas are written."""
+from interp.models.spec import Layer, ModelSpec
 
 
 def describe(model: HookedTransformer) -> dict[str, Any]:
@@ -98,7 +91,7 @@ def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
 
 
 def _positions(spec: ModelSpec) -> dict[str, Any]:
-    """Describe positions by name if the format knows it, otherwise by the codes of every length up to TABLE_LENGTH."""
+    """Describe positions by the name of their formula, which programs reading the plain data must know."""
     name = spec.positions
     if name == "rotary":
         return _rotary(
@@ -108,14 +101,7 @@ def _positions(spec: ModelSpec) -> dict[str, Any]:
         return {"name": name}
     if spec.positions_enter == "attention":
         return {"name": "none"}
-    if name in PLAIN_POSITIONS or name.removesuffix("-doubled") in NAMED_FORMULAS:
-        return {"name": name}
-    tables, formula = {}, position_formula(name)
-    for n in range(1, TABLE_LENGTH + 1):
-        i = torch.arange(n, dtype=torch.float64)[None]
-        code = formula(i, torch.tensor([[float(n)]], dtype=torch.float64), spec.d_model)[0]
-        tables[str(n)] = pack(code.double())["data"]
-    return {"name": name, "tables": tables}
+    return {"name": name}
 
 
 def _rotary(dim: int, base: float, adjacent: bool) -> dict[str, Any]:

@@ -6,13 +6,7 @@ function makeModel(payload) {
   for (const [name, { shape, dtype, data }] of Object.entries(payload.weights)) {
     weights[name] = { shape, data: decode(data, dtype) };
   }
-  const arch = { ...payload.arch, positions: { ...payload.arch.positions } };
-  if (arch.positions.tables) {
-    arch.positions.tables = Object.fromEntries(
-      Object.entries(arch.positions.tables).map(([n, data]) => [n, decode(data, "float64")]),
-    );
-  }
-  return { arch, weights, task: payload.task };
+  return { arch: payload.arch, weights, task: payload.task };
 }
 
 // The edits of one run: edit(name, value) replaces the activation `name`, by an array or by a function of

@@ -23,7 +23,6 @@ function refuse(model, tokens) {
   if (tokens.some((token) => token >= task.vocabulary.length)) return "A token is not in the vocabulary.";
   if (arch.fixed_length && n !== arch.max_length) return `This model needs exactly ${arch.max_length} tokens, not ${n}.`;
   if (arch.max_length && n > arch.max_length) return `This model has ${arch.max_length} positions, but there are ${n} tokens.`;
-  if (arch.positions.tables && !arch.positions.tables[n]) return `This page has no position codes for ${n} tokens.`;
   const cost = n * n * arch.layers.reduce((total, layer) => total + layer.n_heads * layer.d_head, 0);
   if (cost > 6e7) return `${n} tokens are too many for a page to answer at once.`;
   if (!n || !readPositions(model, tokens).every((place) => place >= 0) || !readPositions(model, tokens).length) {

@@ -1,4 +1,4 @@
-// Position codes as formulas of (i, n), by name; the payload has tables of all other codes, one per length.
+// Position codes as formulas of (i, n), by name.
 
 const CODES = {
   first: (i) => [i === 1 ? 1 : 0],
@@ -17,11 +17,6 @@ const CODES = {
 
 // The code of position i in a row of n tokens, in d components.
 function positionCode(positions, i, n, d) {
-  if (positions.tables) {
-    const table = positions.tables[n];
-    if (!table) throw new Error(`this page has no position codes for ${n} tokens`);
-    return table.subarray(i * d, (i + 1) * d);
-  }
   const code = new Float64Array(d);
   if (positions.name === "sinusoidal") {
     for (let j = 0; j < d; j++) {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.models.architecture.formulas import position_codes, position_formula, register_positions
+from interp.models.architecture.formulas import position_codes, position_formula
 
 
 def mirror(i: int, n: int) -> list[float]:
@@ -64,8 +64,6 @@ def test_refusals() -> None:
         evaluate("first-doubled", [4], 4, 3)
     with pytest.raises(InterpError, match="unknown position formula"):
         position_formula("frist")
-    with pytest.raises(InterpError, match="already registered"):
-        register_positions("first")(lambda i, n, d: i)
     with pytest.raises(InterpError, match="n = 0"):
         position_codes("first", 0, 4)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import interp
 from interp.errors import InterpError, SpecError
-from interp.models.architecture.formulas import position_formula, register_positions
+from interp.models.architecture.formulas import position_formula
 from interp.models.architecture.parameters import parameter_shapes
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
@@ -102,18 +102,6 @@ def test_positions_for_attention_alone_stay_out_of_the_stream() -> None:
     with torch.no_grad():
         model.blocks[0].attn.W_pos.zero_()
     assert model(tokens).equal(off)
-
-
-def test_a_formula_of_the_user_s_own() -> None:
-    @register_positions("test-positions-backwards")
-    def backwards(i: Tensor, n: Tensor, d_model: int) -> Tensor:
-        return (n - 1 - i)[..., None].expand(*i.shape, d_model)
-
-    found = positions(SPEC.replace(positions="test-positions-backwards"))
-    assert found[0, :, 0].tolist() == [4, 3, 2, 1, 0]
-    assert found[1, :3, 3].tolist() == [2, 1, 0]
-    with pytest.raises(InterpError, match="already registered"):
-        register_positions("test-positions-backwards")(lambda i, n, d_model: i)
 
 
 @pytest.mark.parametrize(("name", "word"), [("fractoin", "did you mean 'fraction'"), ("", "known: none, learned")])
