@@ -1,15 +1,15 @@
-"""Which algorithm did each of many seeds learn? Four studies: count01, histogram, modular-addition and languages.
+"""Which algorithm did each of many seeds learn? Five studies: count01, histogram, modular-addition, parity and first.
 
 python analyses/many_seeds.py count01 [SEEDS] --out out/seeds [--quick | --smoke]
 
 Trains SEEDS models of each cell (OUT/models/STUDY/CELL/seed-N.safetensors; those that are there are not trained
 again), explains each, and puts them into classes by the program of their parts (interp.compare; OUT/compared/STUDY,
 which goes on after a kill). count01: the recipe of count01/paper with 16, 8, 4 and 2 heads; do seeds that are right
-differ in their algorithm from those that are wrong? histogram: six kinds of model in a grid of d and p, and of them
-those that are right; relation or inventory? modular-addition: the recipe of algorithmic/modular-addition; clock or
-pizza? languages: those of languages/parity-learned and languages/first-learned; which algorithms hold at four times
-the length? Full: 200 seeds of the paper's size and 64 of each smaller one, three of each cell, 30, and 50, unless SEEDS
-says how many. Quick: a few seeds. Smoke: two.
+differ in their algorithm from those that are wrong, and are their heads a pseudo-ensemble? histogram: six kinds of
+model in a grid of d and p, and of them those that are right; relation or inventory? modular-addition: the recipe of
+algorithmic/modular-addition; clock or pizza? parity and first: those of languages/parity-learned and
+languages/first-learned; which algorithms hold at four times the length? Full: 200 seeds of the paper's size and 64 of
+each smaller one, three of each cell, 30, and 50, unless SEEDS says how many. Quick: a few seeds. Smoke: two.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 from shared.accuracy_over_lengths import accuracy_by_length
 from shared.clock_or_pizza import clock_or_pizza
+from shared.pseudo_ensembles import heads_alone, pseudo_ensembles
 from shared.script import Arguments, run
 
 import interp
@@ -43,7 +44,7 @@ from interp.report.compared import GRADE_WORDS, comparison_page
 from interp.tasks import make_task
 from interp.tasks.scores import wilson
 
-STUDIES = ("count01", "histogram", "modular-addition", "languages")
+STUDIES = ("count01", "histogram", "modular-addition", "parity", "first")
 HEADS = (16, 8, 4, 2)
 GRID = (2, 4, 8, 16, 32, 64)
 TOKENS = 32
@@ -79,9 +80,8 @@ def cells(study: str, arguments: Arguments, seeds: int | None) -> Iterator[Cell]
         spec = ModelSpec.from_toml(find_spec("algorithmic/modular-addition"))
         yield "as-shipped", _short(spec, arguments), seeds or arguments.pick(30, 3, 2)
     else:
-        for name in ("parity-learned", "first-learned"):
-            spec = ModelSpec.from_toml(find_spec(f"languages/{name}"))
-            yield name, _short(spec, arguments), seeds or arguments.pick(50, 4, 2)
+        spec = ModelSpec.from_toml(find_spec(f"languages/{study}-learned"))
+        yield "as-shipped", _short(spec, arguments), seeds or arguments.pick(50, 4, 2)
 
 
 def _short(spec: ModelSpec, arguments: Arguments) -> ModelSpec:
@@ -199,13 +199,18 @@ def study(arguments: Arguments) -> Report:
     groups: dict[str, list[Path]] = {}
     for folder, models in files.items():
         right = [file for file in models if name != "histogram" or is_right(file)]
-        groups.setdefault(name if name in ("count01", "modular-addition") else folder.split("/")[0], []).extend(right)
+        groups.setdefault(folder.split("/")[0] if name == "histogram" else name, []).extend(right)
     found = {
         group: interp.compare(models, arguments.out / "compared" / group) for group, models in groups.items() if models
     }
     for group, one in found.items():
         pages(report, group, one)
-        if name == "languages":
+        if name == "count01":
+            models = one.to_frame("models")
+            models = models[["heads", "model", "algorithm", "accuracy"]].join(heads_alone(models["model"]))
+            report.add_table("heads", models, heads_alone.__doc__ or "")
+            report.add_table("pseudo-ensembles", pseudo_ensembles(models), pseudo_ensembles.__doc__ or "")
+        if name in ("parity", "first"):
             report.add_table(
                 f"longer-{group}", at_greater_length(one),
                 f"Models of each algorithm, those of them that are right, and those of these that are at {LONGER} "
