@@ -8,7 +8,7 @@ __getattr__, __dir__ = exports(
         "tasks": "Histogram",
         "theory.bounds": "feasibility",
         "theory.frames": "welch_bound one_sided_bound squared_bound mutual_coherence overlaps simplex_sum "
-        "equiangular_frame binary_code circle_points kappa_threshold",
+        "binary_code circle_points kappa_threshold",
         "theory.frame_search": "search_frame frame_slack frame_for",
         "theory.ranges": "token_mixing",
         "constructions.readout": "scalar_readout separate",

@@ -1,9 +1,8 @@
 """Frames by search: which overlaps a construction tolerates, seeded annealed descent, and frames that it found.
 
-Four criteria, each a signed slack of a (T, d) frame of unit rows at length L, with c the overlaps of different rows.
+Three criteria, each a signed slack of a (T, d) frame of unit rows at length L, with c the overlaps of different rows.
 The slack is positive if the construction works:
 
-- coherence:  minus the largest |c| (no construction uses it; for comparison with the Welch bound).
 - one-sided:  1 - (L-1) max c + (L-2) min c. lin and lin-softmax p=T, dot and bos p=1 (erratum 14).
 - squared:    1 - (L-1) max c^2 + (L-2) min c^2. dot and bos p=T (erratum 16).
 - softmax:    min over k of [min_c phi_k - max_c phi_(k+1)], phi_k(c) = (L-k) g l / (k + (L-k) l), g = 1 - c,
@@ -28,14 +27,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of
-from interp.families.histogram.theory.frames import equiangular_frame, off_diagonal, simplex_sum
+from interp.families.histogram.theory.frames import off_diagonal, simplex, simplex_sum
 
-Criterion = Literal["coherence", "one-sided", "squared", "softmax"]
+Criterion = Literal["one-sided", "squared", "softmax"]
 
 
 @dataclass(frozen=True)
 class FoundFrame:
-    """The best frame of a search: unit rows, its slack (positive: works; for coherence minus the coherence), kappa."""
+    """The best frame of a search: unit rows, its slack (positive: works), kappa."""
 
     frame: Float[Tensor, "T d"]
     slack: float
@@ -46,8 +45,6 @@ def frame_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int, kappa
     """The exact slack of a frame. `softmax` needs kappa. Raises InterpError on an unknown criterion, missing kappa."""
     check_one_of("frame criterion", criterion, get_args(Criterion))
     c = off_diagonal(frame)
-    if criterion == "coherence":
-        return -float(c.abs().max())
     if L < 2:
         return 1.0
     if criterion == "softmax":
@@ -86,8 +83,6 @@ def _smooth_slack(c: Tensor, criterion: Criterion, L: int, kappa: Tensor, sharpn
     def high(x: Tensor) -> Tensor:
         return torch.logsumexp(sharpness * x, -1) / sharpness
 
-    if criterion == "coherence":
-        return -high(torch.cat([c, -c], -1))
     if criterion == "softmax":
         phi = _phi(c, kappa, L)
         return -high(high(phi[:, 1:]) + high(-phi[:, :-1]))
@@ -195,16 +190,11 @@ def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, see
 
 
 def frames_at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
-    """List stored frames with enough rows, equiangular ones of exactly T rows, and the orthonormal basis if it fits."""
+    """List stored frames with enough rows, and the orthonormal basis and the simplex if they fit."""
     stored = [
         f[:T] for (kind, rows, _, width), f in stored_frames().items() if kind == criterion and rows >= T and width <= d
     ]
-    algebraic = []
-    for width in range(2, min(d, T) + 1):
-        try:
-            algebraic.append(equiangular_frame(T, width))
-        except InterpError:
-            continue
+    algebraic = [torch.eye(T, dtype=torch.float64)] * (d >= T) + [simplex(T)] * (1 < T - 1 <= d)
     if criterion == "one-sided":
         algebraic += [simplex_sum(T, T - width) for width in range(max(2, (T + 1) // 2), min(d, T) + 1)]
     return stored + algebraic

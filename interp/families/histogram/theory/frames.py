@@ -5,18 +5,15 @@ value, largest against smallest, squares): see `frame_search.py` for the criteri
 a bos-softmax counter; `kappa_threshold` is the inverse temperature that it needs: Behrens et al. (2024), eq. 92, B.3.1.
 """
 
-import itertools
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.models.architecture.ties import first_largest
 
 
 def welch_bound(T: int, d: int) -> float:
@@ -166,63 +163,6 @@ def quarter_circle_points(T: int) -> Float[Tensor, "T 2"]:
     """The published two-dimensional code, eq. 94: (sqrt(t / T), sqrt((T - t) / T)) for t = 1..T."""
     t = torch.arange(1, T + 1, dtype=torch.float64) / T
     return torch.stack([t.sqrt(), (1 - t).sqrt()], 1)
-
-
-def equiangular_frame(T: int, d: int) -> Float[Tensor, "T d"]:
-    """Return a real equiangular tight frame (every |overlap| equals the Welch bound) if one of these families has it.
-
-    Orthonormal (T <= d), simplex (T = d + 1), Paley conference (T - 1 a prime that is 1 mod 4, d = T / 2), pairs of 5
-    points (10 in d = 5), pairs of 8 points (28 in d = 7 or 21), quadratic forms (4^s, s >= 2, d = 2^(s-1) (2^s +- 1),
-    16 in 6 or 10, 64 in 28 or 36). Raises InterpError for other sizes: most have no equiangular frame.
-    """
-    if d >= T:
-        return torch.eye(T, d, dtype=torch.float64)
-    if d + 1 == T:
-        return simplex(T)
-    bound = welch_bound(T, d)
-    for signs in _seidel_matrices(T):
-        total = float(signs[0] @ signs[1] * signs[0, 1])  # of the two eigenvalues: signs^2 = (T - 1) I + total signs
-        for sign in (1.0, -1.0):
-            # This Gram matrix has rank d if one eigenvalue is -1/bound, T - d times; the trace 0 gives the other one.
-            if math.isclose(sign * total, (T - 2 * d) / (d * bound), abs_tol=1e-6):
-                return _with_products(torch.eye(T, dtype=torch.float64) + sign * bound * signs, d)
-    raise InterpError(f"no equiangular tight frame of {T} vectors in {d} dimensions is known here (Welch bound "
-                      f"{bound:.4f}); search for a low-coherence frame instead")  # fmt: skip
-
-
-def _with_products(gram: Float[Tensor, "T T"], d: int) -> Float[Tensor, "T d"]:
-    """Return vectors in d dimensions with these inner products: Cholesky with pivots, the same on every CPU."""
-    columns = []
-    for _ in range(d):
-        at = first_largest(gram.diagonal())
-        columns.append(gram[at] / gram[at, at].sqrt())
-        gram = gram - columns[-1][:, None] * columns[-1]
-    return torch.stack(columns, 1)
-
-
-@cache
-def _seidel_matrices(T: int) -> list[Float[Tensor, "T T"]]:
-    """Symmetric +-1 matrices, zero on the diagonal, with two eigenvalues: the signs of T equiangular lines."""
-    matrices = []
-    q = T - 1
-    if q % 4 == 1 and q > 1 and all(q % f for f in range(2, math.isqrt(q) + 1)):
-        squares = {x * x % q for x in range(1, q)}
-        paley = torch.zeros(T, T, dtype=torch.float64)
-        paley[0, 1:] = paley[1:, 0] = 1
-        for i, j in itertools.permutations(range(q), 2):
-            paley[i + 1, j + 1] = 1 if (i - j) % q in squares else -1
-        matrices.append(paley)
-    for points in (5, 8):
-        if points * (points - 1) // 2 == T:
-            pairs = [set(pair) for pair in itertools.combinations(range(points), 2)]
-            meet = torch.tensor([[1.0 if a & b else -1.0 for b in pairs] for a in pairs], dtype=torch.float64)
-            matrices.append(meet - torch.eye(T, dtype=torch.float64))
-    s = (T.bit_length() - 1) // 2
-    if s >= 2 and 4**s == T:
-        form = torch.tensor([(-1.0) ** (((x >> s) & x & ((1 << s) - 1)).bit_count()) for x in range(T)])
-        index = torch.arange(T)
-        matrices.append(form.to(torch.float64)[index[:, None] ^ index] - torch.eye(T, dtype=torch.float64))
-    return matrices
 
 
 def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:

@@ -3,7 +3,6 @@
 Eq. 92 (kappa*): the root against the equation itself, the published numbers, and brute force over all sequences.
 """
 
-import hashlib
 import itertools
 import math
 
@@ -16,7 +15,6 @@ from interp.families.histogram.theory.frame_search import frame_slack, stored_fr
 from interp.families.histogram.theory.frames import (
     binary_code,
     circle_points,
-    equiangular_frame,
     kappa_threshold,
     mutual_coherence,
     one_sided_bound,
@@ -60,42 +58,6 @@ def test_simplex_sum_overlaps(T, groups):
     allowed = [0.0, *(-1 / (m - 1) for m in sizes)]
     for overlap in direct_overlaps(frame):
         assert min(abs(overlap - value) for value in allowed) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("T", "d"), [(6, 3), (10, 5), (14, 7), (16, 6), (16, 10), (28, 7), (28, 21), (30, 15), (64, 28), (64, 36), (7, 6)]
-)
-def test_equiangular_frames_reach_the_welch_bound(T, d):
-    frame = equiangular_frame(T, d)
-    assert frame.shape == (T, d)
-    assert_units(frame)
-    assert [abs(overlap) for overlap in direct_overlaps(frame)] == pytest.approx(
-        [welch_bound(T, d)] * (T * (T - 1) // 2)
-    )
-
-
-def test_equiangular_frames_are_the_same_on_every_cpu():
-    """Bit by bit: nothing is left to LAPACK, nor to the order in which a product of matrices adds up."""
-    frames = [equiangular_frame(*size) for size in ((14, 7), (10, 5), (28, 21), (16, 6), (64, 28))]
-    digest = hashlib.sha256(b"".join(frame.numpy().tobytes() for frame in frames)).hexdigest()
-    assert digest.startswith("9d02c40e3a2528a6")
-
-
-def test_there_is_no_equiangular_frame_at_the_published_sizes():
-    """Erratum 11: none at T = 32 for d = 12 or 29."""
-    for d in (12, 29):
-        with pytest.raises(InterpError, match=f"no equiangular tight frame of 32 vectors in {d} dimensions"):
-            equiangular_frame(32, d)
-
-
-def test_strict_inequality_of_the_printed_bound():
-    """Erratum 12: T = 10, L = 3. The real ETF(5, 10) has M = 1/3 exactly, where counts 1 and 2 touch at 5/3."""
-    from fractions import Fraction
-
-    assert Fraction(10 * 9, 9 + 9) == 5  # eq. 50 before rounding up
-    frame = equiangular_frame(10, 5)
-    assert mutual_coherence(frame) == pytest.approx(1 / 3)
-    assert frame_slack(frame, "one-sided", 3) == pytest.approx(0, abs=1e-12)
 
 
 def test_codes():
