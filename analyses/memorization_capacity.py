@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from interp.errors import InterpError
 from interp.families.memorization import TableTask, lookup
-from interp.families.memorization.constructions.capacity import capacity_weights
+from interp.families.memorization.constructions.capacity import capacity as build_capacity
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.attention_heads import accuracy_lower_bound, memorized_associations
 from interp.families.memorization.training import context_logits
@@ -151,7 +151,7 @@ def exact_associations(cell: Cell) -> float:
     """Contexts that the construction gets right beside the H d_h + d promised, by luck included; NaN if it fails."""
     task = lookup(N=cell.vocabulary, M=cell.vocabulary)
     try:
-        return capacity_weights(task, cell.d_model, cell.heads, cell.d_head).numbers["memorized"]
+        return build_capacity(task, cell.d_model, cell.heads, cell.d_head).weights.numbers["memorized"]
     except InterpError:
         return float("nan")
 

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from shared.script import Arguments, run
 
-from interp.families.memorization.constructions.corollary2 import corollary2_weights
+from interp.families.memorization.constructions.corollary2 import corollary2
 from interp.families.memorization.constructions.theorem1 import (
     draw_keys,
     likeliest,
     solve,
-    theorem1_weights,
+    theorem1,
     weighted_ridge,
 )
 from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
@@ -61,9 +61,9 @@ def exactness(sizes: list[tuple[int, int, int]], seeds: int) -> pd.DataFrame:
             heads = heads_needed(n, k, d, spare=spare)
             conditions, errors, gaps = [], [], []
             for seed in range(seeds):
-                weights = theorem1_weights(
-                    table, W_U=target.W_U, W_E=target.W_E, n_heads=heads, max_draws=12, seed=seed
-                ).numbers
+                weights = theorem1(
+                    table, W_U=target.W_U, W_E=target.W_E, n_heads=heads, max_draws=12, draw_seed=seed
+                ).weights.numbers
                 conditions.append(weights["condition"])
                 errors.append(weights["logit_error"])
                 gaps.append(abs(weights["kl"] - weights["target_kl"]))
@@ -98,7 +98,7 @@ def fewer_heads(n: int, d: int, seeds: int) -> pd.DataFrame:
 def masking(smoke: bool) -> pd.DataFrame:
     rows = []
     for n, k, length in ((3, 2, 4),) if smoke else ((4, 2, 5), (5, 2, 8), (3, 3, 6)):
-        numbers = corollary2_weights(dirichlet_table(n, n, order=k, seed=1), length, 2).numbers
+        numbers = corollary2(dirichlet_table(n, n, order=k, seed=1), length, 2).weights.numbers
         rows.append(
             (n, k, length, n + length, int(numbers["n_heads"]), numbers["logit_error"], numbers["outside_mass"])
         )

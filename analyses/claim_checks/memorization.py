@@ -11,8 +11,9 @@ from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_wls
 from shared.lookup_bounds import theorem3_bound, theorem3_least_width
 
 from interp.errors import InterpError
-from interp.families.memorization.constructions.corollary2 import corollary2_weights
-from interp.families.memorization.constructions.theorem1 import draw_keys, theorem1_weights
+from interp.families.memorization.constructions.corollary2 import corollary2 as build_corollary2
+from interp.families.memorization.constructions.theorem1 import draw_keys
+from interp.families.memorization.constructions.theorem1 import theorem1 as build_theorem1
 from interp.families.memorization.theory.attention_heads import attention_rank, heads_needed
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 from interp.families.memorization.theory.kl import kl_divergence, kl_rows
@@ -60,9 +61,9 @@ def theorem1() -> Found:
     table = dirichlet_table(8, 20, order=2, seed=0)
     target, gaps = least_squares(table, 4), []
     for seed in range(3):
-        numbers = theorem1_weights(
-            table, W_U=target.W_U, W_E=target.W_E, n_heads=heads_needed(8, 2, 4), max_draws=12, seed=seed
-        ).numbers
+        numbers = build_theorem1(
+            table, W_U=target.W_U, W_E=target.W_E, n_heads=heads_needed(8, 2, 4), max_draws=12, draw_seed=seed
+        ).weights.numbers
         gaps.append(abs(numbers["kl"] - numbers["target_kl"]))
     return Found(f"KL differs from the target's by at most {max(gaps):.0e} nats", verdict(max(gaps) < 1e-9, True), 3)
 
@@ -119,7 +120,7 @@ def corollary2_mass() -> Found:
 
 @check("memorization.corollary2")
 def corollary2() -> Found:
-    numbers = corollary2_weights(dirichlet_table(3, 3, order=2, seed=1), 4, 2).numbers
+    numbers = build_corollary2(dirichlet_table(3, 3, order=2, seed=1), 4, 2).weights.numbers
     return Found(
         f"repaired with {numbers['n_heads']:.0f} heads: largest logit error {numbers['logit_error']:.0e}",
         verdict(numbers["logit_error"] < 1e-8, True),

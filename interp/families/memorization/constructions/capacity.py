@@ -24,11 +24,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.errors import InterpError
+from interp.families.memorization.constructions.models import constructed
 from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
+from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.attention_heads import attention_matrix, memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
-from interp.families.memorization.theory.table import as_table
-from interp.models.constructions import ConstructedWeights
+from interp.families.memorization.theory.table import ConditionalTable, as_table
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Scalar
 
 CONDITION_LIMIT = 1e7
 RANK_TOLERANCE = 1e-10
@@ -53,28 +56,38 @@ class _Draw:
     draws: int
 
 
-def capacity_weights(
+@register_construction("memorization/capacity")
+def capacity(
     table: Any,
     d_model: int,
     n_heads: int,
     d_head: int | None = None,
-    *,
     prior: Any = None,
     scale: float = 10.0,
     max_draws: int = 12,
-    seed: int = 0,
-) -> ConstructedWeights:
-    """Return weights that are right on the H d_h + d likeliest contexts of a table; `seed` breaks ties.
+    draw_seed: int = 0,
+) -> Construct:
+    """H heads of width d_h in d dimensions, right on the H d_h + d likeliest contexts of a table.
 
     The table must have k >= 2 tokens per context; d_model >= 2; d_head is d_model unless given. scale: of the logits.
-    tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q, W_K, W_V (H, d, d_h), W_O (H, d_h, d), unembed.W_U
-    numbers   associations (H d_h + d, at most the number of contexts), memorized (over the whole table, luck included),
-              accuracy, condition, draws
+    draw_seed also breaks ties. The weights' numbers: associations (H d_h + d, at most the number of contexts),
+    memorized (over the whole table, luck included), accuracy, condition, draws.
     Raises InterpError if F or B is singular to ten digits, or rounding costs too much of the margin.
     Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
     """
-    checked = as_table(table, prior)
+    task = table_task(table, prior)
     d_head = d_model if d_head is None else d_head
+    weights = _weights(as_table(task), d_model, n_heads, d_head, scale, max_draws, draw_seed)
+    arguments: dict[str, Scalar] = {
+        **{"d_model": d_model, "n_heads": n_heads, "d_head": d_head, "scale": float(scale)},
+        **{"max_draws": max_draws, "draw_seed": draw_seed},
+    }
+    return constructed("memorization/capacity", task, weights, arguments, d_model, n_heads, d_head=d_head)
+
+
+def _weights(
+    checked: ConditionalTable, d_model: int, n_heads: int, d_head: int, scale: float, max_draws: int, seed: int
+) -> ConstructedWeights:
     if checked.order < 2 or d_model < 2:
         raise InterpError(
             f"a table of order {checked.order} at d = {d_model}: contexts of at least 2 tokens and d of at least 2 are "

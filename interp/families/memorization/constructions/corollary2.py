@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Int
 
 from interp.errors import InterpError
+from interp.families.memorization.constructions.models import constructed, target_hash
 from interp.families.memorization.constructions.theorem1 import (
     CONDITION_LIMIT,
     Keys,
@@ -30,17 +31,19 @@ from interp.families.memorization.constructions.theorem1 import (
     solve,
     target_map,
 )
+from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.attention_heads import attention_matrix
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.models.constructions import ConstructedWeights
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Scalar
 
 
-def corollary2_weights(
+@register_construction("memorization/corollary2")
+def corollary2(
     table: Any,
     length: int,
     rank: int | None = None,
-    *,
     W_U: Any = None,
     W_E: Any = None,
     prior: Any = None,
@@ -48,20 +51,32 @@ def corollary2_weights(
     spare: float = 0.25,
     lead: float = 60.0,
     max_draws: int = 12,
-    seed: int = 0,
-) -> ConstructedWeights:
-    """Return the layer that computes W_E @ W_U of the last k tokens at positions k to length of every sequence.
+    draw_seed: int = 0,
+    target_sha256: str = "",
+) -> Construct:
+    """Corollary 2, repaired: the same at every position of sequences up to `length`, in N + length dimensions.
 
-    Give rank (the target is then `rank_d_optimum`), or W_U (d', outputs) and W_E (contexts, d'), which occupy the first
-    d' of the N + length dimensions. The table must have all N^k contexts, k >= 2.
-    tensors   embed.W_E (N, d), blocks.0.attn.W_pos (length, d), W_Q (P, d, d) = W_QK, W_O (P, d, d) = W_OV,
-              unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
-    numbers   n_heads, kl, target_kl, logit_error (largest over all windows, at the first and at the last position),
-              condition, draws, mask, outside_mass (an upper bound over all sequences and positions)
+    table: has all N^k contexts, k >= 2. rank: of the optimum to compute, unless W_U (d', outputs) and W_E
+    (contexts, d') are given, which occupy the first d' dimensions. target_sha256 and the tensors: as for `theorem1`.
+    The weights' numbers: n_heads, kl, target_kl, logit_error (largest over all windows, at the first and at the last
+    position), condition, draws, mask, outside_mass (an upper bound over all sequences and positions).
     Raises InterpError if there are too few heads or the logits miss the target.
     Source: Dana 2024, Corollary 2 (not established as printed); erratum 9.
     """
-    checked = as_table(table, prior)
+    task = table_task(table, prior)
+    target = target_hash(task, W_U, W_E, target_sha256)
+    weights = _weights(as_table(task), length, rank, W_U, W_E, n_heads, spare, lead, max_draws, draw_seed)
+    width, heads = len(weights.tensors["unembed.W_U"]), int(weights.numbers["n_heads"])
+    arguments: dict[str, Scalar] = {"draw_seed": draw_seed, "lead": float(lead), "length": length, "n_heads": heads}
+    arguments |= {"max_draws": max_draws}
+    arguments |= {"target_sha256": target} if target else {"rank": int(rank or 0)}
+    return constructed("memorization/corollary2", task, weights, arguments, width, heads, length)
+
+
+def _weights(
+    checked: ConditionalTable, length: int, rank: int | None, W_U: Any, W_E: Any, n_heads: int | None, spare: float,
+    lead: float, max_draws: int, seed: int,
+) -> ConstructedWeights:  # fmt: skip
     n, k = checked.n_tokens, checked.order
     _check(checked, length)
     small_U, small_E = target_map(checked, rank, W_U, W_E, seed)

@@ -24,11 +24,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.families.memorization.constructions.models import constructed, target_hash
+from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.attention_heads import attention_matrix, heads_needed
 from interp.families.memorization.theory.kl import checked_unembedding, kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.table import ConditionalTable, as_table
-from interp.models.constructions import ConstructedWeights
+from interp.models.constructions import Construct, ConstructedWeights, register_construction
+from interp.models.spec import Scalar
 
 CONDITION_LIMIT = 1e6
 """Keys with a smaller condition number are accepted: the divergence is then the target's to 1e-14 (erratum 7)."""
@@ -72,10 +75,10 @@ class Keys:
         return float(self.values[0] / self.values[rows - 1])
 
 
-def theorem1_weights(
+@register_construction("memorization/theorem1")
+def theorem1(
     table: Any,
     d_model: int | None = None,
-    *,
     W_U: Any = None,
     W_E: Any = None,
     prior: Any = None,
@@ -84,22 +87,37 @@ def theorem1_weights(
     spare: float | None = None,
     ridge: float = 1e-5,
     max_draws: int = 12,
-    seed: int = 0,
-) -> ConstructedWeights:
-    """Return the attention layer that computes W_E @ W_U, or the rank-d optimum, on the contexts of a table.
+    draw_seed: int = 0,
+    target_sha256: str = "",
+) -> Construct:
+    """Theorem 1: enough heads compute any rank-d map of a table, its rank-d optimum unless W_U and W_E are given.
 
-    Give d_model (the target is then `rank_d_optimum`) or W_U (d, outputs) and W_E (contexts, d).
+    table: a memorization task, a ConditionalTable or an array. d_model, or W_U (d, outputs) with W_E (contexts, d).
     epsilon   0: exact. Otherwise heads for the least number of contexts of total probability 1 - epsilon, and W_OV by
               ridge regression over all contexts, with `ridge` added to the squared singular values of sqrt(prior) A
     n_heads   by default the least number for full rank times 1 + spare; spare is 0.25 unless given, 2 at d = 1
-    tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q (P, d, d) = W_QK, W_O (P, d, d) = W_OV,
-              unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
-    numbers   n_heads, kl, target_kl, logit_error (largest difference from the target's logits, nats), residual
-              (||A W_OV - target|| / ||target||), condition, draws, float32_logit_error
+    target_sha256   hash of the target that a spec was built for; it does not contain your own W_U and W_E
+    The weights' numbers: n_heads, kl, target_kl, logit_error (largest difference from the target's logits, nats),
+    residual (||A W_OV - target|| / ||target||), condition, draws, float32_logit_error. W_Q = W_QK and W_O = W_OV are
+    (P, d, d), W_K and W_V identities; scores are divided by sqrt d.
     Raises InterpError if there are too few heads, or A is so ill-conditioned that float64 misses the target.
     Source: Dana 2024, Theorem 1; errata 4, 5, 7 and 8.
     """
-    checked = as_table(table, prior)
+    task = table_task(table, prior)
+    target = target_hash(task, W_U, W_E, target_sha256)
+    weights = _weights(as_table(task), d_model, W_U, W_E, epsilon, n_heads, spare, ridge, max_draws, draw_seed)
+    width, heads = len(weights.tensors["unembed.W_U"]), int(weights.numbers["n_heads"])
+    arguments: dict[str, Scalar] = {"draw_seed": draw_seed, "epsilon": float(epsilon), "max_draws": max_draws}
+    arguments |= {"ridge": float(ridge)} if epsilon else {}
+    arguments |= {"n_heads": heads} if task.order > 1 else {}
+    arguments |= {"target_sha256": target} if target else {"d_model": width}
+    return constructed("memorization/theorem1", task, weights, arguments, width, heads)
+
+
+def _weights(
+    checked: ConditionalTable, d_model: int | None, W_U: Any, W_E: Any, epsilon: float, n_heads: int | None,
+    spare: float | None, ridge: float, max_draws: int, seed: int,
+) -> ConstructedWeights:  # fmt: skip
     W_U, W_E = target_map(checked, d_model, W_U, W_E, seed)
     contexts = np.array(checked.contexts)
     if checked.order == 1:

@@ -12,7 +12,7 @@ from closeness import close
 import interp
 from interp.errors import InterpError
 from interp.families.memorization import lookup
-from interp.families.memorization.constructions.capacity import _invertible, capacity_weights
+from interp.families.memorization.constructions.capacity import _invertible, capacity
 from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.models.constructions import construct
 
@@ -37,7 +37,7 @@ def test_so_many_associations_are_right(n, heads, d_head, d) -> None:
 def test_one_association_more_is_not_in_the_heads() -> None:
     """Off the chosen contexts nothing is promised: with two outputs as good as random, about half are wrong."""
     task = lookup(N=30, M=30, seed=0)
-    numbers = capacity_weights(task, 3, 4, 3).numbers
+    numbers = capacity(task, 3, 4, 3).weights.numbers
     assert numbers["associations"] == 15
     assert numbers["memorized"] < 15 + 0.2 * 885
 
@@ -65,7 +65,7 @@ def test_the_likeliest_contexts_are_chosen() -> None:
 )
 def test_refusals(table, sizes, word) -> None:
     with pytest.raises(InterpError, match=word):
-        capacity_weights(table, **sizes)
+        capacity(table, **sizes)
 
 
 def test_a_stream_wider_than_the_tokens_is_built_or_refused() -> None:
@@ -73,7 +73,7 @@ def test_a_stream_wider_than_the_tokens_is_built_or_refused() -> None:
     task, built = lookup(N=4, M=4, seed=4), []
     for d, heads, d_head in itertools.product((5, 6, 8, 12), (1, 3, 6), (1, 2, 5)):
         with contextlib.suppress(InterpError):
-            weights = capacity_weights(task, d, heads, d_head)
+            weights = capacity(task, d, heads, d_head).weights
             built.append((d, heads, d_head))
             assert weights.numbers["memorized"] >= weights.numbers["associations"]
             assert max(float(tensor.abs().max()) for tensor in weights.tensors.values()) < 1e7

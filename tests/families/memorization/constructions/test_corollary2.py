@@ -8,7 +8,7 @@ from closeness import close
 from numpy_forward import table_forward
 
 from interp.errors import InterpError
-from interp.families.memorization.constructions.corollary2 import corollary2_weights
+from interp.families.memorization.constructions.corollary2 import corollary2
 from interp.families.memorization.theory.attention_heads import attention_matrix
 from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.families.memorization.theory.optimum import rank_d_optimum
@@ -18,7 +18,7 @@ from interp.families.memorization.theory.optimum import rank_d_optimum
 @pytest.mark.thinned(3)
 def test_every_position_of_every_sequence(n, order, length, rank):
     table = dirichlet_table(n, 6, order=order, seed=0)
-    weights = corollary2_weights(table, length, rank)
+    weights = corollary2(table, length, rank).weights
     best = rank_d_optimum(table, rank)
     row = {context: i for i, context in enumerate(table.contexts)}
     sequences = list(product(range(n), repeat=length))
@@ -37,11 +37,11 @@ def test_every_position_of_every_sequence(n, order, length, rank):
 def test_erratum_9_least_number_of_heads_and_one_fewer():
     # P = ceil((N^k - 1) / (N - 1)): 5 heads for N = 4, k = 2; full rank and residual 7e-14 or less there.
     table = dirichlet_table(4, 6, order=2, seed=0)
-    weights = corollary2_weights(table, 5, 3, spare=0.0)
+    weights = corollary2(table, 5, 3, spare=0.0).weights
     assert weights.numbers["n_heads"] == 5
     assert weights.numbers["logit_error"] < 1e-9
     with pytest.raises(InterpError, match="4 heads are too few for 16 windows; at least 5"):
-        corollary2_weights(table, 5, 3, n_heads=4)
+        corollary2(table, 5, 3, n_heads=4)
 
 
 def test_erratum_9d_position_values_cannot_serve_all_positions():
@@ -76,6 +76,6 @@ def test_bad_input():
         ({"length": 5, "rank": 2, "max_draws": 0}, "max_draws is 0"),
     ]:
         with pytest.raises(InterpError, match=says):
-            corollary2_weights(table, **arguments)
+            corollary2(table, **arguments)
     with pytest.raises(InterpError, match="order is 1"):
-        corollary2_weights(dirichlet_table(3, 4, seed=0), 5, 2)
+        corollary2(dirichlet_table(3, 4, seed=0), 5, 2)

@@ -8,7 +8,7 @@ from closeness import close
 from numpy_forward import table_forward
 
 from interp.errors import InterpError
-from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, likeliest, theorem1_weights
+from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, likeliest, theorem1
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
@@ -22,7 +22,7 @@ from interp.families.memorization.theory.table import as_table
 @pytest.mark.thinned(3)
 def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     table = dirichlet_table(n, m, order=order, prior="zipf", seed=0)
-    weights = theorem1_weights(table, d)
+    weights = theorem1(table, d).weights
     logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     best = rank_d_optimum(table, d)
     assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
@@ -39,7 +39,7 @@ def test_any_target_can_be_given():
     rng = np.random.default_rng(0)
     table = dirichlet_table(4, 5, order=2, seed=0)
     W_U, W_E = rng.normal(size=(3, 5)), rng.normal(size=(16, 3))
-    weights = theorem1_weights(table, W_U=W_U, W_E=W_E)
+    weights = theorem1(table, W_U=W_U, W_E=W_E).weights
     logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     close(logits, W_E @ W_U, atol=1e-10)
     ordered = np.sort(logits, axis=1)
@@ -48,7 +48,7 @@ def test_any_target_can_be_given():
 
 def test_erratum_4_one_position_needs_no_head():
     table = dirichlet_table(6, 5, seed=0)
-    weights = theorem1_weights(table, 2)
+    weights = theorem1(table, 2).weights
     best = rank_d_optimum(table, 2)
     np.testing.assert_array_equal(weights.tensors["embed.W_E"].numpy(), best.W_E)
     assert not weights.tensors["blocks.0.attn.W_O"].any()
@@ -59,8 +59,8 @@ def test_erratum_5_heads_by_the_corrected_rank():
     # N = 4, k = 2, d = 6: the print's ceil(16 / 6) = 3 heads have rank 13 of 16; 4 are needed.
     table = dirichlet_table(4, 9, order=2, seed=0)
     with pytest.raises(InterpError, match="3 heads are too few for 16 contexts at d = 6; at least 4"):
-        theorem1_weights(table, 6, n_heads=3)
-    exact = theorem1_weights(table, 6, spare=0.0)
+        theorem1(table, 6, n_heads=3)
+    exact = theorem1(table, 6, spare=0.0).weights
     assert exact.numbers["n_heads"] == 4
     assert exact.numbers["logit_error"] < 1e-9
 
@@ -71,7 +71,7 @@ def test_erratum_7_a_quarter_more_heads_buys_digits():
     best = rank_d_optimum(table, 8, random_starts=0)
     least, spared = (
         [
-            theorem1_weights(table, W_U=best.W_U, W_E=best.W_E, spare=spare, max_draws=1, seed=seed).numbers
+            theorem1(table, W_U=best.W_U, W_E=best.W_E, spare=spare, max_draws=1, draw_seed=seed).weights.numbers
             for seed in range(3)
         ]
         for spare in (0.0, 0.25)
@@ -84,7 +84,7 @@ def test_erratum_7_a_quarter_more_heads_buys_digits():
 
 def test_erratum_7_one_dimension_is_singular_in_float64():
     with pytest.raises(InterpError, match=r"condition number .* give more heads"):
-        theorem1_weights(dirichlet_table(6, 5, order=2, seed=0), 1, spare=0.25)
+        theorem1(dirichlet_table(6, 5, order=2, seed=0), 1, spare=0.25)
 
 
 def test_one_dimension_takes_three_times_the_least_heads():
@@ -94,7 +94,7 @@ def test_one_dimension_takes_three_times_the_least_heads():
         found = 0
         for seed in range(8):
             with contextlib.suppress(InterpError):
-                numbers = theorem1_weights(table, 1, spare=spare, seed=seed).numbers
+                numbers = theorem1(table, 1, spare=spare, draw_seed=seed).weights.numbers
                 assert numbers["n_heads"] == n_heads
                 assert numbers["condition"] <= CONDITION_REFUSED
                 assert numbers["logit_error"] < 1e-6
@@ -113,7 +113,7 @@ def test_erratum_8_ridge_over_all_contexts_not_interpolation():
     gaps = []
     for epsilon, covered, heads in [(0.01, 137, 35), (0.05, 109, 28), (0.1, 83, 21), (0.2, 48, 12), (0.4, 16, 4)]:
         assert likeliest(table.prior, epsilon) == covered
-        weights = theorem1_weights(table, W_U=best.W_U, W_E=best.W_E, epsilon=epsilon, spare=0.0)
+        weights = theorem1(table, W_U=best.W_U, W_E=best.W_E, epsilon=epsilon, spare=0.0).weights
         assert weights.numbers["n_heads"] == heads
         logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
         gaps.append(kl_divergence(table, logits) - best.kl)
@@ -127,7 +127,7 @@ def test_erratum_8_interpolation_is_wild():
     best = rank_d_optimum(table, 4, random_starts=2)
     likely = np.argsort(-table.prior)[: likeliest(table.prior, 0.2)]
     part = as_table(table.conditional[likely], np.full(len(likely), 1 / len(likely)), np.array(table.contexts)[likely])
-    weights = theorem1_weights(part, W_U=best.W_U, W_E=best.W_E[likely], spare=0.0)
+    weights = theorem1(part, W_U=best.W_U, W_E=best.W_E[likely], spare=0.0).weights
     logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
     close(logits[likely], best.logits[likely], atol=1e-6)
     assert kl_divergence(table, logits) - best.kl > 1
@@ -141,13 +141,13 @@ def test_likeliest():
 def test_a_look_up_table_is_memorized():
     # float32 too: logits move by less than the lead of the right output
     table = lookup_table(6, 6, 0.05, order=2, seed=0)
-    weights = theorem1_weights(table, 3)
+    weights = theorem1(table, 3).weights
     assert weights.numbers["float32_logit_error"] < weights.margin
 
 
 def test_the_seed_fixes_the_weights():
     table = dirichlet_table(3, 4, order=2, seed=0)
-    first, again, other = (theorem1_weights(table, 2, seed=seed).tensors for seed in (5, 5, 6))
+    first, again, other = (theorem1(table, 2, draw_seed=seed).weights.tensors for seed in (5, 5, 6))
     assert all((first[name] == again[name]).all() for name in first)
     assert (first["blocks.0.attn.W_Q"] != other["blocks.0.attn.W_Q"]).any()
 
@@ -166,4 +166,4 @@ def test_bad_input():
         ({"d_model": 2, "max_draws": 0}, "max_draws is 0"),
     ]:
         with pytest.raises(InterpError, match=says):
-            theorem1_weights(table, **arguments)
+            theorem1(table, **arguments)
