@@ -135,7 +135,9 @@ class Head(Step):
         themselves; multiplied by the logarithm of how many are seen, if the head is scaled."""
         ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
         query, key = (made[name] if name else ones for name in (self.query, self.key))
-        query = query * seen.logsumexp(-1, keepdim=True) if self.scaled else query
+        if self.scaled:
+            same = seen.stride(1) == 0  # all queries of a row see the same
+            query = query * (seen[:, :1] if same else seen).logsumexp(-1, keepdim=True)
         scores = query @ torch.tensor(self.scores, dtype=query.dtype) @ key.transpose(1, 2)
         return weights_of(scores, seen, self.total)
 
@@ -393,6 +395,6 @@ def weights_of(scores: Tensor, seen: Tensor, total: bool) -> Tensor:
     """The attention that scores give to keys; seen: see `visible`."""
     if total:
         return scores * seen.exp()
-    scores = scores + seen
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()  # softmax itself is slow over a few keys
-    return (weights / weights.sum(-1, keepdim=True)).nan_to_num(0.0)
+    weights = scores + seen  # a new tensor, the only one of its size
+    weights = weights.sub_(weights.amax(-1, keepdim=True)).exp_()  # softmax itself is slow over a few keys
+    return weights.div_(weights.sum(-1, keepdim=True)).nan_to_num_(0.0)
