@@ -31,6 +31,7 @@ def test_the_spec_can_be_built(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CHECKPOINTS, ids=name)
+@pytest.mark.thinned(3)
 def test_the_checkpoint_is_one_of_its_spec_and_answers(path: Path) -> None:
     model = interp.load(path)
     assert model.spec == interp.ModelSpec.from_toml(path.parent / "model.toml")

@@ -14,8 +14,13 @@ FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    return {file: ast.parse(file.read_text("utf-8")) for file in (ROOT / "tests").rglob("*.py")}
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+@cache
+def nodes(file: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(file)))
 
 
 def mirrors(file: Path) -> bool:
@@ -26,13 +31,13 @@ def mirrors(file: Path) -> bool:
 
 def test_a_file_mirrors_a_module_or_names_what_it_covers() -> None:
     for file in FILES:
-        assert mirrors(file) or len(ast.get_docstring(trees()[file]) or "") > 26, file.relative_to(ROOT)
+        assert mirrors(file) or len(ast.get_docstring(tree(file)) or "") > 26, file.relative_to(ROOT)
 
 
 def test_absolute_tolerances_are_absolute() -> None:
     """numpy adds a relative 1e-7 to an atol that is given alone: closeness.close does not."""
     for file in FILES:
-        for node in ast.walk(trees()[file]):
+        for node in nodes(file):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "assert_allclose":
                 named = {keyword.arg for keyword in node.keywords}
                 soft = "atol" in named and "rtol" not in named and file.stem != "test_closeness"
@@ -42,7 +47,7 @@ def test_absolute_tolerances_are_absolute() -> None:
 def test_no_verdict_depends_on_how_fast_the_machine_is() -> None:
     """Durations are measured in analyses/benchmarks; a deadline that only ends what hangs is named `end`."""
     for file in FILES:
-        for node in ast.walk(trees()[file]):
+        for node in nodes(file):
             if isinstance(node, ast.Assert):
                 text = ast.unparse(node)
                 clock = any(word in text for word in (".seconds <", "perf_counter()", "process_time()", "time.time()"))
@@ -82,7 +87,7 @@ LONGEST = 60
 
 def test_names_of_tests_are_short_sentences() -> None:
     for file in FILES:
-        for node in ast.walk(trees()[file]):
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 assert len(node.name) <= LONGEST, (
                     f"{file.relative_to(ROOT)}: {node.name} has {len(node.name)} characters"
@@ -155,8 +160,8 @@ def packages_of(module: str) -> list[str]:
 def imported() -> set[str]:
     """Every module that some test imports, or names in a string such as a target of monkeypatch."""
     found: set[str] = set()
-    for tree in trees().values():
-        for node in ast.walk(tree):
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in nodes(file):
             if isinstance(node, ast.ImportFrom) and node.module:
                 found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
@@ -184,12 +189,10 @@ def test_every_module_has_tests() -> None:
 
 def names_of_classes(file: Path) -> list[str]:
     """The classes and named tuples that a file defines."""
-    tree = ast.parse(file.read_text("utf-8"))
-    nodes = list(ast.walk(tree))
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(file) if isinstance(node, ast.Call)]
     names = [getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls]
     tuples = [ast.literal_eval(call.args[0]) for call, name in zip(calls, names) if name == "namedtuple"]
-    return [node.name for node in nodes if isinstance(node, ast.ClassDef)] + tuples
+    return [node.name for node in nodes(file) if isinstance(node, ast.ClassDef)] + tuples
 
 
 def test_one_word_names_one_class() -> None:

@@ -28,7 +28,7 @@ from interp.models.architecture.formulas import position_formula
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import TaskRef
 
-MILLION = 1_000_000
+DRAWN = 200_000
 FORMATS = (torch.float32, torch.float64)
 LONG = np.longdouble
 assert np.finfo(LONG).nmant >= 63, "the reference needs 80-bit numbers"
@@ -80,8 +80,8 @@ EXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_exponentials_are_as_near_as_the_premise_says(how: str, dtype: torch.dtype, threads: int) -> None:
     u, (smallest, _) = ROUNDOFF[dtype], limits(dtype)
     lowest = float(np.log(smallest))
-    x = torch.linspace(lowest * 1.1, 0, MILLION, dtype=torch.float64)
-    x = (x + draw((MILLION,), torch.float64, 0, abs(lowest) / MILLION)).clamp(max=0).to(dtype)
+    x = torch.linspace(lowest * 1.1, 0, DRAWN, dtype=torch.float64)
+    x = (x + draw((DRAWN,), torch.float64, 0, abs(lowest) / DRAWN)).clamp(max=0).to(dtype)
     found = EXPS[how](x)
     used = x.reshape(-1, 1000)[:, :-1].reshape(-1) if how == "torch in rows" else x
     right = np.exp(long(used))
@@ -141,7 +141,7 @@ def test_weights_that_underflow_stay_within_their_bound() -> None:
 @pytest.mark.parametrize("k", [3, 64, 1000])
 @pytest.mark.thinned(5)
 def test_sums_of_products_stay_within_gamma_in_every_order(k: int, dtype: torch.dtype, threads: int) -> None:
-    n = MILLION // k
+    n = DRAWN // k
     a, b = draw((n, k), dtype, 2), draw((n, k), dtype, 3)
     truth, size = (long(a) * long(b)).sum(1), np.abs(long(a) * long(b)).sum(1)
     weight, columns = draw((k, 7), dtype, 4), draw((n, k), dtype, 5)

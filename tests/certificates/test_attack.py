@@ -38,7 +38,7 @@ def test_every_method_is_attacked() -> None:
 
 @pytest.mark.parametrize("method", list(ATTACK.DRAWS))
 def test_no_certificate_says_what_is_false(method: str) -> None:
-    found = ATTACK.attack_many(method, range(1_000_000, 1_000_003))
+    found = ATTACK.attack_many(method, range(1_000_000, 1_000_002))
     assert found.loc[found["false"] != "", ["seed", "false"]].to_numpy().tolist() == []
 
 

@@ -15,6 +15,7 @@ from interp.tasks import make_task
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.thinned(2)
 def test_many_digits_agree_with_numpy(seed: int) -> None:
     subject = random_subject(seed).in_format(torch.float64)
     if not isinstance(model := subject.model, TaskModel):

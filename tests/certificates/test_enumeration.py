@@ -379,7 +379,7 @@ def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
 def test_many_digits_find_what_the_estimate_misses(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no estimate at all, no near tie that is wrong in exact arithmetic is certified."""
     monkeypatch.setattr(enumeration, "_difference", lambda *args: 0.0)
-    for seed in range(28):
+    for seed in range(12):
         model, margin = near_tie(seed, majority)
         assert margin > 0 or certify_inputs(model).status == "undecided"
 

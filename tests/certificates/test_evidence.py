@@ -162,6 +162,7 @@ def test_histogram_models_hold(tmp_path, name):
 
 @pytest.mark.parametrize("changes", [{"query_key": "full"}, {"bias": {"q": True, "k": True}}, {"bias": {"k": True}}])
 @pytest.mark.parametrize("normalizer", ["softmax", "none"])
+@pytest.mark.thinned(2)
 def test_evidence_of_biased_scores_holds(tmp_path, changes, normalizer):
     """A histogram of one class apart from the others: two tokens of one place each are always seen once."""
     layer = {"d_head": 2, "value_output": "identity", "normalizer": normalizer, **changes}
@@ -206,12 +207,12 @@ def test_evidence_of_maxima_read_at_the_last_token_holds(tmp_path):
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
 def test_strings_hold(tmp_path, name):
     path = tmp_path / "proof.json"
-    interp.certify(f"languages/{name}", longest=9).evidence(path)
+    interp.certify(f"languages/{name}", longest=7).evidence(path)
     evidence = json.loads(path.read_text())
     _, said, _ = check.check(evidence)
-    assert said.startswith(f"{name}: right on every string of 1 to 9 symbols, 1022 strings")
+    assert said.startswith(f"{name}: right on every string of 1 to 7 symbols, 254 strings")
     assert "as run in float64" in said
-    faulty(evidence, claim__domain__longest=10)
+    faulty(evidence, claim__domain__longest=8)
     faulty(evidence, claim__margin=(2 * float.fromhex(evidence["claim"]["margin"])).hex())
     other = {"parity": "one", "one": "parity", "first": "parity"}[name]
     faulty(evidence, spec__task__name=other)

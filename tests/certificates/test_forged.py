@@ -135,6 +135,7 @@ LAYER_FIELDS = sorted(check.weights.LAYER)
 
 
 @pytest.mark.parametrize("name", [*SPEC_FIELDS, *LAYER_FIELDS])
+@pytest.mark.thinned(3)
 def test_no_field_holds_nonsense_where_nothing_reads_it(minimal, name):
     """A reader of the spec sees no value that the model does not have, wherever it changes nothing."""
     (layer,) = minimal["spec"]["layers"]

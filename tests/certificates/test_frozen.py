@@ -32,6 +32,7 @@ def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
+@pytest.mark.thinned(2)
 def test_a_model_that_runs_something_else_is_refused(name: str) -> None:
     model = interp.build(name)
     object.__setattr__(model.embed, "forward", lambda tokens: model.embed.W_E[tokens] * 2)
@@ -115,6 +116,7 @@ def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
 
 
 @pytest.mark.parametrize("name", ["count01/minimal", "languages/first"])
+@pytest.mark.thinned(2)
 def test_labels_that_were_changed_are_refused(name: str) -> None:
     model = interp.load(name)
     batch = model.task.batch

@@ -112,6 +112,7 @@ def agrees(found: interp.Certificate, model: TaskModel) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.thinned(5)
 def test_errors_and_least_margins_are_those_of_every_input(name: str, seed: int) -> None:
     model = drawn(SPECS[name], seed, size=(0.5, 1.0, 2.0, 1.0)[seed])
     assert method_for(model).name == NAME

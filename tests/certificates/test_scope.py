@@ -273,6 +273,7 @@ def test_a_subclass_with_new_membership_keeps_no_promise() -> None:
 
 
 @pytest.mark.parametrize("name", ["count01/minimal", "histogram/dot", "memorization/lookup"])
+@pytest.mark.thinned(2)
 def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
     options = {"seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
     assert interp.certify(name, **options).probed > 100

@@ -190,6 +190,7 @@ def built(name: str) -> tuple[TaskModel, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", list(registered_methods()))
 @pytest.mark.parametrize("where", ["hook_embed", "blocks.0.attn.hook_pattern", "blocks.0.hook_resid_post"])
+@pytest.mark.thinned(4)
 def test_no_method_takes_a_hook(name: str, where: str) -> None:
     model, options = built(name)
     assert registered_methods()[name].refusal(model) is None

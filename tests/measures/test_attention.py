@@ -14,6 +14,7 @@ from interp.models.subject import Subject
 
 @pytest.mark.parametrize("name", ["count01/paper", "languages/parity-learned", "histogram/lin", "algorithmic/addition"])
 @pytest.mark.parametrize("only_reads", [True, False])
+@pytest.mark.thinned(3)
 def test_rows_of_attention_are_those_of_the_pattern(name: str, only_reads: bool) -> None:
     """Count01 asks its end alone; the languages have padding, linear mixing has no queries, addition rotates them."""
     subject = Subject.of(interp.load(name))

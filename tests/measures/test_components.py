@@ -114,6 +114,7 @@ def test_effect_and_spread_are_mean_and_deviation_over_reads() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(2)
 def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
     """What interp.load makes of these configurations, final layer norm included, is measured like the stock model."""
     theirs = standin(name)

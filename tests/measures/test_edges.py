@@ -66,6 +66,7 @@ def embedding(name: str, batch: interp.Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(2)
 def test_every_edge_by_hand(name) -> None:
     subject = standin(name)
     pairs = make_pairs(subject, 8, seed=1)

@@ -46,6 +46,7 @@ def by_hand(name: str, found: Patched, how: Callable[[Tensor], Tensor], source: 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
+@pytest.mark.thinned(2)
 def test_heads_and_what_they_make_in_both_directions(name, direction) -> None:
     subject = standin(name)
     pairs = make_pairs(subject, 8, seed=2)

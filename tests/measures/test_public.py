@@ -34,7 +34,7 @@ NEED_MLP = ("ablate", "singular_values")
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("measure", CALLS)
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 def test_each_gives_a_table_and_a_figure(measure: str, name: str) -> None:
     subject = standin(name)
     if name == "recall" and measure in NEED_MLP:

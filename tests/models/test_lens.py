@@ -155,6 +155,7 @@ def test_weights_by_name_are_the_library_s(name: str) -> None:
 
 @needs_3
 @EVERY
+@pytest.mark.thinned(2)
 def test_runs_of_other_kinds_are_the_library_s(name: str) -> None:
     stock, ours = pair(name)
     halved = [("blocks.1.attn.hook_attn_scores", lambda value, hook: value * 0.5)]

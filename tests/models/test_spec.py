@@ -208,7 +208,7 @@ specs = table(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(specs)
 def test_any_spec_survives_text(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:
     """Even one that cannot be built: text is read without judging combinations, and problems() always answers."""

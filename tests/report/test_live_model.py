@@ -315,6 +315,7 @@ def test_attention_set_by_hand_is_the_measures_intervention() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, kind in registered_tasks().items() if not kind.needs_tables])
+@pytest.mark.thinned(3)
 def test_rules_mean_the_same_in_the_page(name: str) -> None:
     task = make_task(name)
     if task.rule is None:

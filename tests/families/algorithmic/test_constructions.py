@@ -126,6 +126,7 @@ FORMATS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(("base", "digits", "beta"), [(2, 1, 16.0), (2, 5, 4.0), (3, 3, 4.0), (10, 2, 5.5)])
+@pytest.mark.thinned(3)
 def test_addition_is_right_on_every_pair_with_the_proved_margin(base: int, digits: int, beta: float, form: str) -> None:
     built = construct("algorithmic/addition-exact", base=base, digits=digits, beta=beta, **FORMATS[form])
     batches = list(built.task.inputs())

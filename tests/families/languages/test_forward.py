@@ -50,6 +50,7 @@ def randomized(spec: ModelSpec, seed: int) -> TaskModel:
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))
+@pytest.mark.thinned(3)
 def test_logits_and_gradients_equal_the_sequence_models(spec: ModelSpec) -> None:
     models = [randomized(spec, seed) for seed in range(3)]
     batch = models[0].task.strings(12, 14, 2, seed=1)

@@ -40,6 +40,7 @@ def test_the_stacked_forward_is_the_numpy_forward(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
+@pytest.mark.thinned(2)
 def test_exact_steps_are_those_of_adam_on_the_task_model(name: str) -> None:
     spec = SPECS[name]
     (trained,) = interp.train(spec, [3], engine="exact-kl", progress=False)

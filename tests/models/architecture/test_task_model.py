@@ -77,6 +77,7 @@ def test_any_length_where_no_parameter_limits_it(name: str) -> None:
 
 
 @EVERY
+@pytest.mark.thinned(2)
 def test_dtypes(name: str) -> None:
     tokens = rows()
     wanted = reference(name, tokens)[0]
@@ -113,6 +114,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 
 
 @EVERY
+@pytest.mark.thinned(2)
 def test_gradients_are_finite_differences(name: str) -> None:
     model, tokens, step = make(name), rows(2), 1e-6
     loss = model(tokens).square().mean()

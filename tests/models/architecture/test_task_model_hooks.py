@@ -52,6 +52,7 @@ def test_canonical_hooks_have_canonical_shapes(name: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("hook", ["hook_attn_scores", "hook_pattern", "hook_z"])
+@pytest.mark.thinned(3)
 def test_edits_of_hooks_act(name: str, hook: str) -> None:
     """Whoever hooks scores or pattern gets what they wrote, not what the fused kernel would have computed."""
     model, tokens = make(name), rows()
@@ -80,6 +81,7 @@ def test_an_edited_pattern_is_the_pattern() -> None:
         ("set_use_hook_mlp_in", "blocks.0.hook_mlp_in"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_switches_of_hooks_reach_the_blocks_and_change_nothing(name: str, switch: str, hook: str) -> None:
     model, tokens = make(name), rows()
     before = model(tokens)

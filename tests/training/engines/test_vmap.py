@@ -102,6 +102,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("name", SPECS)
+@pytest.mark.thinned(2)
 def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
     spec = SPECS[name]
     task = make_task(spec.task)

@@ -19,6 +19,7 @@ CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 @pytest.mark.parametrize(("T", "L", "zero_class"), [(5, 3, False), (3, 5, True)])
+@pytest.mark.thinned(3)
 def test_right_on_every_sequence_and_equal_to_numpy(reference, model, variant, T, L, zero_class):
     made = construct(f"histogram/{model}-exact", variant, T=T, L=L, zero_class=zero_class)
     built = made.model()
@@ -47,6 +48,7 @@ def test_published_size(reference, model, variant, dtype):
 
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
+@pytest.mark.thinned(3)
 def test_the_spec_builds_the_same_model_again(tmp_path, model, variant):
     made = construct(f"histogram/{model}-exact", variant, T=6, L=3)
     again = interp.build(made.spec)

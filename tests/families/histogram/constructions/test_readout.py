@@ -24,6 +24,7 @@ def build(model, **arguments):
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 @pytest.mark.parametrize(("T", "L"), [(6, 3), (4, 4), (3, 5), (2, 6), (5, 2), (3, 1)])
+@pytest.mark.thinned(5)
 def test_right_on_every_sequence(reference, model, variant, T, L):
     built = build(model, T=T, L=L, variant=variant)
     assert all(tensor.dtype == torch.float64 for tensor in built.tensors.values())

@@ -114,6 +114,7 @@ def test_exact_margin_is_half_of_the_smallest_value() -> None:
     ("variant", "dtype", "least"),
     [("binary", "float32", 16), ("binary", "float64", 70), ("mirror", "float32", 60), ("mirror", "float64", 60)],
 )
+@pytest.mark.thinned(2)
 def test_palindrome_is_certified_as_far_as_the_bound_carries(variant: str, dtype: str, least: int) -> None:
     made = construct("languages/palindrome", variant)
     certificate = (

@@ -47,6 +47,7 @@ def test_right_at_lengths_to_2000(name: str, dtype: str, layer_norm: bool) -> No
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
+@pytest.mark.thinned(2)
 def test_right_for_every_number_of_ones_at_length_250(name: str, dtype: str) -> None:
     made = construct(f"languages/{name}")
     assert errors(made, by_counts(250, list(range(251)), seed=1), dtype) == 0

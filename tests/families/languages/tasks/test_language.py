@@ -126,7 +126,7 @@ def test_balanced_shapes_are_uniform() -> None:
 
 def test_long_brackets_do_not_overflow() -> None:
     task = Dyck2(length=3000)
-    batch = task.sample(20, seed=1)
+    batch = task.sample(6, seed=1)
     words = strings_of(task, batch.tokens)
     assert [brackets_balance(w, 5) for w in words] == batch.labels.tolist()
     assert batch.labels.any()

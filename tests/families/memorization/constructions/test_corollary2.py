@@ -23,7 +23,7 @@ def test_every_position_of_every_sequence(n, order, length, rank):
     row = {context: i for i, context in enumerate(table.contexts)}
     sequences = list(product(range(n), repeat=length))
     if len(sequences) > 1024:
-        sequences = [sequences[i] for i in np.random.default_rng(0).choice(len(sequences), 300, replace=False)]
+        sequences = [sequences[i] for i in np.random.default_rng(0).choice(len(sequences), 100, replace=False)]
     for tokens in sequences:
         logits = table_forward(weights.tensors, tokens)
         for end in range(order, length + 1):
