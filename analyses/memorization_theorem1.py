@@ -16,8 +16,8 @@ from shared.script import Arguments, run
 
 from interp.families.memorization.constructions.corollary2 import corollary2
 from interp.families.memorization.constructions.theorem1 import (
+    count_likeliest,
     draw_keys,
-    likeliest,
     solve,
     theorem1,
     weighted_ridge,
@@ -78,7 +78,7 @@ def fewer_heads(n: int, d: int, seeds: int) -> pd.DataFrame:
     best, contexts = rank_d_optimum(table, d), np.array(table.contexts)
     rows = []
     for epsilon in (0.01, 0.05, 0.1, 0.2, 0.4):
-        covered = likeliest(table.prior, epsilon)
+        covered = count_likeliest(table.prior, epsilon)
         heads = heads_needed(n, 2, d, n_contexts=covered, spare=0.0)
         first = np.argsort(-table.prior, kind="stable")[:covered]
         gaps: dict[str, list[float]] = {"printed": [], "ridge": []}

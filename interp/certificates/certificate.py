@@ -417,7 +417,7 @@ def within_rounding(found: Certificate) -> bool:
     return errs and found.rounding is not None and found.worst_margin >= -found.rounding
 
 
-def noted(found: Certificate) -> Certificate:
+def note_rounding(found: Certificate) -> Certificate:
     """Add a note if a model is refuted within rounding."""
     if not within_rounding(found):
         return found

@@ -24,10 +24,10 @@ import pandas as pd
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from interp.certificates.certificate import FRESH, Certificate, MadeBy, Method, noted, registered_methods
+from interp.certificates.certificate import FRESH, Certificate, MadeBy, Method, note_rounding, registered_methods
 from interp.certificates.enumeration import EVERY_INPUT, name_of
 from interp.certificates.evidence import write_evidence
-from interp.certificates.probes import compare, compare_with_fresh, frozen, hooks_on, probes_of
+from interp.certificates.probes import compare, compare_with_fresh, hooks_on, probes_of, remake_model
 from interp.errors import InterpError, UnsupportedError, one_of, quoted, refuse_if, short
 from interp.models.architecture.comparison import compare as compare_logits
 from interp.models.architecture.stock import expressed
@@ -68,7 +68,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     """
     model = subject if isinstance(subject, TaskModel) else subject.model
     if isinstance(model, TaskModel) and (subject is model or subject.token_ids is None):
-        fresh = frozen(model)
+        fresh = remake_model(model)
         method = method_for(fresh)
         return Plan(method, partial(_of_task_model, model, fresh, method))
     assert isinstance(subject, Subject)
@@ -122,7 +122,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 def _proof(method: Method, model: TaskModel, **options: Any) -> Certificate:
     """Return a method's certificate, which knows how it was made."""
     kept = {name: value for name, value in options.items() if name != "progress"}
-    return replace(noted(method.run(model, **options)), source=MadeBy(model, method.name, kept, write_evidence))
+    return replace(note_rounding(method.run(model, **options)), source=MadeBy(model, method.name, kept, write_evidence))
 
 
 def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options: Any) -> Certificate:

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.certificate import AT_HAND, Certificate, Progress, Status, noted, register_method
+from interp.certificates.certificate import AT_HAND, Certificate, Progress, Status, note_rounding, register_method
 from interp.certificates.digits import DIGITS, Precise, products
 from interp.certificates.probes import hooks_on, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
@@ -142,7 +142,7 @@ def certify_inputs(
         arithmetic=f"{run}, batches of {batch_size}, one thread each" + (f", {said}" if (said := lowered()) else ""),
         about=AT_HAND,
     )
-    return noted(certificate)
+    return note_rounding(certificate)
 
 
 @dataclass(frozen=True)

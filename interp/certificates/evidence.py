@@ -84,7 +84,7 @@ def write_evidence(certificate: Certificate, source: MadeBy, path: str | Path) -
         raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
     model = source.model
     try:
-        read = checked(model)
+        read = checker_model(model)
     except check.Fault as fault:
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     written = (write(model, certificate, source.options) for write in _WRITERS[source.method])
@@ -130,13 +130,13 @@ def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
     if dtype not in check.FORMATS or certificate.rounding is None or not found.margin > certificate.rounding:
         return "reals"
     try:
-        rounding = found.rounding(checked(model, check.FORMATS[dtype]))
+        rounding = found.rounding(checker_model(model, check.FORMATS[dtype]))
     except check.Fault:
         return "reals"
     return dtype if rounding < check.fixed(found.margin) else "reals"
 
 
-def checked(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:
+def checker_model(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:
     """Return the checker's model of these weights."""
     digest = weights_sha256(model)
     return check.Model(model.spec.to_dict(), hexadecimal(model), model.spec.id, digest, number_format)
@@ -162,10 +162,10 @@ def weights_sha256(model: TaskModel) -> str:
 
 def model_sha256(model: TaskModel) -> str:
     """Return the SHA-256 of spec and weights together, as printed by the checker and expected by its --sha256."""
-    return checked(model).sha256
+    return checker_model(model).sha256
 
 
-def stated(bound: float) -> str:
+def round_bound_down(bound: float) -> str:
     """Round a bound down slightly, to a hexadecimal float with few digits."""
     if not bound > 0:
         raise InterpError(f"a bound of {bound} proves nothing")

@@ -29,7 +29,7 @@ from interp.certificates.check.places import AUTOMATA
 from interp.certificates.check.places import sentence as path_sentence
 from interp.certificates.check.tasks import find_task
 from interp.certificates.count_boxes import as_box
-from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, checked, register_evidence, stated
+from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, checker_model, register_evidence, round_bound_down
 from interp.certificates.places_search import Proof, ReadProof
 from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.answers import read_mask, right_classes
@@ -124,7 +124,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     least = min(abs(m) for found in margins for m in found.values())
     token = None if spec.readout_at in ("all", "first", "last") else task.token_id(spec.readout_at)
     plain = [[tokens, reads] for tokens, reads in parts]
-    reals = checked(model)
+    reals = checker_model(model)
     said = sentence(reals, token, plain, len(wrong), find_task(reals))
     n = len(parts)
 
@@ -134,7 +134,9 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
         some = {*nearest, *range(0, n, max(1, n // 128))}
         return max(one_input(read, 1, *plain[number])[1] for number in some) * 3 // 2
 
-    return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said, rounding)
+    return Finding(
+        "inputs", {"read": token, "errors": wrong}, plain, float.fromhex(round_bound_down(least)), said, rounding
+    )
 
 
 def _margin(spec: Any, outputs: np.ndarray, right: list[int]) -> float:
@@ -257,7 +259,7 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
         rows = [checked.words[token] for token in (*shape.counted, *marks)]
         return checked.drift(checked.words[shape.query], rows, b + d + g + len(marks))
 
-    return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said, rounding)
+    return Finding("counts", domain, parts, float.fromhex(round_bound_down(min(bounds))), said, rounding)
 
 
 def _decide(quotients: Quotients, shape: CountedShape, zone: TightZone) -> tuple[int | None, float]:
@@ -292,7 +294,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     name = model.task.name
     if name not in AUTOMATA:
         raise UnsupportedError(f"task {name} has no automaton that the checker knows: it knows {', '.join(AUTOMATA)}")
-    mine = checked(model)
+    mine = checker_model(model)
     try:
         mine.as_decoder()
     except Fault as fault:
@@ -303,7 +305,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
         raise UnsupportedError(f"the checker reads rows of task {name} in another order")
     proof = Proof.of(model, paths)
     parts = [[read.at, read.order, _coordinates(read)] for read in proof.reads]
-    margin = float.fromhex(stated(certificate.worst_margin / 2))
+    margin = float.fromhex(round_bound_down(certificate.worst_margin / 2))
     return Finding("places", {}, parts, margin, path_sentence(name, rows.claim), _reals)
 
 

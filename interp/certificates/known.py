@@ -15,7 +15,7 @@ import pandas as pd
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.certificate import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
-from interp.certificates.probes import compare_with_fresh, frozen, probes_of
+from interp.certificates.probes import compare_with_fresh, probes_of, remake_model
 from interp.models.architecture.task_model import TaskModel
 from interp.tasks.task import tensors_sha256
 
@@ -36,7 +36,7 @@ def find_known(model: TaskModel) -> Certificate | None:
         return None
     if next(model.parameters()).device.type != "cpu" or autocast() is not None or lowered() is not None:
         return None  # the certificate is for a CPU and full precision
-    fresh = frozen(model)
+    fresh = remake_model(model)
     if (key := key_of(fresh)) not in of_spec:
         return None
     found = from_plain(_all()[key])

@@ -70,7 +70,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     bounds = cache(lambda query, length: margin_errors(model, query, every, length))
     n_multisets = n_inputs = 0
     nearest: tuple[Batch, Tensor] | None = None
-    compared, drawn = labels_follow(task), Drawn(task)
+    compared, drawn = check_labels(task), Drawn(task)
     lines: list[tuple[object, ...]] = []
     probes: list[tuple[Batch, Tensor, float, int]] = []
     total = task.n_inputs or 0
@@ -114,7 +114,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     )
 
 
-def labels_follow(task: Task) -> bool:
+def check_labels(task: Task) -> bool:
     """Compare all inputs with their multisets; return False if there are more than COMPARED or they are not listed.
 
     Raises InterpError for an input without a multiset of the same label, and for multisets with a wrong number of

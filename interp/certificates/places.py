@@ -25,7 +25,7 @@ from interp.certificates.certificate import (
     SampledShare,
     Status,
     anything,
-    noted,
+    note_rounding,
     register_method,
 )
 from interp.certificates.places_model import refusal
@@ -60,7 +60,7 @@ TAKES = {
 """The accepted values of a spec's fields, almost all."""
 
 
-def why_not(model: TaskModel) -> str | None:
+def places_refusal(model: TaskModel) -> str | None:
     """Return the reason why this model cannot be certified by places, or None."""
     if (n := model.task.n_inputs or 0) < FEWEST:
         return f"{n:,} inputs are run one by one"
@@ -77,7 +77,7 @@ def why_not(model: TaskModel) -> str | None:
     return reason
 
 
-@register_method("every path of an automaton, by places and states", ("automata",), why_not, TAKES, order=2)
+@register_method("every path of an automaton, by places and states", ("automata",), places_refusal, TAKES, order=2)
 @torch.no_grad()
 @one_thread()
 def certify_places(
@@ -208,7 +208,7 @@ def _conclude(
         notes=notes,
         tables={"answers": _answers_frame(proofs), "inputs": inputs},
     )
-    return noted(found)
+    return note_rounding(found)
 
 
 def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:

@@ -136,7 +136,7 @@ def row_text(task: Task, batch: Batch, row: int) -> str:
     return short(repr(task.format(batch.tokens[row, : int(batch.lengths[row])])))
 
 
-def frozen(model: TaskModel) -> TaskModel:
+def remake_model(model: TaskModel) -> TaskModel:
     """Make a fresh model with the same spec, parameters and task. Raises UnsupportedError if none can be made."""
     name = f"{model.spec.id} cannot be certified"
     refuse_if(hooks_on(model), f"{name}: ")

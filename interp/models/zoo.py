@@ -66,7 +66,7 @@ def build(
     check_size("seed", seed, least=0)
     if not isinstance(name_or_spec, ModelSpec):
         _check_name(name_or_spec)
-    name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
+    name_or_spec = _respell(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
     if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
         return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
     if variant is not None or sizes:
@@ -146,7 +146,7 @@ def load(
     bare = task is None and config is None and tokens is None and outputs is None
     if bare or (config is None and isinstance(name_or_path, str | Path) and _is_own(name_or_path)):
         _check_name(name_or_path)
-        model = _own(name_or_path, spec, device, dtype)
+        model = _load_own(name_or_path, spec, device, dtype)
         if task is not None or tokens is not None or outputs is not None or padding != "mask":
             from interp.models.subject import check_nothing_else
 
@@ -154,14 +154,14 @@ def load(
         return model
     if task is None:
         raise InterpError('an external model needs its task: task="count01", or a task of your own')
-    return _external(name_or_path, task, config, tokens, outputs, padding, device, dtype)
+    return _load_external(name_or_path, task, config, tokens, outputs, padding, device, dtype)
 
 
-def _own(
+def _load_own(
     name_or_path: str | Path, spec: ModelSpec | str | Path | None, device: str | torch.device, dtype: Any
 ) -> TaskModel:
     """Load a checkpoint by path or name, or build an exact model by name."""
-    name = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    name = _respell(name_or_path) if isinstance(name_or_path, str) else name_or_path
     if isinstance(name, str) and _is_exact(name):
         model = build(name, device=device, dtype=dtype)
         model.loaded_as = name
@@ -187,7 +187,7 @@ def _is_exact(name: str) -> bool:
     return not trained and name in registered_constructions()
 
 
-def _external(
+def _load_external(
     source: Any,
     task: Task | str,
     config: Any,
@@ -213,16 +213,16 @@ def _external(
         warnings.warn(f"{' '.join(found.notes)} {CHECK}", stacklevel=3)
     path = str(source) if isinstance(source, str | Path) else ""
     if isinstance(found.model, TaskModel):
-        return _finished(found.model, found.notes, path, place, kind)
+        return _finish_converted(found.model, found.notes, path, place, kind)
     subject = Subject.external(found.model, task, found.tokens, outputs, padding)
     try:
         made = expressed(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
-        return replace(subject, model=_moved(subject.model, place, kind), notes=found.notes, source=path)
-    return _finished(made, found.notes, path, place, kind)
+        return replace(subject, model=_move_model(subject.model, place, kind), notes=found.notes, source=path)
+    return _finish_converted(made, found.notes, path, place, kind)
 
 
-def _finished(
+def _finish_converted(
     model: TaskModel, notes: tuple[str, ...], path: str, place: torch.device, kind: torch.dtype | None
 ) -> TaskModel:
     """Return a converted model that knows how it was loaded, in its format and on its device."""
@@ -233,7 +233,7 @@ def _finished(
     return made.eval()
 
 
-def _moved(model: HookedTransformer, place: torch.device, kind: torch.dtype | None) -> HookedTransformer:
+def _move_model(model: HookedTransformer, place: torch.device, kind: torch.dtype | None) -> HookedTransformer:
     """Return a model in a format and on a device: a copy, where the caller's would change."""
     from interp.models.architecture.comparison import cast
 
@@ -377,6 +377,6 @@ def _short(thing: object) -> str:
     return thing.id if isinstance(thing, ModelSpec) else repr(short(thing))
 
 
-def _spelled(name: str) -> str:
+def _respell(name: str) -> str:
     """Convert a name to interp's spelling: the counting paper's dot+sftm is dot-softmax here."""
     return name if is_file(Path(name)) else name.replace("+sftm", "-softmax")

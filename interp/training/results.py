@@ -108,7 +108,8 @@ def run_key(spec_id: str, seeds: Sequence[int], engine: str, dtype: str, snapsho
 class Diverged(InterpError):
     """Raised if seeds end with a loss or weights that are not finite.
 
-    models: the models of the other seeds, in order. The constructor's `lost` has the message of `divergence` by seed.
+    models: the models of the other seeds, in order. The constructor's `lost` has `describe_divergence`'s message by
+    seed.
     """
 
     def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
@@ -120,7 +121,7 @@ class Diverged(InterpError):
         self.models = list(models)
 
 
-def divergence(engine: Engine, run: RunState, index: int) -> str | None:
+def describe_divergence(engine: Engine, run: RunState, index: int) -> str | None:
     """Return a message if a model's last loss or its weights are not finite, otherwise None."""
     weights = engine.parameters().values()
     losses = [(row["epoch"], row["loss"]) for row in run.of(engine, index) if row["epoch"] > 0]
@@ -141,7 +142,7 @@ def save_run(engine: Engine, run: RunState, folder: Path) -> tuple[list[dict[str
 
     rows, lost = [], {}
     for index, seed in enumerate(engine.seeds):
-        if (reason := divergence(engine, run, index)) is not None:
+        if (reason := describe_divergence(engine, run, index)) is not None:
             lost[seed] = reason
             continue
         path, summary = folder / f"seed-{seed}.safetensors", run.summary(engine, index)

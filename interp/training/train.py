@@ -33,7 +33,16 @@ from interp.training.engines import reference as reference
 from interp.training.engines import vmap as vmap
 from interp.training.engines.engine import ENGINES as ENGINES
 from interp.training.engines.engine import NEEDS_NUMBA, Engine
-from interp.training.results import FILE, Diverged, RunState, divergence, load_state, run_key, save_state, saved_engine
+from interp.training.results import (
+    FILE,
+    Diverged,
+    RunState,
+    describe_divergence,
+    load_state,
+    run_key,
+    save_state,
+    saved_engine,
+)
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
@@ -116,7 +125,7 @@ def train(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
         resume=resume, progress=progress,
     )  # fmt: skip
-    lost = {seed: said for index, seed in enumerate(runner.seeds) if (said := divergence(runner, run, index))}
+    lost = {seed: said for index, seed in enumerate(runner.seeds) if (said := describe_divergence(runner, run, index))}
     models = [_model(runner, run, index) for index, seed in enumerate(runner.seeds) if seed not in lost]
     if lost:
         raise Diverged(spec, lost, models)

@@ -11,7 +11,14 @@ import torch
 from standins import standin
 
 import interp
-from interp.certificates.certificate import Certificate, MarginCounts, SampledShare, Stratum, noted, within_rounding
+from interp.certificates.certificate import (
+    Certificate,
+    MarginCounts,
+    SampledShare,
+    Stratum,
+    note_rounding,
+    within_rounding,
+)
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
 from interp.models.architecture.task_model import TaskModel
@@ -43,9 +50,9 @@ def refuted(worst: float, rounding: float | None, **also: object) -> Certificate
 )
 def test_a_certificate_names_refutations_within_rounding(found: Certificate, within: bool) -> None:
     assert within_rounding(found) is within
-    once = noted(found)
+    once = note_rounding(found)
     assert ("another shape or order" in str(once)) is within
-    assert noted(once) is once
+    assert note_rounding(once) is once
     assert "-0," not in str(once)
 
 

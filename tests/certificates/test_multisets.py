@@ -12,7 +12,7 @@ import torch
 import interp
 from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.certificate import registered_methods
-from interp.certificates.multisets import certify_multisets, labels_follow
+from interp.certificates.multisets import certify_multisets, check_labels
 from interp.certificates.rounding import margin_errors
 from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
@@ -137,7 +137,7 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
                     yield batch, orders
 
     with pytest.raises(InterpError, match=sentence):
-        labels_follow(Rare(K=3, v=3))
+        check_labels(Rare(K=3, v=3))
 
 
 def test_longer_rows_have_a_larger_bound() -> None:

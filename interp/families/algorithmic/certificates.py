@@ -11,7 +11,7 @@ from typing import Any
 from interp.certificates import check
 from interp.certificates.certificate import Certificate
 from interp.certificates.check.counts import errors_of_maxima, maxima_sentence
-from interp.certificates.evidence import Finding, checked, register_evidence, stated
+from interp.certificates.evidence import Finding, checker_model, register_evidence, round_bound_down
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.models.architecture.task_model import TaskModel
@@ -30,7 +30,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
         return None
     K, v = task.terms, task.base
     margin = REFUTED_MARGIN if certificate.status == "refuted" else certificate.worst_margin * (1 - 2.0**-10)
-    margin = float.fromhex(stated(margin))
+    margin = float.fromhex(round_bound_down(margin))
     found = _errors(model, K, v, margin)
     total = sum(n for _, n in found)
     if certificate.n_errors not in (None, total):
@@ -42,7 +42,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 def _errors(model: TaskModel, K: int, v: int, margin: float) -> list[list[int]]:
     """Return the exact number of errors per maximum, by the checker's own search, which is the fastest method."""
     try:
-        return _search(checked(model), K, v, check.fixed(margin))[0]
+        return _search(checker_model(model), K, v, check.fixed(margin))[0]
     except check.Fault as fault:
         raise InterpError(f"{model.spec.id} has no evidence: {fault}") from None
 

@@ -111,7 +111,7 @@ def _trainer(job: Job) -> Callable[..., Any]:
 
 
 def _train(job: Job) -> list[Outcome]:
-    from interp.training.results import divergence
+    from interp.training.results import describe_divergence
 
     train_parameters = _trainer(job)
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -124,7 +124,7 @@ def _train(job: Job) -> list[Outcome]:
     for index, seed in enumerate(job.seeds):
         epochs = [entry for entry in run.of(engine, index) if entry["epoch"] > 0]
         loss, accuracy = ([entry[name] for entry in epochs] for name in ("loss", "accuracy"))
-        if (error := divergence(engine, run, index)) is not None:
+        if (error := describe_divergence(engine, run, index)) is not None:
             outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))
             continue
         row = _row(

@@ -20,8 +20,8 @@ from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.certificate import Certificate, Progress, SampledShare, Status, Stratum, register_method
 from interp.certificates.probes import Probes
 from interp.errors import check_size
-from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, why_not
-from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join, largest_equal
+from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, counting_refusal
+from interp.families.histogram.certificates.search import Ledger, OwnToken, Search, join_open, largest_equal
 from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import TAKES, Tables, refusal, rounding_bound, tables_of
 from interp.families.histogram.occurrences import declared
@@ -69,7 +69,7 @@ def check(
     return float(lead.min()), text
 
 
-def suspects(
+def find_suspects(
     tables: Tables, open_classes: Bool[np.ndarray, "T L"], generator: np.random.Generator
 ) -> list[tuple[float, list[int], int]]:
     """Return (margin, sequence, position) for the smallest margins among sequences of two tokens and random ones."""
@@ -134,17 +134,17 @@ def certify_histogram(
     check_seconds(seconds)
     tables, generator = tables_of(model), np.random.default_rng(seed)
     need, slack = _thresholds(model, tables)
-    parts = [_root(tables, token, need, slack) for token in range(tables.T)]
+    parts = [_bound_roots(tables, token, need, slack) for token in range(tables.T)]
     found, least = None, np.inf
     if not _is_right(parts):
         unproved = np.array([part.undecided + part.ledger.wrong + part.ledger.tied > 0 for part in parts])
-        tried = suspects(tables, unproved, generator)
+        tried = find_suspects(tables, unproved, generator)
         least = tried[0][0]
         found = _refute(model, tables, parts, slack, tried)
-    counted = why_not(tables) is None
+    counted = counting_refusal(tables) is None
     splitting = min(SPLITTING if counted else ALONE, np.inf if seconds is None else seconds)
     budget = Budget(seconds, STEPS_A_SECOND, splitting)
-    _split(parts, budget, progress)
+    _branch_and_bound(parts, budget, progress)
     spent = splitting - max(0.0, budget.steps) / STEPS_A_SECOND
     rest = budget.next(BOUNDS_A_SECOND, COUNTING if seconds is None else max(0.0, seconds - spent))
     note = count_rest(tables, parts, need, slack, rest, progress)
@@ -171,7 +171,7 @@ def _highest(tables: Tables) -> np.ndarray:
     return np.array(ranges.hi.numpy())
 
 
-def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> OwnToken:
+def _bound_roots(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> OwnToken:
     space = space_of(tables, token)
     if space is None:
         T, L, ledger = tables.T, tables.L, Ledger.of(tables.L)
@@ -180,7 +180,7 @@ def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Ow
     return OwnToken.of(token, Search(tables, space, need[token], slack[token]))
 
 
-def _split(parts: list[OwnToken], budget: Budget, progress: Progress | None) -> None:
+def _branch_and_bound(parts: list[OwnToken], budget: Budget, progress: Progress | None) -> None:
     """Run branch and bound for each own token and count, largest counts first: these have the fewest sequences.
 
     In each round, they get equal shares of the remaining steps, so that unused steps go to the others.
@@ -200,7 +200,7 @@ def _split(parts: list[OwnToken], budget: Budget, progress: Progress | None) -> 
             before = part.search.steps
             rest = part.search.explore(piece, max(0.0, budget.steps) / (len(jobs) - number), budget)
             budget.steps -= part.search.steps - before
-            part.left = join([part.left, rest])
+            part.left = join_open([part.left, rest])
             if progress is not None:
                 progress(number + 1, len(jobs))
 

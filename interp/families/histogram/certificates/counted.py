@@ -34,7 +34,7 @@ SPREAD = 600.0
 1e-261, and even the last of its 52 bits is above the smallest normal number, 2e-308."""
 
 
-def why_not(tables: Tables) -> str | None:
+def counting_refusal(tables: Tables) -> str | None:
     """The reason why multisets cannot be counted, or None."""
     if tables.pattern is not None:
         return "with linear mixing, answers depend on the order of tokens, and not only on the multiset"
@@ -99,7 +99,7 @@ def count_rest(
     jobs = [CountsLeft(part, counts) for part in parts if (counts := _open_counts(part, slack))]
     if not jobs or budget.steps <= 0:
         return None
-    if (reason := why_not(tables)) is not None:
+    if (reason := counting_refusal(tables)) is not None:
         return None if tables.pattern is not None else reason
     sizes = {n: multisets_around(tables.T - 1, tables.L - n) for n in range(1, tables.L + 1)}
     listed = {size: Listed.of(size, tables.L - 1) for size in set(group_sizes(tables.T - 1)[1:])}

@@ -15,7 +15,7 @@ import numpy as np
 from interp.certificates.certificate import Certificate
 from interp.certificates.check.model import Model
 from interp.certificates.check.sequences import sentence
-from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.certificates.evidence import Finding, register_evidence, round_bound_down
 from interp.certificates.evidence_parts import counterexamples
 from interp.errors import InterpError
 from interp.families.histogram.certificates.spaces import (
@@ -113,7 +113,7 @@ class Search:
         classes[np.arange(len(roots)), self.tables.classes[roots.count - 1]] = False
         np.add.at(self.ledger.total, roots.count - 1, self.space.weight(roots))
         left = Open(roots, classes, np.zeros(len(roots), dtype=int))
-        return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
+        return join_open([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
 
     def explore(self, left: Open, steps: float, budget: Budget) -> Open:
         """Split nodes until all are decided, `steps` are used up or time runs out; return the undecided nodes."""
@@ -129,7 +129,7 @@ class Search:
                 rest = self.bound(Open(children[s], top.classes[parents[s]], top.at[parents[s]]))
                 if len(rest.nodes):
                     stack.append(rest)
-        return join(stack) if stack else left[:0]
+        return join_open(stack) if stack else left[:0]
 
     def bound(self, part: Open) -> Open:
         """Decide nodes by bounds and by single sequences; return the nodes that need splitting."""
@@ -270,7 +270,7 @@ class OwnToken:
             self.left = self.left[self.left.nodes.count != count]
 
 
-def join(parts: list[Open]) -> Open:
+def join_open(parts: list[Open]) -> Open:
     """Concatenate lists of undecided nodes."""
     if len(parts) == 1:
         return parts[0]
@@ -302,7 +302,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     shape = declared(model.task)
     ids = [*shape.tokens, *shape.marks]
-    margin = float.fromhex(stated(min(bounds)))
+    margin = float.fromhex(round_bound_down(min(bounds)))
 
     def rounding(checked: Model) -> int:
         layer, words, keys = checked.layers[0], [checked.words[token] for token in ids], tables.L + len(shape.marks)

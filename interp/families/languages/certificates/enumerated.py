@@ -24,12 +24,12 @@ from interp.families.languages.certificates.strings import (
     CHECKED,
     DRAWN,
     all_labels,
+    assume_labels,
     bounded_margins,
-    labelled,
+    label_strings,
+    make_certificate,
     one_label_each,
     string_probes,
-    unchecked,
-    verdict,
 )
 from interp.families.languages.tasks.language import decided
 from interp.models.architecture.answers import right_classes, right_in_run, surely_wrong
@@ -77,7 +77,7 @@ def by_counts(model: TaskModel, length: int) -> bool:
         generator = torch.Generator().manual_seed(length)
         drawn = torch.randint(len(task.alphabet), (DRAWN, length), generator=generator)
         words = torch.cat([drawn, drawn.gather(1, torch.rand(drawn.shape, generator=generator).argsort(1))])
-        labels = labelled(task, words).labels
+        labels = label_strings(task, words).labels
     else:
         words, labels = all_labels(task, length)
     return one_label_each(words.sort(1).values, labels)
@@ -175,8 +175,8 @@ def _conclude(
     counted = [n for n in map(int, table["length"]) if by_counts(model, n)]
     compared = max((n for n in map(int, table["length"]) if _compared(model.task, n)), default=0)
     how = "one string for all of its rearrangements" if len(counted) == len(table) else "every string run"
-    trust = unchecked(model.task, max(counted, default=0), compared)
-    return verdict(model, table, strata, counterexample, how, probes, tuple(notes), trust)
+    trust = assume_labels(model.task, max(counted, default=0), compared)
+    return make_certificate(model, table, strata, counterexample, how, probes, tuple(notes), trust)
 
 
 def _ranges(lengths: list[int]) -> str:

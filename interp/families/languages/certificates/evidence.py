@@ -6,7 +6,7 @@ from interp.certificates.certificate import Certificate
 from interp.certificates.check.inputs import each_string, one_average, one_class
 from interp.certificates.check.model import Model
 from interp.certificates.check.tasks import LANGUAGES
-from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.certificates.evidence import Finding, register_evidence, round_bound_down
 from interp.certificates.evidence_parts import counterexamples, rows_of, table, work
 from interp.errors import InterpError
 from interp.families.languages.certificates.enumerated import margins_of
@@ -72,4 +72,4 @@ def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], ma
         some = [(n, start if one else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]
         return 2 * max((one or each_string)(checked, 1, n, start)[2] for n, start in some)
 
-    return Finding("strings", domain, [], float.fromhex(stated(margin)), said, rounding)
+    return Finding("strings", domain, [], float.fromhex(round_bound_down(margin)), said, rounding)

@@ -26,7 +26,7 @@ from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
 from interp.errors import check_size
 from interp.families.languages.certificates.strings import TAKES as STRING_TAKES
-from interp.families.languages.certificates.strings import string_probes, verdict
+from interp.families.languages.certificates.strings import make_certificate, string_probes
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
@@ -141,7 +141,7 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     probes = tuple(_probes(model, table))
     strata = [Stratum(2**length, 2**length * (status == "certified")) for length, *_, status in rows]
-    return verdict(model, table, strata, None, f"proof of the {origin.variant} code, length by length", probes)
+    return make_certificate(model, table, strata, None, f"proof of the {origin.variant} code, length by length", probes)
 
 
 def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:

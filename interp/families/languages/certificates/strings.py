@@ -191,9 +191,9 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
-    notes = (*upto(table, strata), *([] if said else [f"labels compared on every string up to {longest}"]))
-    trust = unchecked(task, longest) if said else ()
-    return verdict(model, table, strata, wrong, how, tuple(probes), notes, trust)
+    notes = (*note_lengths(table, strata), *([] if said else [f"labels compared on every string up to {longest}"]))
+    trust = assume_labels(task, longest) if said else ()
+    return make_certificate(model, table, strata, wrong, how, tuple(probes), notes, trust)
 
 
 def class_sizes(model: TaskModel, length: int, seen: Bool[Tensor, "length"]) -> list[int]:
@@ -224,7 +224,7 @@ def bounded_margins(
     """
     own, found = model.embed.W_E.dtype, []
     for part in symbols.split(max(1, ROWS_AT_ONCE // (symbols.shape[1] + 2) ** 2)):
-        batch = labelled(model.task, part)
+        batch = label_strings(model.task, part)
         value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
         bound = slack if own == torch.float64 else forward_with_bound(model, batch.tokens)[1]
         margin = torch.where(batch.labels, value[:, 0], -value[:, 0]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
@@ -233,7 +233,7 @@ def bounded_margins(
     return margins, bounds, slacks
 
 
-def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
+def label_strings(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
     """Label strings of one length. Raises InterpError if of_symbols and batch give different labels."""
     batch: Batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
     if bool((other := task.batch(batch.tokens).labels != batch.labels).any()):
@@ -253,10 +253,10 @@ def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], B
         or len(words.unique(dim=0)) < len(words)
     ):
         raise InterpError(f"task {task.name}: enumerate({length}) is not every string of {length} symbols once")
-    return words, labelled(task, words).labels
+    return words, label_strings(task, words).labels
 
 
-def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
+def assume_labels(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
     """Return the unchecked assumption about labels of strings that are longer than those compared."""
     if longest <= compared:
         return ()
@@ -319,10 +319,10 @@ def _pairs(
         else:
             row[free] = torch.randint(0, 2, (len(free),), generator=generator)
     both = torch.cat([words, others])
-    return both, labelled(task, both).labels
+    return both, label_strings(task, both).labels
 
 
-def verdict(
+def make_certificate(
     model: TaskModel, table: pd.DataFrame, strata: Sequence[Stratum], wrong: str | None, method: str,
     probes: tuple[Probes, ...], notes: tuple[str, ...] | None = None, on_trust: tuple[str, ...] = (),
 ) -> Certificate:  # fmt: skip
@@ -343,14 +343,14 @@ def verdict(
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         rounding=float(worst["rounding"]) if math.isfinite(worst["rounding"]) else None,
         n_errors=None if any(stratum.open for stratum in strata) else sum(stratum.wrong for stratum in strata),
-        notes=(*(upto(table, strata) if notes is None else notes), *share.notes),
+        notes=(*(note_lengths(table, strata) if notes is None else notes), *share.notes),
         on_trust=on_trust,
         tables={"lengths": table},
         probes=probes,
     )
 
 
-def upto(table: pd.DataFrame, strata: Sequence[Stratum]) -> tuple[str, str]:
+def note_lengths(table: pd.DataFrame, strata: Sequence[Stratum]) -> tuple[str, str]:
     """Return notes on the lengths that are certified, and on the number of strings."""
     good = table["status"] == "certified"
     least = int(table["length"].max()) if good.all() else int(table.loc[~good, "length"].min()) - 1

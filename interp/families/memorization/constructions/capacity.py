@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 
 from interp.errors import InterpError
 from interp.families.memorization.constructions.models import constructed
-from interp.families.memorization.constructions.theorem1 import first_good, layer_tensors, solve
+from interp.families.memorization.constructions.theorem1 import draw_until_good, layer_tensors, solve
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.attention_heads import attention_matrix, memorized_associations
 from interp.families.memorization.theory.kl import accuracy, memorized
@@ -169,7 +169,7 @@ def _draw(
         condition = float(values[0] / values[-1]) if rank == len(chosen) else float("inf")
         return _Draw(W_E, W_pos, W_Q, W_K, W_V, features, condition, rank, number)
 
-    return first_good(draw, lambda drawn: (drawn.condition, -drawn.rank), max_draws, CONDITION_LIMIT)
+    return draw_until_good(draw, lambda drawn: (drawn.condition, -drawn.rank), max_draws, CONDITION_LIMIT)
 
 
 def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, float]:

@@ -23,7 +23,7 @@ from interp.families.memorization.constructions.models import constructed, targe
 from interp.families.memorization.constructions.theorem1 import (
     CONDITION_LIMIT,
     Keys,
-    first_good,
+    draw_until_good,
     layer_tensors,
     refuse_condition,
     refuse_error,
@@ -163,7 +163,7 @@ def _draw(
         matrix = np.ascontiguousarray(mixed[:, :, :n]).reshape(len(windows), -1)
         return Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), number, mask)
 
-    return first_good(draw, lambda keys: (keys.condition,), max_draws, CONDITION_LIMIT)
+    return draw_until_good(draw, lambda keys: (keys.condition,), max_draws, CONDITION_LIMIT)
 
 
 def _sequences(windows: Int[np.ndarray, "contexts k"], end: int, n: int) -> Int[np.ndarray, "contexts end"]:

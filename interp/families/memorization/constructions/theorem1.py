@@ -124,7 +124,7 @@ def _weights(
         return _without_heads(checked, W_U, W_E, contexts)
     if not 0 <= epsilon < 1:
         raise InterpError(f"epsilon is {epsilon}; a probability of at least 0 and below 1 is needed")
-    d, covered = len(W_U), likeliest(checked.prior, epsilon)
+    d, covered = len(W_U), count_likeliest(checked.prior, epsilon)
     if spare is None:
         spare = SPARE_AT_ONE if d == 1 else SPARE
     least = heads_needed(checked.n_tokens, checked.order, d, n_contexts=covered, spare=0.0)
@@ -144,7 +144,7 @@ def _weights(
     return _assemble(checked, W_U, W_E, keys, W_OV, epsilon, covered)
 
 
-def likeliest(prior: Float[np.ndarray, " contexts"], epsilon: float) -> int:
+def count_likeliest(prior: Float[np.ndarray, " contexts"], epsilon: float) -> int:
     """Return N_epsilon, the least number of contexts with a total probability of at least 1 - epsilon."""
     if epsilon == 0:
         return len(prior)
@@ -170,10 +170,10 @@ def draw_keys(
         matrix = attention_matrix(contexts, W_E, W_pos, W_QK)
         return Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), number)
 
-    return first_good(draw, lambda keys: (keys.condition,), max_draws, stop)
+    return draw_until_good(draw, lambda keys: (keys.condition,), max_draws, stop)
 
 
-def first_good(
+def draw_until_good(
     draw: Callable[[float, int], Drawn], badness: Callable[[Drawn], tuple[float, ...]], max_draws: int, stop: float
 ) -> Drawn:
     """Return the first draw(spread of the scores, number) whose badness[0] is at most `stop`, otherwise the best."""

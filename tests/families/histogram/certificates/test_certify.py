@@ -367,7 +367,7 @@ def test_suspects_do_not_crowd_out_known_errors() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     model.unembed.b_out.data[0] -= 1e6
     tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
-    part = histogram._root(tables, 0, slack, slack)
+    part = histogram._bound_roots(tables, 0, slack, slack)
     part.ledger.candidates = [(-1e9, [0, 0, 0], 0)] * 100
     found = histogram._refute(model, tables, [part], slack, [(-1e6, [0, 1, 1], 0)])
     assert found is not None

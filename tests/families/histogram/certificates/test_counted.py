@@ -14,8 +14,8 @@ from interp.families.histogram import Histogram
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates import counted as histogram_counted
 from interp.families.histogram.certificates import walk as histogram_walk
-from interp.families.histogram.certificates.certify import _root, _thresholds
-from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, table_bytes, why_not
+from interp.families.histogram.certificates.certify import _bound_roots, _thresholds
+from interp.families.histogram.certificates.counted import BOUNDS_A_SECOND, count_rest, counting_refusal, table_bytes
 from interp.families.histogram.certificates.search import OwnToken
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
@@ -41,7 +41,7 @@ def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int
 def start(model: TaskModel) -> tuple[Tables, list[OwnToken], np.ndarray, np.ndarray]:
     tables = tables_of(model)
     need, slack = _thresholds(model, tables)
-    return tables, [_root(tables, token, need, slack) for token in range(tables.T)], need, slack
+    return tables, [_bound_roots(tables, token, need, slack) for token in range(tables.T)], need, slack
 
 
 def budget(seconds: float, clock: float | None = None) -> Budget:
@@ -147,16 +147,16 @@ def test_a_walk_that_would_take_much_too_long_is_given_up(monkeypatch: pytest.Mo
 
 
 def test_reasons() -> None:
-    assert why_not(tables_of(random_model("dot"))) is None
-    assert "order of tokens" in str(why_not(tables_of(interp.build("histogram/lin-exact", T=4, L=3))))
+    assert counting_refusal(tables_of(random_model("dot"))) is None
+    assert "order of tokens" in str(counting_refusal(tables_of(interp.build("histogram/lin-exact", T=4, L=3))))
     large = tables_of(interp.build("histogram/dot-exact", T=64, L=10))
-    assert "63^9" in str(why_not(large))
+    assert "63^9" in str(counting_refusal(large))
 
 
 def test_tables_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tables_of(random_model("dot"))
     monkeypatch.setattr("interp.support.resources.MEMORY", table_bytes(tables) / 2)
-    assert "would take" in str(why_not(tables))
+    assert "would take" in str(counting_refusal(tables))
 
 
 def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates.certify import _thresholds
-from interp.families.histogram.certificates.counted import why_not
+from interp.families.histogram.certificates.counted import counting_refusal
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import (
     BLOCK,
@@ -121,8 +121,8 @@ def test_every_multiset_is_what_every_sequence_says(kind: MixingKind, seed: int)
 def test_softmax_weights_that_vanish_are_not_summed() -> None:
     """Weights of e^-745 count where no larger one is in the sequence: here 140 right answers were called wrong."""
     model = random_model("dot-softmax", 6, 5, 1, 14, 3.0)
-    assert "too much to add" in str(why_not(tables_of(model)))
-    assert why_not(tables_of(random_model("dot-softmax", 6, 5, 1, 14, 1.0))) is None
+    assert "too much to add" in str(counting_refusal(tables_of(model)))
+    assert counting_refusal(tables_of(random_model("dot-softmax", 6, 5, 1, 14, 1.0))) is None
     rows = model.task.all_sequences()
     right = float((model.predict(rows.tokens) == rows.labels).double().mean())
     found = interp.certify(model, seconds=5).accuracy
@@ -136,7 +136,7 @@ def test_softmax_weights_that_vanish_are_not_summed() -> None:
 def test_multisets_agree_with_sequences_for_more_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 7, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
-    assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
+    assert counting_refusal(tables_of(model)) is not None or counted(model) == listed(model)
 
 
 @pytest.mark.soak
@@ -145,7 +145,7 @@ def test_multisets_agree_with_sequences_for_more_models(kind: MixingKind, seed: 
 def test_multisets_agree_with_sequences_for_very_many_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 9, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
-    assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
+    assert counting_refusal(tables_of(model)) is not None or counted(model) == listed(model)
 
 
 @pytest.mark.compiles

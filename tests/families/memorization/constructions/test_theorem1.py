@@ -8,7 +8,7 @@ from closeness import close
 from numpy_forward import table_forward
 
 from interp.errors import InterpError
-from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, likeliest, theorem1
+from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, count_likeliest, theorem1
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
 from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import rank_d_optimum
@@ -112,7 +112,7 @@ def test_erratum_8_ridge_over_all_contexts_not_interpolation():
     best = rank_d_optimum(table, 4, random_starts=2)
     gaps = []
     for epsilon, covered, heads in [(0.01, 137, 35), (0.05, 109, 28), (0.1, 83, 21), (0.2, 48, 12), (0.4, 16, 4)]:
-        assert likeliest(table.prior, epsilon) == covered
+        assert count_likeliest(table.prior, epsilon) == covered
         weights = theorem1(table, W_U=best.W_U, W_E=best.W_E, epsilon=epsilon, spare=0.0).weights
         assert weights.numbers["n_heads"] == heads
         logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
@@ -125,7 +125,7 @@ def test_erratum_8_ridge_over_all_contexts_not_interpolation():
 def test_erratum_8_interpolation_is_wild():
     table = dirichlet_table(12, 12, order=2, prior="zipf", seed=0)
     best = rank_d_optimum(table, 4, random_starts=2)
-    likely = np.argsort(-table.prior)[: likeliest(table.prior, 0.2)]
+    likely = np.argsort(-table.prior)[: count_likeliest(table.prior, 0.2)]
     part = as_table(table.conditional[likely], np.full(len(likely), 1 / len(likely)), np.array(table.contexts)[likely])
     weights = theorem1(part, W_U=best.W_U, W_E=best.W_E[likely], spare=0.0).weights
     logits = np.array([table_forward(weights.tensors, context)[-1] for context in table.contexts])
@@ -135,7 +135,7 @@ def test_erratum_8_interpolation_is_wild():
 
 def test_likeliest():
     prior = np.array([0.1, 0.5, 0.25, 0.15])
-    assert [likeliest(prior, epsilon) for epsilon in (0.0, 0.09, 0.1, 0.25, 0.5, 0.9)] == [4, 4, 3, 2, 1, 1]
+    assert [count_likeliest(prior, epsilon) for epsilon in (0.0, 0.09, 0.1, 0.25, 0.5, 0.9)] == [4, 4, 3, 2, 1, 1]
 
 
 def test_a_look_up_table_is_memorized():
