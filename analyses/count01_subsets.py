@@ -68,10 +68,10 @@ def _one(report: Report, name: str, arguments: Arguments) -> Findings:
     fitted, tested = (head_outputs(model, model.task.dataset(split)) for split in ("train", "test"))
     report.heading(name)
     exact_heads = min(tested.n_heads, arguments.pick(tested.n_heads, 8, 4))
-    whole = group_metrics(_first(fitted, exact_heads), _first(tested, exact_heads), "all", progress=True)
+    whole = group_metrics(_first(fitted, exact_heads), _first(tested, exact_heads), "all")
     shown = whole
     if arguments.mode == "quick" and exact_heads < tested.n_heads:
-        shown = group_metrics(fitted, tested, "all", sample=500, progress=True)
+        shown = group_metrics(fitted, tested, "all", sample=500)
     report.add_table(f"{name}/groups", shown, "One row a group of heads, small groups first.", max_rows=10)
     by_size = shown.groupby("size")[list(METRICS)].quantile([0.0, 0.25, 0.5, 0.75, 1.0]).unstack()
     by_size.columns = [f"{metric}_{quantile:g}" for metric, quantile in by_size.columns]

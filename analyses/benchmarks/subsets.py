@@ -144,7 +144,7 @@ def run(heads: Heads, n_sample: int, seed: int) -> pd.DataFrame:
     race = Race(heads, queue)
     begin = race.last = time.perf_counter()
     path = SeparatorPath(C).fit(heads.train_z, heads.train_y)
-    ours = path.score_subsets(heads.test_z, heads.test_y, max_subsets=total, stop=race.between)
+    ours = path.score_subsets(heads.test_z, heads.test_y, all_subsets(n_heads), stop=race.between)
     separating = time.perf_counter() - begin - race.elsewhere
     begin = time.perf_counter()
     columns = (int(heads.test_y.min()), int(heads.test_y.max()))

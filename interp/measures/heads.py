@@ -25,7 +25,7 @@ from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
 from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.separation import score_groups
-from interp.measures.subsets import MAX_SUBSETS, check_groups, select_groups, subset_logit_metrics
+from interp.measures.subsets import check_groups, select_groups, subset_logit_metrics
 from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts, token_tables
 from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import IGNORED, Batch, Task
@@ -304,28 +304,23 @@ def group_metrics(
     *,
     with_skip: bool = False,
     sample: int | None = None,
-    seed: int = 0,
-    max_subsets: int = MAX_SUBSETS,
-    progress: bool = False,
     C: float = 1000.0,
 ) -> pd.DataFrame:
     """Compute `head_metrics` from any model's head outputs: s-acc is fitted on `fitted`, all is measured on `tested`.
 
-    sample: number of random groups to draw instead of "all", with `seed`. Columns heads, size, s_acc, l_acc, roc_auc,
-    and relative_gap, the proven bound on each separator's distance from the optimum. Raises InterpError for a single
-    class, outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
-    max_subsets groups; the message then gives their number and the estimated time.
+    groups, sample: as in subsets.select_groups. Columns heads, size, s_acc, l_acc, roc_auc, and relative_gap, the
+    proven bound on each separator's distance from the optimum. Raises InterpError for a single class, outputs that are
+    not finite, fewer rows than features, and groups that select_groups refuses.
     """
-    chosen = None if groups == "all" else select_groups(groups, tested.n_heads)
+    chosen = select_groups(groups, tested.n_heads, sample)
     separated = score_groups(
-        fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
-        chosen, sample, seed, max_subsets, progress, C,
-    )  # fmt: skip
+        fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), chosen, C
+    )
     bias = tested.bias + tested.skip if with_skip else tested.bias
     answers = np.unique(tested.labels.numpy()).tolist()
     by_logits = subset_logit_metrics(
         tested.contributions.numpy(), bias.numpy(), tested.labels.numpy(), answers,
-        subsets=separated["heads"], progress=progress,
+        subsets=separated["heads"],
     )  # fmt: skip
     table = separated[["heads", "size", "s_acc"]].join(by_logits[["l_acc", "roc_auc"]])
     return table.assign(relative_gap=separated["relative_gap"])

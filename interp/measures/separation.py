@@ -21,7 +21,6 @@ largest value decides, as in liblinear's one-vs-rest (Fan et al. 2008).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 from interp.measures import separation_solver as data
 from interp.measures.separation_solver import TOLERANCE, solve_groups
-from interp.measures.subsets import MAX_SUBSETS, Group, all_subsets, check_groups, sample_subsets
+from interp.measures.subsets import Group, check_groups, select_groups
 from interp.support.progress import LateBar
 
 _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB per array
@@ -51,7 +50,7 @@ class SeparatorPath:
 
         path = SeparatorPath(C=1000.0).fit(train_z, train_labels)     # train_z (rows, heads, d_head)
         table = path.score_subsets(test_z, test_labels)               # every subset of the heads
-        table = path.score_subsets(test_z, test_labels, sample=500)   # 500 of them, spread over all sizes
+        table = path.score_subsets(test_z, test_labels, [(0, 3)])     # one group of two heads
 
     Works for head outputs of any model and any two classes. Solved separators are kept, so scoring a second test set or
     more subsets only solves the new ones. See the module for the objective.
@@ -74,23 +73,19 @@ class SeparatorPath:
         self,
         test_z: ArrayLike,
         y: ArrayLike,
-        subsets: Iterable[Any] | None = None,
-        sample: int | None = None,
-        seed: int = 0,
-        max_subsets: int = MAX_SUBSETS,
-        progress: bool = False,
+        groups: str | Iterable[Any] = "all",
         stop: Callable[[int, int], bool] | None = None,
     ) -> pd.DataFrame:
-        """Score subsets of heads, one row per subset.
+        """Score groups of heads, one row per group.
 
         Columns: heads (tuple), size, s_acc (share of test rows on the right side), objective, relative_gap.
 
-        test_z (rows, heads, d_head), y (rows,) with the fitted labels. `subsets` is a list of groups of heads, or
-        None for all; `sample` draws that many at random from `seed` instead. `progress` shows a bar. `stop(done,
-        total)` is called between pieces of work; if it returns True, only the subsets finished so far are returned.
+        test_z (rows, heads, d_head), y (rows,) with the fitted labels. groups: as in subsets.select_groups.
+        `stop(done, total)` is called between pieces of work; if it returns True, only the groups finished so far are
+        returned.
 
-        Raises InterpError for empty groups, repeated or unknown heads, groups with more features than training rows,
-        more than `max_subsets` subsets, and a separator whose optimality cannot be proven.
+        Raises InterpError as select_groups does, for groups with more features than training rows, and for a separator
+        whose optimality cannot be proven.
         """
         self._check_fitted()
         test = data.features("test_z", test_z, "rows heads d_head")
@@ -99,25 +94,22 @@ class SeparatorPath:
                 f"test_z has (heads, d_head) = {test.shape[1:]}, but train_z has {(self.n_heads_, self.d_head_)}"
             )
         signs = data.signs_of(y, len(test), self.classes_)
-        if subsets is None:
-            data.enough_rows(len(self._rows), self.n_heads_ * self.d_head_)
-        groups = self._requested(subsets, sample, seed, max_subsets)
-        data.enough_rows(len(self._rows), max(map(len, groups)) * self.d_head_)
+        wanted = select_groups(groups, self.n_heads_)
+        data.enough_rows(len(self._rows), max(map(len, wanted)) * self.d_head_)
         with LateBar("separating groups of heads") as bar:
 
             def report(done: int, total: int) -> bool:
-                if progress:
-                    bar.update(done, total)
+                bar.update(done, total)
                 return stop is not None and stop(done, total)
 
-            self._solve(groups, report)
-        groups = [group for group in groups if _mask(group) in self._optima]
-        optima = [self._optima[_mask(group)] for group in groups]
+            self._solve(wanted, report)
+        solved = [group for group in wanted if _mask(group) in self._optima]
+        optima = [self._optima[_mask(group)] for group in solved]
         return pd.DataFrame(
             {
-                "heads": groups,
-                "size": [len(group) for group in groups],
-                "s_acc": self._accuracies(data.signed_rows(test.reshape(len(test), -1), signs), groups),
+                "heads": solved,
+                "size": [len(group) for group in solved],
+                "s_acc": self._accuracies(data.signed_rows(test.reshape(len(test), -1), signs), solved),
                 "objective": [optimum.objective for optimum in optima],
                 "relative_gap": [optimum.relative_gap for optimum in optima],
             }
@@ -136,28 +128,6 @@ class SeparatorPath:
     def _check_fitted(self) -> None:
         if not hasattr(self, "_rows"):
             raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
-
-    def _requested(self, subsets: Iterable[Any] | None, sample: int | None, seed: int, max_subsets: int) -> list[Group]:
-        """Return the given groups, a sample, or all; if all are too many, raise InterpError with the predicted time."""
-        if subsets is not None and sample is not None:
-            raise InterpError("give either subsets or sample, not both")
-        if subsets is not None:
-            return check_groups(subsets, self.n_heads_)
-        if sample is not None:
-            return sample_subsets(self.n_heads_, sample, seed)
-        total = 2**self.n_heads_ - 1
-        if total <= max_subsets:
-            return all_subsets(self.n_heads_)
-        # The time per subset is measured on a small sample, whose solutions are kept.
-        begin, before = time.perf_counter(), len(self._optima)
-        self._solve(sample_subsets(self.n_heads_, 3 * self.n_heads_, seed=0), lambda done, total: False)
-        seconds = total * (time.perf_counter() - begin) / max(1, len(self._optima) - before)
-        units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
-        unit, length = next((one for one in units if seconds >= 2 * one[1]), units[-1])
-        raise InterpError(
-            f"{self.n_heads_} heads have {total:,} subsets, about {seconds / length:,.0f} {unit} of work here; "
-            f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
-        )
 
     def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
         """Solve the groups and their starts: each group without its last head, and so on down to one head."""
@@ -249,11 +219,7 @@ def score_groups(
     train_labels: ArrayLike,
     test_z: ArrayLike,
     test_labels: ArrayLike,
-    groups: Iterable[Any] | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    max_subsets: int = MAX_SUBSETS,
-    progress: bool = False,
+    groups: str | Iterable[Any] = "all",
     C: float = 1000.0,
 ) -> pd.DataFrame:
     """Measure s-acc, one row per group of heads: heads, size, s_acc, relative_gap (the largest of its separators).
@@ -265,17 +231,17 @@ def score_groups(
     classes = np.unique(labels)
     if len(classes) <= 2:
         path = SeparatorPath(C).fit(train_z, labels)
-        table = path.score_subsets(test_z, wanted, groups, sample, seed, max_subsets, progress)
+        table = path.score_subsets(test_z, wanted, groups)
         return table[["heads", "size", "s_acc", "relative_gap"]]
     test = data.features("test_z", test_z, "rows heads d_head")
     if len(wanted) != len(test):
         raise InterpError(f"{len(test)} test rows have {len(wanted)} labels; one per row is needed")
     tables, values = [], []
-    chosen = None if groups is None else list(groups)
+    chosen = groups if isinstance(groups, str) else list(groups)
     for value in classes:
         path = SeparatorPath(C).fit(train_z, labels == value)
         seen = np.resize([True, False], len(test))  # placeholder labels: scores are computed from the weights below
-        tables.append(path.score_subsets(test, seen, chosen, sample, seed, max_subsets, progress))
+        tables.append(path.score_subsets(test, seen, chosen))
         values.append([_decision(path, test, group) for group in tables[-1]["heads"]])
     answers = classes[np.argmax(np.array(values), axis=0)]  # groups x rows
     gaps = np.max([table["relative_gap"] for table in tables], axis=0)

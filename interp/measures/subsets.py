@@ -23,18 +23,29 @@ from interp.models.architecture.ties import TIED
 from interp.support.progress import LateBar
 
 Group = tuple[int, ...]
-MAX_SUBSETS = 200_000  # larger tables must be requested explicitly, because 2^n rows are easily requested by accident
+MAX_SUBSETS = 200_000
+"""Most groups that a name stands for: 2^n rows are easily asked for by accident."""
 
 
-def select_groups(groups: str | Iterable[Any], n_heads: int) -> list[Group]:
-    """Return groups by name ("singles", "pairs", "singles+pairs", "all") or as given; InterpError if invalid."""
+def select_groups(groups: str | Iterable[Any], n_heads: int, sample: int | None = None) -> list[Group]:
+    """Return groups by name ("singles", "pairs", "singles+pairs", "all") or as given; InterpError if invalid.
+
+    sample: draw so many of "all", spread over the sizes.
+    """
+    if sample is not None:
+        if not isinstance(groups, str) or groups != "all":
+            raise InterpError("sample draws some of all groups of heads: it goes with groups='all'")
+        return sample_subsets(n_heads, sample, seed=0)
     sizes = {"singles": (1,), "pairs": (2,), "singles+pairs": (1, 2), "all": range(1, n_heads + 1)}
     if not isinstance(groups, str):
         return check_groups(groups, n_heads)
     if groups not in sizes:
         raise InterpError(f"groups = {groups!r} is neither one of {', '.join(sizes)} nor a list of tuples of heads")
     if (total := sum(comb(n_heads, size) for size in sizes[groups])) > MAX_SUBSETS:
-        raise InterpError(f"groups = {groups!r} are {total:,} groups of {n_heads} heads; at most {MAX_SUBSETS:,} here")
+        raise InterpError(
+            f"groups = {groups!r} are {total:,} groups of {n_heads} heads, more than {MAX_SUBSETS:,}; "
+            "sample=1000 draws some of all"
+        )
     return [group for size in sizes[groups] for group in combinations(range(n_heads), size)]
 
 
@@ -101,7 +112,6 @@ def subset_logit_metrics(
     labels: ArrayLike,
     columns: Sequence[int],
     subsets: Iterable[Any],
-    progress: bool = False,
 ) -> pd.DataFrame:
     """Measure groups of heads, one row per group: heads (tuple), size, l_acc, roc_auc.
 
@@ -147,8 +157,7 @@ def subset_logit_metrics(
             l_acc[begin : begin + block] = _accuracy(logits, classes)
             areas = [roc_areas(logits[:, column], classes == column) for column in columns]
             roc_auc[begin : begin + block] = np.max(areas, axis=0)
-            if progress:
-                bar.update(begin + len(piece), len(groups))
+            bar.update(begin + len(piece), len(groups))
     return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
 
 

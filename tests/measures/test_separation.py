@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from closeness import close
@@ -12,7 +10,7 @@ from numpy import ndarray
 from interp.errors import InterpError
 from interp.measures import separation
 from interp.measures.separation import SeparatorPath, fit_separator, score_groups
-from interp.measures.subsets import all_subsets
+from interp.measures.subsets import all_subsets, sample_subsets
 
 
 def heads(seed: int, n_heads: int = 5, d_head: int = 2, n: int = 500) -> tuple[ndarray, ndarray, ndarray, ndarray]:
@@ -47,7 +45,7 @@ def test_groups_in_any_order_and_form() -> None:
     z, y, test_z, test_y = heads(1)
     groups = [(4, 0), [0, 4], np.array([2]), (3, 1, 0), (0, 4)]
     path = SeparatorPath().fit(z, y)
-    table = path.score_subsets(test_z, test_y, subsets=groups)
+    table = path.score_subsets(test_z, test_y, groups=groups)
     assert list(table["heads"]) == [(4, 0), (0, 4), (2,), (3, 1, 0), (0, 4)]
     assert table["s_acc"][0] == table["s_acc"][1] == table["s_acc"][4]
     (forward, b), (backward, same_b) = path.weights((0, 4)), path.weights((4, 0))
@@ -85,7 +83,7 @@ def test_chunks_and_sample_agree_with_the_whole(monkeypatch: pytest.MonkeyPatch)
     small = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
     np.testing.assert_allclose(small["objective"], whole["objective"], rtol=2e-8)
     close(small["s_acc"], whole["s_acc"], atol=1 / len(test_y) + 1e-12)
-    some = SeparatorPath().fit(z, y).score_subsets(test_z, test_y, sample=20, seed=4).set_index("heads")
+    some = SeparatorPath().fit(z, y).score_subsets(test_z, test_y, sample_subsets(6, 20, seed=4)).set_index("heads")
     assert len(some) == 20
     np.testing.assert_allclose(some["objective"], whole.loc[some.index, "objective"], rtol=2e-8)
 
@@ -126,7 +124,7 @@ def test_solved_subsets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first = path.score_subsets(test_z, test_y)
     monkeypatch.setattr(separation, "solve_groups", lambda *_: pytest.fail("solved again"))
     assert path.score_subsets(test_z, test_y).equals(first)
-    path.score_subsets(z, y, sample=7)
+    path.score_subsets(z, y, sample_subsets(5, 7, seed=0))
     monkeypatch.undo()
     other = path.fit(z[:300], y[:300]).score_subsets(test_z, test_y)  # new rows, nothing may be kept
     assert not np.allclose(other["objective"], first["objective"])
@@ -142,16 +140,10 @@ def test_stop_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append((done, total))
         return done >= 7
 
-    table = path.score_subsets(test_z, test_y, stop=stop, progress=True)
+    table = path.score_subsets(test_z, test_y, stop=stop)
     assert calls == [(4, 31), (5, 31), (9, 31)]
     assert list(table["heads"]) == all_subsets(5)[:9]
     assert len(path.score_subsets(test_z, test_y)) == 31  # and goes on from there
-
-
-def twenty() -> Iterator[ndarray]:
-    generator = np.random.default_rng(0)
-    yield generator.normal(size=(60, 20, 1))
-    yield np.where(generator.random(60) > 0.5, 1, -1)
 
 
 Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
@@ -160,15 +152,12 @@ Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"subsets": []}, "no groups of heads"),
-        ({"subsets": [(0,), ()]}, "a group of heads is empty"),
-        ({"subsets": [(0, 1, 0)]}, "the group (0, 1, 0) repeats a head"),
-        ({"subsets": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
-        ({"subsets": [(-1,)]}, "names head -1"),
-        ({"subsets": [0, 1]}, "0 is not a group of heads"),
-        ({"subsets": [(0,)], "sample": 3}, "either subsets or sample"),
-        ({"sample": 32}, "5 heads have 31"),
-        ({"max_subsets": 30}, "5 heads have 31 subsets"),
+        ({"groups": []}, "no groups of heads"),
+        ({"groups": [(0,), ()]}, "a group of heads is empty"),
+        ({"groups": [(0, 1, 0)]}, "the group (0, 1, 0) repeats a head"),
+        ({"groups": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
+        ({"groups": [(-1,)]}, "names head -1"),
+        ({"groups": [0, 1]}, "0 is not a group of heads"),
         ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
         ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z has 300 values that are NaN"),
         ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
@@ -183,13 +172,6 @@ def test_bad_requests(arguments: dict, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_too_many_subsets_says_how_many_and_how_long() -> None:
-    z, y = twenty()
-    with pytest.raises(InterpError, match=r"20 heads have 1,048,575 subsets, about \d.* of work here; .*sample=1000"):
-        SeparatorPath().fit(z, y).score_subsets(z, y)
-    assert len(SeparatorPath().fit(z, y).score_subsets(z, y, sample=30)) == 30
-
-
 def test_bad_training_rows() -> None:
     with pytest.raises(InterpError, match="one class only"):
         SeparatorPath().fit(Z, np.ones(30))
@@ -198,7 +180,7 @@ def test_bad_training_rows() -> None:
     few = SeparatorPath().fit(Z[:8], Y[:8])
     with pytest.raises(InterpError, match="8 rows are fewer than 10 features"):
         few.score_subsets(TEST_Z, TEST_Y)
-    few.score_subsets(TEST_Z, TEST_Y, subsets=[(0, 1, 2, 3)])  # 8 features are enough for 8 rows
+    few.score_subsets(TEST_Z, TEST_Y, groups=[(0, 1, 2, 3)])  # 8 features are enough for 8 rows
     with pytest.raises(InterpError, match="call fit"):
         SeparatorPath().score_subsets(TEST_Z, TEST_Y)
 

@@ -54,7 +54,7 @@ def test_any_number_of_answers() -> None:
     labels[:60] = 0
     logits = contributions[:, [2]].sum(axis=1) + bias
     for columns in [(3,), (0, 2, 3)]:
-        table = subset_logit_metrics(contributions, bias, labels, columns, subsets=[(2,)], progress=True)
+        table = subset_logit_metrics(contributions, bias, labels, columns, subsets=[(2,)])
         expected = max(roc_auc_score(labels == column, logits[:, column]) for column in columns)
         assert table["roc_auc"][0] == pytest.approx(expected, abs=1e-12)
 
