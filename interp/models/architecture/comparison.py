@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -117,9 +118,10 @@ def runs(original: Any, tokens: Tensor) -> Runs:
 
     original: a HookedTransformer or another module, which runs in evaluation mode and is not changed, or a function,
     which runs in its own format. A module that cannot run in a format runs in float32, or as it is. Logits may be an
-    attribute of the result, as in transformers, or the first of several results.
+    attribute of the result, as in transformers, or the first of several results. The model runs once in each format.
     """
 
+    @cache
     def run(dtype: torch.dtype) -> Tensor:
         if isinstance(original, HookedTransformer):
             return _logits(cast(original, dtype).eval()(tokens))
@@ -160,7 +162,8 @@ def cast(model: Model, dtype: torch.dtype) -> Model:
     """
     made = copy.deepcopy(model)
     ours = [_has_own_angles(block.attn) for block in made.blocks]
-    made.to(dtype, print_details=False)
+    made.cfg.dtype = dtype
+    nn.Module.to(made, dtype)  # TransformerLens's own `to` makes a state dict for each tensor
     for block, own in zip(made.blocks, ours):
         attention: Any = block.attn
         if own:  # TransformerLens would keep angles rounded to the old format
