@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.errors import InterpError, check_one_of, one_of
+from interp.errors import InterpError, check_one_of
 from interp.families.memorization.theory.kl import checked_unembedding, entropy_rows, log_softmax
 from interp.families.memorization.theory.rank_d import RankDMap, rank_d_map
 from interp.families.memorization.theory.table import as_table
 
 SCALES = ("optimal", "match", "entropy")
-UNEMBEDDINGS = ("random-sign", "simplex")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ def lookup_construction(
     table: Any,
     d: int | None = None,
     *,
-    unembedding: str | Float[np.ndarray, "d outputs"] = "random-sign",
+    unembedding: Float[np.ndarray, "d outputs"] | None = None,
     scale: str = "optimal",
     targets: Sequence[int] | Int[np.ndarray, " contexts"] | None = None,
     prior: Any = None,
@@ -45,7 +44,7 @@ def lookup_construction(
 ) -> LookupConstruction:
     """Build Theorem 3's map and compute its exact divergence.
 
-    unembedding   'random-sign' (entries +-1 / sqrt d), 'simplex' (needs d >= outputs - 1), or W_U itself
+    unembedding   W_U; by default random signs / sqrt d
     scale         lambda: 'entropy', the paper's equation with its sign corrected (softmax gives g probability e^-H);
                   'match', softmax gives g its own probability pi_g; 'optimal', the least divergence
     targets       g; by default, the most likely output of each context
@@ -53,22 +52,22 @@ def lookup_construction(
     raises for 'entropy' if w_g . w_g is not the largest u_j, because the equation may then have no solution.
     Source: Dana 2024, Theorem 3; erratum 16.
     """
-    checked = as_table(table, prior)
-    W_U = _unembedding(unembedding, checked.n_outputs, d, seed)
-    g = checked.conditional.argmax(axis=1) if targets is None else np.asarray(targets)
-    if g.shape != (checked.n_contexts,) or g.min() < 0 or g.max() >= checked.n_outputs:
-        raise InterpError(f"targets must be {checked.n_contexts} outputs, each from 0 to {checked.n_outputs - 1}")
+    rows = as_table(table, prior)
+    W_U = _unembedding(unembedding, rows.n_outputs, d, seed)
+    g = rows.conditional.argmax(axis=1) if targets is None else np.asarray(targets)
+    if g.shape != (rows.n_contexts,) or g.min() < 0 or g.max() >= rows.n_outputs:
+        raise InterpError(f"targets must be {rows.n_contexts} outputs, each from 0 to {rows.n_outputs - 1}")
     gram = W_U.T @ W_U
-    scales = lookup_scales(checked.conditional, gram, g, scale)
+    scales = lookup_scales(rows.conditional, gram, g, scale)
     if not np.isfinite(scales).all():
         bad = int(np.argmax(~np.isfinite(scales)))
         raise InterpError(
-            f"context {bad} gives its output the probability {checked.conditional[bad, g[bad]]:g}, for which no finite "
+            f"context {bad} gives its output the probability {rows.conditional[bad, g[bad]]:g}, for which no finite "
             "lambda is right: give the table some noise"
         )
-    found = rank_d_map(checked, W_U, scales[:, None] * W_U[:, g].T, f"look-up, lambda {scale}")
+    built = rank_d_map(rows, W_U, scales[:, None] * W_U[:, g].T, f"look-up, lambda {scale}")
     return LookupConstruction(
-        **vars(found),
+        **vars(built),
         targets=g,
         scales=scales,
         deviation=float(np.abs(gram - np.eye(len(gram))).max()),
@@ -100,14 +99,14 @@ def lookup_scales(
         )
     if scale == "optimal":
         mean = (conditional * gap).sum(axis=1)
-        found = _increasing_root(lambda lam: (np.exp(log_softmax(lam[:, None] * gap)) * gap).sum(axis=1) - mean, n)
-        return np.where(mean >= gap.max(axis=1), np.inf, np.where(mean <= gap.min(axis=1), -np.inf, found))
+        root = _increasing_root(lambda lam: (np.exp(log_softmax(lam[:, None] * gap)) * gap).sum(axis=1) - mean, n)
+        return np.where(mean >= gap.max(axis=1), np.inf, np.where(mean <= gap.min(axis=1), -np.inf, root))
     check_one_of("scale", scale, SCALES)
     p_g = conditional[np.arange(n), targets]
     log_q = -entropy_rows(conditional) if scale == "entropy" else np.log(np.maximum(p_g, 1e-300))
     # log q_g is increasing in lambda, from -inf to 0.
-    found = _increasing_root(lambda lam: log_softmax(lam[:, None] * gap)[np.arange(n), targets] - log_q, n)
-    return np.where(log_q >= 0, np.inf, np.where(p_g <= 0, -np.inf, found))
+    root = _increasing_root(lambda lam: log_softmax(lam[:, None] * gap)[np.arange(n), targets] - log_q, n)
+    return np.where(log_q >= 0, np.inf, np.where(p_g <= 0, -np.inf, root))
 
 
 def random_sign_unembedding(n_outputs: int, d: int, seed: int = 0) -> Float[np.ndarray, "d outputs"]:
@@ -117,17 +116,6 @@ def random_sign_unembedding(n_outputs: int, d: int, seed: int = 0) -> Float[np.n
     return np.random.default_rng(seed).choice([-1.0, 1.0], size=(d, n_outputs)) / np.sqrt(d)
 
 
-def simplex_unembedding(n_outputs: int, d: int) -> Float[np.ndarray, "d outputs"]:
-    """Unit columns with all inner products -1 / (M - 1), in the first M - 1 of d coordinates."""
-    if d < n_outputs - 1:
-        raise InterpError(f"d is {d}; a simplex of {n_outputs} outputs needs d of at least {n_outputs - 1}")
-    centered = np.eye(n_outputs) - 1.0 / n_outputs
-    basis = np.linalg.svd(centered)[2][: n_outputs - 1]
-    W_U = np.zeros((d, n_outputs))
-    W_U[: n_outputs - 1] = basis * np.sqrt(n_outputs / (n_outputs - 1))
-    return W_U
-
-
 def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
     """Return mu, the largest |w_U(i) . w_U(j)| of two different outputs."""
     gram = np.abs(W_U.T @ W_U)
@@ -135,18 +123,14 @@ def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
     return float(gram.max())
 
 
-def _unembedding(unembedding: Any, n_outputs: int, d: int | None, seed: int) -> Float[np.ndarray, "d outputs"]:
-    if not isinstance(unembedding, str):
-        if d is not None and d != len(unembedding):
-            raise InterpError(f"d is {d} but W_U has {len(unembedding)} rows; leave d out")
-        return checked_unembedding(unembedding, n_outputs)
+def _unembedding(W_U: Any, n_outputs: int, d: int | None, seed: int) -> Float[np.ndarray, "d outputs"]:
+    if W_U is not None:
+        if d is not None and d != len(W_U):
+            raise InterpError(f"d is {d} but W_U has {len(W_U)} rows; leave d out")
+        return checked_unembedding(W_U, n_outputs)
     if d is None:
-        raise InterpError(f"d is needed to make a {unembedding} W_U")
-    if unembedding == "random-sign":
-        return random_sign_unembedding(n_outputs, d, seed)
-    if unembedding == "simplex":
-        return simplex_unembedding(n_outputs, d)
-    raise InterpError(one_of("unembedding", unembedding, UNEMBEDDINGS))
+        raise InterpError("d is needed to draw W_U")
+    return random_sign_unembedding(n_outputs, d, seed)
 
 
 def _increasing_root(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:

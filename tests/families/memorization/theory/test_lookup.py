@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from closeness import close
 from scipy.optimize import brentq, minimize_scalar
 from shared import lookup_bounds
 
@@ -11,7 +10,6 @@ from interp.families.memorization.theory.lookup import (
     coherence,
     lookup_construction,
     random_sign_unembedding,
-    simplex_unembedding,
 )
 from interp.families.memorization.theory.table import as_table
 
@@ -132,15 +130,6 @@ def test_erratum_16_entropy_lambda_is_far_from_optimal_when_wide():
     assert wide.kl > 0.1  # orthogonal outputs, the limit of large d: still (1 - pi_g) lambda away
 
 
-def test_simplex_is_exact_for_even_noise():
-    # all other outputs alike: one number a context says everything
-    table = lookup_table(10, 6, 0.1, seed=0)
-    found = lookup_construction(table, 5, unembedding="simplex")
-    assert found.kl < 1e-13
-    W_U = simplex_unembedding(6, 7)
-    close(W_U.T @ W_U, np.eye(6) * 1.2 - 0.2, atol=1e-12)
-
-
 def test_erratum_16_entropy_zero_is_memorized_at_d_2():
     # M = 12 on the circle, lambda 1, 10, 30, 100, 300: cross-entropy 1.72, .43, .035, 3e-6, 7e-18.
     angles = 2 * np.pi * np.arange(12) / 12
@@ -175,9 +164,7 @@ def test_bad_input():
     table = lookup_table(4, 5, 0.1)
     for arguments, says in [
         ({}, "d is needed"),
-        ({"d": 3, "unembedding": "simplex"}, "at least 4"),
         ({"d": 3, "unembedding": np.ones((2, 5))}, "leave d out"),
-        ({"d": 3, "unembedding": "hadamard"}, "unknown unembedding"),
         ({"d": 100, "scale": "best"}, "unknown scale"),
         ({"d": 3, "targets": [9, 0, 0, 0]}, "targets must be 4 outputs"),
         ({"d": 1, "scale": "entropy"}, "optimal"),
