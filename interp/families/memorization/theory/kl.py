@@ -56,8 +56,11 @@ def checked_logits(table: ConditionalTable, logits: Any) -> Float[np.ndarray, "c
 
 
 def checked_unembedding(W_U: Any, n_outputs: int) -> Float[np.ndarray, "d outputs"]:
-    """Return W_U as a float64 array (d, outputs). Raises InterpError for another shape or infinite or NaN entries."""
-    array = np.asarray(W_U, dtype=np.float64)
+    """Return W_U as a float64 array (d, outputs). Raises InterpError for other shapes and infinite or NaN entries."""
+    try:
+        array = np.asarray(W_U, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InterpError("W_U is no array of numbers") from error
     if array.ndim != 2 or array.shape[1] != n_outputs or array.shape[0] < 1:
         raise InterpError(f"W_U has shape {array.shape}; (d, outputs) = (d, {n_outputs}) is needed")
     if not np.isfinite(array).all():

@@ -165,6 +165,7 @@ def test_bad_input():
     for arguments, says in [
         ({}, "d is needed"),
         ({"d": 3, "unembedding": np.ones((2, 5))}, "leave d out"),
+        ({"unembedding": "simplex"}, "no array of numbers"),
         ({"d": 100, "scale": "best"}, "unknown scale"),
         ({"d": 3, "targets": [9, 0, 0, 0]}, "targets must be 4 outputs"),
         ({"d": 1, "scale": "entropy"}, "optimal"),
