@@ -50,7 +50,6 @@ DEFAULT_HEIGHT = 420
 
 def render(report: Page) -> str:
     """Render a report; equal reports give equal text."""
-    from jinja2 import Environment
     from markupsafe import Markup
 
     taken: set[str] = {"top"}
@@ -61,8 +60,7 @@ def render(report: Page) -> str:
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
     script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(resource("page.html.jinja")).render(
+    return _template().render(
         report=report,
         verdict=verdict,
         notes=notes(told),
@@ -76,6 +74,15 @@ def render(report: Page) -> str:
         settings=Markup(_json_block(json.dumps(_settings(), sort_keys=True))),
         has_figures=bool(pictures),
     )
+
+
+@cache
+def _template() -> Any:
+    """Return the template of a page, compiled."""
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(resource("page.html.jinja"))
 
 
 Pictures = Mapping[str, FigureItem]

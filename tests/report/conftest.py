@@ -1,14 +1,23 @@
-"""All figures of synthetic tables, and a report that holds them."""
+"""All figures of synthetic tables, a report that holds them, and one browser for all pages."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from browser import Page, browser
 from report.figure_calls import CALLS
 from report.frames import make_frames
 
 from interp.report import Report
 from interp.support import figures
+
+
+@pytest.fixture(scope="session")
+def page() -> Iterator[Page]:
+    with browser() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Page, browser, find_browser
+from browser import Page, find_browser
 from report.clicking import click, draw, heard, hover, listen, spots
 from report.shipped_reports import CLICKED, whole
 
@@ -28,12 +27,6 @@ PLAIN = "\n".join(
 ).split()
 """Figures whose points stand for neither a head nor an input: averages, tokens, layers, directions. What of them is a
 head's is clicked all the same."""
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with browser() as found:
-        yield found
 
 
 @pytest.mark.parametrize("name", CLICKED)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from browser import browser, find_browser
+from browser import Page, find_browser
 from standins import NAMES, standin
 
 import interp
@@ -85,7 +85,7 @@ def test_a_report_without_a_search_has_no_card_how() -> None:
 
 
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium: the page is not drawn")
-def test_the_longest_first_screen_fits_a_screen(tmp_path: Path) -> None:
+def test_the_longest_first_screen_fits_a_screen(page: Page, tmp_path: Path) -> None:
     """Cards with as many words as they may have, three with a picture: at most 1,000 pixels high, 1,300 wide."""
     report = Report("A model with a name", "task t")
     report.mark = "proved"
@@ -99,8 +99,7 @@ def test_the_longest_first_screen_fits_a_screen(tmp_path: Path) -> None:
         if about in pictures:
             report.add_figure(about, pictures[about], "A figure.")
         report.say(text, about, [about] if about in pictures else [])
-    with browser() as page:
-        page.size(1300, 1000)
-        page.open(report.save(tmp_path / "page.html"))
-        assert page.run("document.querySelectorAll('.verdict .thumbnail').length") == 3
-        assert page.run("document.querySelector('.verdict').getBoundingClientRect().bottom") <= 1000
+    page.size(1300, 1000)
+    page.open(report.save(tmp_path / "page.html"))
+    assert page.run("document.querySelectorAll('.verdict .thumbnail').length") == 3
+    assert page.run("document.querySelector('.verdict').getBoundingClientRect().bottom") <= 1000

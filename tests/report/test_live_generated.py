@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import Page, browser, find_browser
+from browser import Page, find_browser
 from live_model import javascript, needs_node
 from saved_models import SHAPES
 
@@ -67,11 +67,10 @@ def test_the_page_generates_what_torch_does(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium: no page is opened")
 @pytest.mark.parametrize("name", ["nanogpt", "qwen3", "gpt_neox"])
-def test_a_strangers_model_runs_in_the_page(name: str, tmp_path: Path) -> None:
+def test_a_strangers_model_runs_in_the_page(page: Page, name: str, tmp_path: Path) -> None:
     path = live(SHAPES[name].subject(name)).save(tmp_path / "page.html")
-    with browser() as page:
-        page.open(path)
-        shown(page, name)
+    page.open(path)
+    shown(page, name)
 
 
 def shown(page: Page, name: str) -> None:

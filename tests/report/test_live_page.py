@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import Page, browser, find_browser
+from browser import Page, find_browser
 from report.hostile import HOSTILE, HostileTokens
 
 import interp
@@ -21,12 +21,6 @@ from interp.report.sections.live_payload import payload
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not tried in a browser")
 
 BUTTONS = "[...document.querySelectorAll('.live button')]"
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)

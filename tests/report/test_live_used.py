@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from browser import Page, browser, find_browser
+from browser import Page, find_browser
 from report.hostile import HOSTILE, HostileTokens
 
 import interp
@@ -44,12 +43,6 @@ KINDS = {
 }
 DECISION = "document.querySelector('.live-decision').textContent"
 SHOWN = "document.querySelector('.live-bars').textContent"
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with browser() as found:
-        yield found
 
 
 def center(page: Page, selector: str) -> tuple[float, float]:
