@@ -33,7 +33,7 @@ def test_numbers_of_a_report_are_those_of_plain_hooks(name: str) -> None:
     inputs = FEW if model.task.sample(1).tokens.shape[1] > LONG else INPUTS
     study, plain = Study(Subject.of(model), asked=InputsAsked(inputs=inputs)), Plain(model)
     batch = study.once(accuracy.population).batch
-    assert accuracy.measured(study).accuracy == pytest.approx(plain.accuracy(batch))
+    assert accuracy.measure_accuracy(study).accuracy == pytest.approx(plain.accuracy(batch))
     compared = []
     for section, check in CHECKS.items():
         report = Report(name)

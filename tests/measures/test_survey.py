@@ -12,7 +12,7 @@ from interp.measures.heads import head_outputs
 from interp.measures.runs import at_reads, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.survey import survey
-from interp.report.sections.heads import separable
+from interp.report.sections.heads import describe_separation
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,4 +83,4 @@ def test_why_heads_have_no_s_acc_is_said() -> None:
     table = survey(subject, subject.task.sample(20, seed=1), subject.task.sample(15, "train", seed=2))
     assert table["s_acc"].isna().all()
     assert "15 rows are fewer than 16 features" in table.attrs["no_s_acc"]
-    assert "There is no s_acc: 15 rows are fewer" in separable(table)
+    assert "There is no s_acc: 15 rows are fewer" in describe_separation(table)

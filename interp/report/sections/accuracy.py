@@ -37,7 +37,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
     task = study.task
     report.say(certificate_sentence(found, apart=True), "proof", ["frontier", "margins"])
     exact = found.accuracy if isinstance(found.accuracy, float) else None
-    if found.status == "refuted" and exact is not None and (drawn := as_drawn(study, exact)):
+    if found.status == "refuted" and exact is not None and (drawn := describe_sampled_accuracy(study, exact)):
         report.say(drawn, "proof")
     by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
     if by_difference and task.contrast is not None:
@@ -47,7 +47,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         every = f"on every input of the domain ({found.domain})"
         report.say(f"Always right{word}: the model gives the right answer {every}.", "what")
     if found.status == "refuted":
-        report.say(not_as_asked(found), "what")
+        report.say(describe_errors(found), "what")
     report.mark = words.STATES[found.status]
     report.heading("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate. Method: {found.method}.")
@@ -79,7 +79,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
                 margins_caption(found.tables["lengths"], bounded="rounding" in set(both["quantity"])),
             )
         report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
-    report.add_fact("accuracy", share(found))
+    report.add_fact("accuracy", accuracy_or_range(found))
     report.add_fact("exact", isinstance(found.accuracy, float))
     report.add_fact("certificate", found.status)
 
@@ -96,15 +96,15 @@ def margins_caption(lengths: pd.DataFrame, bounded: bool) -> str:
 
 
 def _measured(report: Report, study: Study, why: str) -> None:
-    found, inputs = study.once(measured), study.once(population)
+    found, inputs = study.once(measure_accuracy), study.once(population)
     report.heading(
         "Accuracy on every input" if found.exact else "Accuracy on a sample",
         f"No certificate: {why.split(' cannot be certified: ', 1)[-1].split(' (methods for other kinds', 1)[0]}.",
     )
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
-    report.say(as_asked(found), "what")
+    report.say(describe_answers(found), "what")
     report.say(accuracy_sentence(found, inputs), "proof")
-    if found.exact and (drawn := as_drawn(study, found.accuracy, found.weighted)):
+    if found.exact and (drawn := describe_sampled_accuracy(study, found.accuracy, found.weighted)):
         report.say(drawn, "proof")
     report.mark = "measured"
     report.add_fact("accuracy", found.accuracy)
@@ -117,12 +117,12 @@ def population(study: Study) -> Population:
     return study.population("accuracy", split=study.task.splits[-1], fixed=False, seconds=WORK)
 
 
-def measured(study: Study) -> Accuracy:
+def measure_accuracy(study: Study) -> Accuracy:
     """Return the accuracy on all inputs or on a sample; use it with study.once."""
     return accuracy_on(study.subject, study.once(population))
 
 
-def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
+def describe_sampled_accuracy(study: Study, exact: float, weighted: float | None = None) -> str:
     """Return a sentence on the accuracy with inputs from the task's sampler; "" if it equals `exact`.
 
     exact: accuracy with each input once. weighted: accuracy with the task's declared weights. Without weights, a sample
@@ -200,9 +200,9 @@ def _verdict_of(found: Certificate) -> str:
             why = "not proved for the model as it runs, because a margin does not exceed the rounding error"
             return f"Accuracy 1{real} over {where}; {why}."
         return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
-    lies = f"is in the range {share(found)}"
+    lies = f"is in the range {accuracy_or_range(found)}"
     if found.confidence is not None:
-        lies = f"is in the range {share(found)}, from a sample (confidence {100 * found.confidence:g}%)"
+        lies = f"is in the range {accuracy_or_range(found)}, from a sample (confidence {100 * found.confidence:g}%)"
     if found.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} {lies}.{wrong}"
     return f"Wrong on at least one of {where}; its accuracy {lies}.{number}{wrong}"
@@ -227,7 +227,7 @@ def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
     )
 
 
-def not_as_asked(found: Certificate) -> str:
+def describe_errors(found: Certificate) -> str:
     """Return a sentence on a refuted model, with the number of its errors if known."""
     if not found.n_errors:
         return "Not always right: it is wrong on some inputs of the domain."
@@ -238,7 +238,7 @@ def not_as_asked(found: Certificate) -> str:
     return f"Not always right: wrong on {found.n_errors:,} of the {of}."
 
 
-def as_asked(found: Accuracy) -> str:
+def describe_answers(found: Accuracy) -> str:
     """Return a sentence on whether a model is right on the inputs that were run."""
     wrong = round((1 - found.accuracy) * found.answers)
     run = f"the {words.counted(found.answers, 'answer')} {'of all inputs' if found.exact else 'that were sampled'}"
@@ -295,7 +295,7 @@ def accuracy_caption(found: Accuracy) -> str:
     return f"{found.rows:,} inputs drawn with the task's sampler; 95% Wilson interval.{several}"
 
 
-def share(found: Certificate) -> float | str:
+def accuracy_or_range(found: Certificate) -> float | str:
     """Return the exact accuracy as a number, or an interval in words, rounded outward and below 1 if the model errs."""
     if isinstance(found.accuracy, float):
         return found.accuracy
@@ -307,7 +307,7 @@ def share(found: Certificate) -> float | str:
 def _as_rows(found: Certificate) -> pd.DataFrame:
     """Return a certificate as a table of two columns, for narrow screens."""
     row = found.to_frame().iloc[0].drop(["model", "seconds", "notes", "on_trust"])  # each note has its own row
-    row["accuracy"] = share(found)
+    row["accuracy"] = accuracy_or_range(found)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]
     return pd.DataFrame(
         [*named, *(("note", note) for note in (*found.notes, *found.on_trust))], columns=["property", "value"]

@@ -204,7 +204,7 @@ WORDS = {
 """Kinds of pairs in words."""
 
 
-def made_of(kinds: Mapping[str, Pairs]) -> str:
+def describe_pairs(kinds: Mapping[str, Pairs]) -> str:
     """How many pairs of each kind there are, and what they cannot show."""
     said = words.joined(f"{words.counted(len(pairs), 'pair')} {WORDS[kind]}" for kind, pairs in kinds.items())
     if not all(pairs.clean.lengths.equal(pairs.corrupted.lengths) for pairs in kinds.values()):
@@ -223,7 +223,7 @@ def edges_between(study: Study, report: Report) -> None:
     kind = str(best[[*by_kind]].astype(float).abs().round(DIGITS).idxmax())
     recovered = words.number(float(best[kind]), 3, ROUNDING)
     on = f" in the pairs {WORDS[kind]}" if len(by_kind) > 1 else ""
-    pairs = made_of({one: kinds[one] for one in by_kind})
+    pairs = describe_pairs({one: kinds[one] for one in by_kind})
     report.heading(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
@@ -280,14 +280,14 @@ def patched(study: Study) -> Patched:
     return activation_patching(study.subject, study.once(population).batch, by_position=places(study))
 
 
-def leading(table: pd.DataFrame) -> pd.DataFrame:
+def find_leading_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the row that recovers most, then all rows whose 95% intervals overlap its interval, up to rounding."""
     table = table.sort_values("recovered", ascending=False, kind="stable", key=lambda shares: shares.round(6))
     low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
     return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low - ROUNDING]
 
 
-def told_apart(clean: float, corrupted: float) -> str:
+def describe_undecided_pairs(clean: float, corrupted: float) -> str:
     """Return a warning if the model, on average, prefers the same answer in both runs; otherwise ""."""
     if clean * corrupted < 0:
         return ""
@@ -299,7 +299,7 @@ def patches(study: Study, report: Report) -> None:
     """Patch the residual stream by layer and position, then heads and MLPs."""
     inputs = study.once(population)
     found = study.once(patched)
-    first = leading(found.parts)
+    first = find_leading_rows(found.parts)
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
@@ -312,7 +312,7 @@ def patches(study: Study, report: Report) -> None:
         "the difference of the two answers' logits, scaled so that the corrupted run has 0 and the clean run has 1 "
         f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
-        f"{told_apart(found.clean, found.corrupted)}"
+        f"{describe_undecided_pairs(found.clean, found.corrupted)}"
         f"{f'Among single parts, {parts} recovers most:' if several else f'Patching {parts} recovers'} {most}{error}.",
     )
     report.add_figure(

@@ -40,7 +40,7 @@ def half_width(values: Tensor, inputs: Population) -> float:
     return 0.0 if inputs.exact else NORMAL_95 * float(values.std(correction=0)) / math.sqrt(min(len(values), inputs.n))
 
 
-def largest(values: Float[Tensor, "reads components"], inputs: Population) -> list[int]:
+def describe_largest(values: Float[Tensor, "reads components"], inputs: Population) -> list[int]:
     """Return the column with the largest mean, and the columns that are not told apart from it read by read."""
     best = int(values.mean(0).argmax())
     behind = values[:, best, None] - values
@@ -54,7 +54,7 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
     said: list[tuple[list[int], str]] = []
     for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:
         values = found.centered if index is None else found.centered[found.classes == index]
-        leaders = largest(values, inputs)
+        leaders = describe_largest(values, inputs)
         own = values[:, leaders[0]]
         mean = number(float(own.mean()))
         interval = "" if inputs.exact else f", 95% interval ±{number(max(half_width(own, inputs), ROUNDING), 2)}"
@@ -108,7 +108,7 @@ def make(study: Study, report: Report) -> None:
 SILENCED, DRAWN, MOST_VALUES, MOST_DOTS = 24, 4, 128, 30
 
 
-def most_needed(table: pd.DataFrame, population: Population) -> str:
+def describe_missed_neurons(table: pd.DataFrame, population: Population) -> str:
     """Return a sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
     if population.score(whole).exceeds(population.score(worst)):
@@ -133,7 +133,7 @@ def one_by_one(study: Study, report: Report) -> None:
     report.heading(
         "Neurons",
         f"Measured {inputs.measured}. One neuron at a time is replaced by its mean: {fewer}. "
-        f"{most_needed(table, inputs)}",
+        f"{describe_missed_neurons(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(

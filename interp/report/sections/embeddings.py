@@ -67,7 +67,7 @@ def make(study: Study, report: Report) -> None:
         _waves(study, report)
 
 
-def n_key(power: np.ndarray) -> int:
+def count_key_frequencies(power: np.ndarray) -> int:
     """Return the number of key frequencies, 0 if there are none: the strongest, up to the largest drop of the power.
 
     power: the shares, in decreasing order.
@@ -89,7 +89,7 @@ def _waves(study: Study, report: Report) -> None:
     table = table.assign(which=table["group"] + ": " + table["what"] if many else table["what"])
     sentences = []
     for which, part in table.sort_values("power", ascending=False).groupby("which", sort=False):
-        few = part[: n_key(part["power"].to_numpy())]
+        few = part[: count_key_frequencies(part["power"].to_numpy())]
         names = ", ".join(map(str, sorted(few["frequency"]))) or "none"
         if not few.empty:
             sentences.append(
@@ -128,7 +128,7 @@ def needs_variables(study: Study) -> str | None:
     return None
 
 
-def growing(table: pd.DataFrame, inputs: Population) -> str:
+def describe_growing_probes(table: pd.DataFrame, inputs: Population) -> str:
     """Return a sentence on the probes that would be more accurate with more inputs; "" if there are none.
 
     At the site of its best probe, a variable's probe grows if twice the inputs raise its accuracy by more than the
@@ -162,7 +162,7 @@ def known_variables(study: Study, report: Report) -> None:
         f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
         "to read it from the residual stream, on held-out inputs. Is it used? One site gets its value on another "
         "input (interchange): either the whole vector, or only the directions that the probe reads. The model should "
-        "then answer as if this variable alone had changed." + growing(table, inputs),
+        "then answer as if this variable alone had changed." + describe_growing_probes(table, inputs),
     )
     quantities: tuple[Literal["probe", "along_probe"], ...] = ("probe", "along_probe")
     for quantity in quantities:

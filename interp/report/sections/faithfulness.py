@@ -29,7 +29,7 @@ def population(study: Study) -> Population:
     return study.population("faithfulness", ABLATIONS)
 
 
-def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:
+def find_smallest_circuit(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:
     """Find by bisection how many heads suffice, starting with those whose mean ablation costs most loss (or accuracy).
 
     The result has no heads if the model suffices without any, and all heads if no smaller set that was tried suffices.
@@ -45,7 +45,7 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
     return evaluate_circuit(subject, heads=order[: fewest(len(order), enough)], inputs=test, reference=train)
 
 
-def sentence(found: CircuitTest, n: int, population: Population) -> str:
+def describe_circuit(found: CircuitTest, n: int, population: Population) -> str:
     """Return a sentence on how many of n heads suffice, with the accuracy of these, of all and of none.
 
     They suffice if the exact accuracy, or the lower end of its interval, is within TOLERANCE of the model's.
@@ -74,14 +74,14 @@ def make(study: Study, report: Report) -> None:
     """Find the smallest set of heads that suffices, and test it."""
     inputs = study.once(population)
     table = study.once(shared.surveyed)
-    found = smallest(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
+    found = find_smallest_circuit(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.heading(
         "A circuit of heads",
         "Heads are sorted by how much silencing each one costs (in loss or, without a loss, in accuracy). The circuit "
         "is as many of the first heads as are needed (found by bisection) to keep accuracy within "
         f"{TOLERANCE:g} of the whole model's when all other heads are mean-ablated. MLPs stay as they are.\n\n"
-        + sentence(found, n, inputs),
+        + describe_circuit(found, n, inputs),
     )
     report.add_table(
         "circuit",

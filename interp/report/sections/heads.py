@@ -33,20 +33,23 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
     fewer = "" if table.attrs["looked"] == population.n else f", effect and attention {study.once(shared.looked_at).on}"
-    said = [f"Measured {population.measured}.", lowest(table, population), readable(table, population)]
-    report.heading("Heads and MLPs", " ".join(filter(None, [*said, induction(table)])))
+    said = [
+        f"Measured {population.measured}.",
+        describe_lowest_accuracy(table, population),
+        describe_readable_heads(table, population),
+    ]
+    report.heading("Heads and MLPs", " ".join(filter(None, [*said, describe_induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
-    mean = mean_of(table, population)
+    mean = describe_mean(table, population)
     report.add_table(
         "heads",
         shown,
         "effect: the part's direct contribution to the logit of the right answer minus that to the best wrong answer. "
         f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean}, or "
-        "by its value on another input. "
-        f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators are from the same "
-        "inputs as the means.",
+        f"by its value on another input. {describe_separation(table, C)} {describe_attention(table)} "
+        f"Measured {population.measured}{fewer}; separators are from the same inputs as the means.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -81,12 +84,14 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         )
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
     # One part, or a model no better than a guess: then what the section says is all there is to say.
-    report.say(needed(table, whole, chance, population) or " ".join(said[:2]), "where", ["heads_ablated"])
-    report.add_fact("most_needed_part", most_needed(table, whole, chance, population))
+    report.say(
+        describe_needed_parts(table, whole, chance, population) or " ".join(said[:2]), "where", ["heads_ablated"]
+    )
+    report.add_fact("most_needed_part", name_most_needed_part(table, whole, chance, population))
     report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
 
 
-def lost(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
+def find_needed_parts(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
     """Return the accuracy without each part that the model needs, lowest first.
 
     Accuracy must fall by more than NEEDED and by more than the sampling error. Empty if the model is no better than
@@ -99,13 +104,13 @@ def lost(table: pd.DataFrame, whole: float, chance: float, population: Populatio
     return without[falls].sort_values(kind="stable")
 
 
-def most_needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
+def name_most_needed_part(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
     """Name the part whose ablation lowers accuracy most, and its ties within sampling error, or return "none"."""
-    needed = lost(table, whole, chance, population)
+    needed = find_needed_parts(table, whole, chance, population)
     return words.either(population.leaders(dict(needed), least=True)) if len(needed) else "none"
 
 
-def needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
+def describe_needed_parts(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
     """A sentence on the parts that the model needs, from the table's columns part and accuracy_mean.
 
     "" if the model is no better than always giving the most frequent answer (chance).
@@ -113,10 +118,10 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
     on = population.measured[:1].upper() + population.measured[1:]
-    found = lost(table, whole, chance, population)
+    found = find_needed_parts(table, whole, chance, population)
     rest = table.set_index("part")["accuracy_mean"].drop(found.index)
     kept = f" Without any other part it is {_at_least(rest)}." if len(rest) else ""
-    mean = mean_of(table, population)
+    mean = describe_mean(table, population)
     if found.empty:
         clearly = "" if population.exact else "clearly "
         return (
@@ -131,13 +136,13 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     )
 
 
-def mean_of(table: pd.DataFrame, population: Population) -> str:
+def describe_mean(table: pd.DataFrame, population: Population) -> str:
     """The mean that replaces a part, and the inputs that it is from."""
     where = " at each position" if table.attrs.get("by_position") else ""
     return f"its mean{where} over {table.attrs['train']:,} {'training' if population.own else 'more'} inputs"
 
 
-def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
+def describe_separation(table: pd.DataFrame, C: float = 1000.0) -> str:
     """Caption for the column s_acc, or the reason why it is missing. C: as in head_metrics."""
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
@@ -152,7 +157,7 @@ def normalized(heads: pd.DataFrame) -> bool:
     return bool(heads["entropy"].notna().any())
 
 
-def looking(table: pd.DataFrame) -> str:
+def describe_attention(table: pd.DataFrame) -> str:
     """Caption for the attention columns."""
     if normalized(table):
         return (
@@ -170,7 +175,7 @@ def _at_least(accuracies: pd.Series) -> str:
     return least if least == "1" else f"{least} or more"
 
 
-def lowest(table: pd.DataFrame, population: Population) -> str:
+def describe_lowest_accuracy(table: pd.DataFrame, population: Population) -> str:
     """A sentence on the lowest accuracy without one part; attrs["accuracy"] is that of the whole model."""
     without, whole = table.set_index("part")["accuracy_mean"], words.share(table.attrs["accuracy"])
     if len(without) == 1:
@@ -184,7 +189,7 @@ def lowest(table: pd.DataFrame, population: Population) -> str:
     return f"{said}; it is lowest without {words.either(least)}."
 
 
-def readable(table: pd.DataFrame, population: Population) -> str:
+def describe_readable_heads(table: pd.DataFrame, population: Population) -> str:
     """A sentence on the head from which the answers are best read."""
     separable, chance = table.set_index("part")["s_acc"].dropna(), table.attrs["chance"]
     if separable.empty:
@@ -200,7 +205,7 @@ def readable(table: pd.DataFrame, population: Population) -> str:
     )
 
 
-def induction(table: pd.DataFrame) -> str:
+def describe_induction(table: pd.DataFrame) -> str:
     """A sentence on the heads that attend to the position after an earlier occurrence of the same token.
 
     "" without softmax, because raw scores are not shares of attention.
@@ -237,7 +242,9 @@ def by_feature(study: Study, report: Report) -> None:
     table = head_features(study.subject, inputs.batch, features)
     if table.empty:
         return
-    report.heading("Heads by feature", " ".join(filter(None, [f"Measured {inputs.measured}.", best_explained(table)])))
+    report.heading(
+        "Heads by feature", " ".join(filter(None, [f"Measured {inputs.measured}.", describe_best_explained(table)]))
+    )
     shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
     for quantity, title, caption in (
         ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),
@@ -266,7 +273,7 @@ def by_feature(study: Study, report: Report) -> None:
     )
 
 
-def best_explained(table: pd.DataFrame) -> str:
+def describe_best_explained(table: pd.DataFrame) -> str:
     """Return a sentence with the head that each feature explains best, if it explains at least half of the head."""
     found = []
     for name, mine in table.groupby("feature", sort=False):

@@ -27,7 +27,7 @@ def make(study: Study, report: Report) -> None:
     """Add a sentence to the verdict, after one on the model's hooks, if any."""
     if said := hooks_sentence(standing_hooks(study.model)):
         report.say(said, "task")
-    report.say(sentence(study.task), "task")
+    report.say(describe_task(study.task), "task")
 
 
 def hooks_sentence(names: Sequence[str]) -> str:
@@ -39,7 +39,7 @@ def hooks_sentence(names: Sequence[str]) -> str:
     return f"This model has {hooks} at {where}: every number here is of the model with {them}."
 
 
-def sentence(task: Task) -> str:
+def describe_task(task: Task) -> str:
     """Return the task's own description, with an example if it has one."""
     asked = task.describe.rstrip(".")
     ended = asked.endswith(("?", "!"))
@@ -49,11 +49,11 @@ def sentence(task: Task) -> str:
     ]
     text += f" Here {words.joined(named)}." if named else ""
     example = task.example
-    shown = "" if example is None else example_of(task, example)
+    shown = "" if example is None else describe_example(task, example)
     return f"{text} {shown}".strip()
 
 
-def example_of(task: Task, example: Batch) -> str:
+def describe_example(task: Task, example: Batch) -> str:
     """Return 'For example, INPUT has the answer ANSWER.'
 
     For a long input: its first tokens, with their answers if each position has one ("-" if it is not read); "" if none
@@ -94,7 +94,7 @@ def inputs_of_sections(study: Study, report: Report) -> None:
     sampled = sum(not inputs.exact for name, inputs in study.populations.items() if name in report.made)
     report.heading(
         "Inputs of each section",
-        f"{inputs_sentence(sampled, len(table))} Sections that are not in the table name their inputs themselves, or "
+        f"{describe_inputs(sampled, len(table))} Sections that are not in the table name their inputs themselves, or "
         "read weights alone.",
     )
     report.add_table(
@@ -105,7 +105,7 @@ def inputs_of_sections(study: Study, report: Report) -> None:
     )
 
 
-def inputs_sentence(sampled: int, sections: int) -> str:
+def describe_inputs(sampled: int, sections: int) -> str:
     """Say how many sections measured on a sample, and what that means for their shares."""
     if not sampled:
         return "These sections used all inputs, so there is no sampling error."

@@ -12,7 +12,7 @@ from interp.measures.edges import DIGITS
 from interp.measures.minimal_pairs import make_pairs, pairs_from
 from interp.models.subject import Subject
 from interp.report.sections.base import Study, availability
-from interp.report.sections.circuits import made_of
+from interp.report.sections.circuits import describe_pairs
 
 
 def test_strongest_edge() -> None:
@@ -32,7 +32,7 @@ def test_what_pairs_of_one_length_cannot_show() -> None:
     subject = Subject.of(interp.load("count01/minimal"))
 
     def said(clean: str, corrupted: str, kind: str) -> str:
-        return made_of({kind: pairs_from(subject, clean, corrupted)})
+        return describe_pairs({kind: pairs_from(subject, clean, corrupted)})
 
     blind = " (inputs of one length, so an edge that only carries the length has effect 0)"
     assert said("[BOS]1101=", "[BOS]0101=", "changed") == f"1 pair with one token changed{blind}"

@@ -16,7 +16,7 @@ from interp.models.spec import Training
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections.base import Study, fill
-from interp.report.sections.embeddings import n_key
+from interp.report.sections.embeddings import count_key_frequencies
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], "histogram/dot"])
@@ -59,4 +59,4 @@ def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
     ],
 )
 def test_key_frequencies_end_at_the_largest_drop(power, n) -> None:
-    assert n_key(np.array(power)) == n
+    assert count_key_frequencies(np.array(power)) == n

@@ -10,7 +10,7 @@ from standins import NAMES
 
 from interp.measures.faithfulness import CircuitTest
 from interp.measures.runs import ScoreWithLoss
-from interp.report.sections.faithfulness import sentence
+from interp.report.sections.faithfulness import describe_circuit
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,7 +45,7 @@ def test_a_circuit_of_heads(name) -> None:
 )
 def test_how_many_heads_it_takes(kept, accuracies, says) -> None:
     scores, empty = [ScoreWithLoss(8, 8 * accuracy, 8, total_loss=8.0) for accuracy in accuracies], pd.DataFrame()
-    assert sentence(CircuitTest(*scores, "mean", kept, empty, empty), 2, every(8)).startswith(says)
+    assert describe_circuit(CircuitTest(*scores, "mean", kept, empty, empty), 2, every(8)).startswith(says)
 
 
 @pytest.mark.parametrize(("circuit", "verb"), [(0.999, "2 heads suffice of 3"), (0.992, "2 heads reach that of 3")])
@@ -55,6 +55,6 @@ def test_heads_suffice_only_where_the_interval_says_so(circuit, verb) -> None:
         [ScoreWithLoss(8, 8 * accuracy, 8, total_loss=8.0) for accuracy in (1.0, circuit, 0.5)],
         pd.DataFrame(),
     )
-    said = sentence(CircuitTest(*scores, "mean", ("head 0.0", "head 0.1"), empty, empty), 3, some(1000))
+    said = describe_circuit(CircuitTest(*scores, "mean", ("head 0.0", "head 0.1"), empty, empty), 3, some(1000))
     assert verb in said
     assert ("too few to say" in said) == ("reach" in verb)

@@ -7,7 +7,7 @@ import pytest
 from standins import standin
 
 import interp
-from interp.report.sections.heads import best_explained as sentence
+from interp.report.sections.heads import describe_best_explained as sentence
 
 
 def rows(*values: tuple[int, str, float]) -> pd.DataFrame:

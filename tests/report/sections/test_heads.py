@@ -7,7 +7,7 @@ import pytest
 from report.sections.standin_report import one_section
 from standins import NAMES
 
-from interp.report.sections.heads import looking
+from interp.report.sections.heads import describe_attention
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
@@ -29,7 +29,7 @@ def test_every_part_has_its_row(name) -> None:
 
 @pytest.mark.parametrize(("entropy", "says"), [(0.5, "as shares)"), (float("nan"), "Without a softmax")])
 def test_what_a_head_gives_is_called_a_share_where_it_is_one(entropy, says) -> None:
-    assert says in looking(pd.DataFrame({"entropy": [entropy, float("nan")]}))
+    assert says in describe_attention(pd.DataFrame({"entropy": [entropy, float("nan")]}))
 
 
 @pytest.mark.parametrize("name", ["histogram/dot-exact", "algorithmic/max-of-k-exact"])

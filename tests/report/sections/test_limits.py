@@ -83,13 +83,17 @@ def test_sites_are_streams_by_place_and_parts(monkeypatch: pytest.MonkeyPatch) -
 
 def test_leaders_are_those_that_two_standard_errors_cannot_part() -> None:
     table = pd.DataFrame({"part": list("abcd"), "recovered": [0.5, 0.9, 0.6, 0.7], "error": [0.0, 0.1, 0.05, np.nan]})
-    assert circuits.leading(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
-    assert circuits.leading(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == ["b", "d", "c"]
+    assert circuits.find_leading_rows(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
+    assert circuits.find_leading_rows(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == [
+        "b",
+        "d",
+        "c",
+    ]
     equal = table.assign(recovered=[0.5, 1.0, 1.0 + 1e-8, 0.1], error=0.0)
-    assert circuits.leading(equal)["part"].tolist() == ["b", "c"]  # they differ by rounding alone
-    assert circuits.told_apart(1.0, -1.0) == ""
-    assert circuits.told_apart(1.0, 0.0)
-    assert circuits.told_apart(-1.0, -0.5)
+    assert circuits.find_leading_rows(equal)["part"].tolist() == ["b", "c"]  # they differ by rounding alone
+    assert circuits.describe_undecided_pairs(1.0, -1.0) == ""
+    assert circuits.describe_undecided_pairs(1.0, 0.0)
+    assert circuits.describe_undecided_pairs(-1.0, -0.5)
 
 
 @pytest.mark.parametrize(("layers", "each"), [(2, 1e6), (3, 1e7)])

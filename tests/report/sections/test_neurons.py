@@ -14,7 +14,7 @@ from interp.errors import UnsupportedError
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections.base import Study, fill
-from interp.report.sections.components import most_needed
+from interp.report.sections.components import describe_missed_neurons
 from interp.tasks.populations import everything
 
 
@@ -43,16 +43,18 @@ def test_neurons(name) -> None:
 def test_which_neuron_is_missed_most(accuracy, change, says) -> None:
     table = pd.DataFrame({"neuron": ["0.3", "0.5"], "accuracy": accuracy, "change": change})
     table.attrs["accuracy"] = 1.0
-    assert most_needed(table, every(100_000)) == says
+    assert describe_missed_neurons(table, every(100_000)) == says
 
 
 def test_a_neuron_is_named_only_if_its_loss_is_beyond_chance() -> None:
     table = pd.DataFrame({"neuron": ["0.3", "0.5"], "accuracy": [0.97, 0.99], "change": [0.4, 0.1]})
     table.attrs["accuracy"] = 0.99
-    assert most_needed(table, some(200)).startswith("None of them alone is seen to cost accuracy, which is 0.9900")
+    assert describe_missed_neurons(table, some(200)).startswith(
+        "None of them alone is seen to cost accuracy, which is 0.9900"
+    )
     table["accuracy"] = [0.7, 0.72]
-    assert "without neuron 0.3 or neuron 0.5: 0.7000" in most_needed(table, some(200))
-    assert "without neuron 0.3: 0.7000" in most_needed(table, some(20_000))
+    assert "without neuron 0.3 or neuron 0.5: 0.7000" in describe_missed_neurons(table, some(200))
+    assert "without neuron 0.3: 0.7000" in describe_missed_neurons(table, some(20_000))
 
 
 def test_no_neurons() -> None:

@@ -6,7 +6,7 @@ import pytest
 from report.sections.standin_report import one_section
 from standins import NAMES
 
-from interp.report.sections.circuits import told_apart
+from interp.report.sections.circuits import describe_undecided_pairs
 
 
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
@@ -25,6 +25,6 @@ def test_stream_and_parts(name) -> None:
     [(0.16, -0.28, ""), (-0.2186, -0.2251, "prefers the same answer"), (3.0, 2.9, "same"), (0.0, 0.0, "say little")],
 )
 def test_a_model_that_tells_no_pair_apart_has_nothing_to_recover(clean, corrupted, says) -> None:
-    text = told_apart(clean, corrupted)
+    text = describe_undecided_pairs(clean, corrupted)
     assert says in text
     assert bool(says) == bool(text)

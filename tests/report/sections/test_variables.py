@@ -9,7 +9,7 @@ from report.sections.standin_report import one_section
 from standins import NAMES, standin
 
 from interp.measures.variables import fit_probe
-from interp.report.sections.embeddings import growing
+from interp.report.sections.embeddings import describe_growing_probes
 from interp.tasks.populations import Population
 
 
@@ -33,8 +33,8 @@ def test_a_probe_that_more_inputs_would_raise_is_named() -> None:
     )
     inputs = Population("sample", standin("recall").task.sample(1000))
     said = " More inputs would raise the probe of a (0.300 with half of the inputs, 0.460 with all)."
-    assert growing(table, inputs) == said
-    assert growing(table[table["feature"] == "b"], inputs) == ""
+    assert describe_growing_probes(table, inputs) == said
+    assert describe_growing_probes(table[table["feature"] == "b"], inputs) == ""
 
 
 def test_half_of_the_inputs_fit_a_worse_probe_of_a_hard_value() -> None:

@@ -27,16 +27,23 @@ from interp.report import Report
 from interp.report.sections.accuracy import (
     accuracy_caption,
     accuracy_sentence,
-    as_asked,
     certificate_sentence,
+    describe_answers,
+    describe_errors,
     drawn_sentence,
-    not_as_asked,
     quoted_input,
     rule_sentence,
 )
-from interp.report.sections.heads import induction, lost, lowest, most_needed, needed, readable
-from interp.report.sections.question import example_of, inputs_sentence
-from interp.report.sections.question import sentence as question
+from interp.report.sections.heads import (
+    describe_induction,
+    describe_lowest_accuracy,
+    describe_needed_parts,
+    describe_readable_heads,
+    find_needed_parts,
+    name_most_needed_part,
+)
+from interp.report.sections.question import describe_example, describe_inputs
+from interp.report.sections.question import describe_task as question
 from interp.tasks import Task
 
 
@@ -84,7 +91,7 @@ def test_one_input_is_no_inputs() -> None:
 def test_errors_are_counted_in_inputs_or_answers(inputs, answers, errors, says) -> None:
     accuracy = 1 - errors / (answers or inputs) if errors else (0.9, 0.95)
     found = replace(certificate("refuted", accuracy, errors, "a b"), n_inputs=inputs, n_answers=answers)
-    assert not_as_asked(found) == says
+    assert describe_errors(found) == says
     text = certificate_sentence(found)
     assert "weighted" not in text
     assert errors is None or f"It is wrong on {'all' if says.startswith('Always') else errors} of " in text
@@ -153,7 +160,7 @@ def test_rules(answers: dict[int, float], says: str) -> None:
     (3, "These sections used a data set or a seeded sample, so their shares have 95% intervals."),
 ])  # fmt: skip
 def test_sections_on_samples_are_counted(sampled: int, says: str) -> None:
-    assert inputs_sentence(sampled, 3).startswith(says)
+    assert describe_inputs(sampled, 3).startswith(says)
 
 
 def test_errors_with_a_third_answer_show_no_rule() -> None:
@@ -241,23 +248,23 @@ def of_parts(without: dict[str, float], whole: float = 1.0) -> pd.DataFrame:
 ])  # fmt: skip
 def test_a_part_is_needed_if_accuracy_falls_beyond_chance(without, whole, n, parts, most) -> None:
     table, inputs = of_parts(without), some(n) if n else every(95)
-    assert list(lost(table, whole, 0.3, inputs).index) == parts
-    assert most_needed(table, whole, 0.3, inputs) == most
+    assert list(find_needed_parts(table, whole, 0.3, inputs).index) == parts
+    assert name_most_needed_part(table, whole, 0.3, inputs) == most
 
 
 def test_parts_that_are_needed_are_named_with_what_is_left() -> None:
     table = of_parts({f"0.{i}": 0.1 + i / 100 for i in range(5)} | {"mlp 0": 0.999})
-    text = needed(table, 1.0, 0.3, every(95))
+    text = describe_needed_parts(table, 1.0, 0.3, every(95))
     assert text.startswith(
         "On all 95 inputs, accuracy falls from 1 when one of these is replaced by its mean over 500 "
     )
     assert text.endswith("0.0 (to 0.1000), 0.1 (to 0.1100), 0.2 (to 0.1200) and 2 more. Without any other part it is "
                          "0.9990 or more.")  # fmt: skip
-    none = needed(of_parts({"0.0": 1.0, "0.1": 1.0}), 1.0, 0.3, every(95))
+    none = describe_needed_parts(of_parts({"0.0": 1.0, "0.1": 1.0}), 1.0, 0.3, every(95))
     assert "does not lower accuracy by more than 0.05: it is then 1 (1 with all parts)" in none
-    assert needed(of_parts({"0.0": 0.02}), 1.0, 0.3, every(95)) == ""  # one part: nothing to tell apart
+    assert describe_needed_parts(of_parts({"0.0": 0.02}), 1.0, 0.3, every(95)) == ""  # one part: nothing to tell apart
     table.attrs["by_position"] = True
-    assert "by its mean at each position over 500 training inputs" in needed(table, 1.0, 0.3, some(200))
+    assert "by its mean at each position over 500 training inputs" in describe_needed_parts(table, 1.0, 0.3, some(200))
 
 
 @pytest.mark.parametrize(("without", "says"), [
@@ -267,7 +274,7 @@ def test_parts_that_are_needed_are_named_with_what_is_left() -> None:
     ({"head 0.0": 1.0, "head 0.1": 1.0}, "With any one part mean-ablated, accuracy is 1 (1 with all)."),
 ])  # fmt: skip
 def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], says: str) -> None:
-    assert lowest(of_parts(without), every(100_000)).endswith(says)
+    assert describe_lowest_accuracy(of_parts(without), every(100_000)).endswith(says)
 
 
 @pytest.mark.parametrize(("s_acc", "chance", "says"), [
@@ -283,15 +290,15 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], sa
 def test_answers_are_read_off_a_head_where_that_beats_guessing(s_acc: list[float], chance: float, says: str) -> None:
     table = pd.DataFrame({"part": [f"head 0.{h}" for h in range(len(s_acc))], "s_acc": s_acc})
     table.attrs["chance"] = chance
-    text = readable(table, every(100_000))
+    text = describe_readable_heads(table, every(100_000))
     assert says in text if says else "read" not in text
 
 
 @pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction): head 0.0."), (float("nan"), "")])
 def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> None:
     table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "induction": [0.9]})
-    assert induction(table).endswith(says)
-    assert bool(induction(table)) == bool(says)
+    assert describe_induction(table).endswith(says)
+    assert bool(describe_induction(table)) == bool(says)
 
 
 @pytest.mark.parametrize(("right", "exact", "says"), [
@@ -302,7 +309,7 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
     (0, False, "Wrong on all of the 200 answers that were sampled."),
 ])  # fmt: skip
 def test_whether_a_model_computes_what_is_asked(right: int, exact: bool, says: str) -> None:
-    assert as_asked(accuracy_of(right, 200, exact)) == says
+    assert describe_answers(accuracy_of(right, 200, exact)) == says
 
 
 def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
@@ -404,4 +411,4 @@ def test_only_a_certified_model_is_always_right(name: str, sizes: dict[str, int]
     (Parity(), "[CLS] 1 1 0", "For example, [CLS] 1 1 0 has the answer 'not a member'."),
 ])  # fmt: skip
 def test_an_example_is_a_question_and_its_answer(task: Task, row: str, said: str) -> None:
-    assert example_of(task, task.batch(torch.tensor([task.parse(row)]))) == said
+    assert describe_example(task, task.batch(torch.tensor([task.parse(row)]))) == said
