@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from claim_checks.base import Found, check, number, verdict
 from shared.clock_or_pizza import clock_or_pizza
+from shared.pseudo_ensembles import pseudo_ensembles
 
 import interp
 from interp.tasks.scores import wilson
@@ -40,6 +41,23 @@ def modular_addition_clock() -> Found:
     )
 
 
+@check("ours.modular_addition_seeds")
+def modular_addition_seeds() -> Found:
+    table = pd.read_csv(SWEEPS / "many_modular_addition.csv", keep_default_na=False)
+    read = table[table["frequencies"] != ""]
+    clocks, n = int((~read["fading"]).sum()), len(read)
+    low, high = wilson(clocks / n, n)
+    sizes = read["frequencies"].str.split().map(len)
+    by_numbers = int(((read["distance irrelevance"] > HALF) & (read["gradient symmetry"] < HALF)).sum())
+    return Found(
+        f"{n} of {len(table)} seeds have a program, {clocks} a clock (95% interval {number(low)} to {number(high)}) of "
+        f"{sizes.min()} to {sizes.max()} frequencies, {read['frequencies'].nunique()} sets of them; distance "
+        f"irrelevance and gradient symmetry say so of {by_numbers}",
+        verdict(low > HALF and read["frequencies"].is_unique),
+        len(table),
+    )
+
+
 @check("ours.count01_seeds")
 def count01_seeds() -> Found:
     table = pd.read_csv(SWEEPS / "many_count01.csv", keep_default_na=False)
@@ -51,6 +69,18 @@ def count01_seeds() -> Found:
     return Found(
         f"{m} of {n} seeds (95% interval {number(low)} to {number(high)}): {each}", verdict(low > HALF and m < n), n
     )
+
+
+@check("ours.count01_pseudo_ensembles")
+def count01_pseudo_ensembles() -> Found:
+    table = pseudo_ensembles(pd.read_csv(SWEEPS / "many_count01.csv", keep_default_na=False))
+    each = "; ".join(
+        f"{row.heads} heads: {row.pseudo} of {row.models} (95% interval {number(row.low)} to {number(row.high)}), "
+        f"better pairs {number(row.better)}, r {number(row.r, 2)} ({number(row.r_low, 2)} to {number(row.r_high, 2)})"
+        for row in table.rename(columns={"pseudo-ensembles": "pseudo", "better pairs": "better"}).itertuples()
+    )
+    paper = table.set_index("heads").loc[16]
+    return Found(each, verdict(paper["low"] > HALF and paper["r_low"] <= 0), int(table["models"].sum()))
 
 
 @check("ours.count01_length")

@@ -77,7 +77,8 @@ def compare(
         asked = [(source, rows.known.get(source.name)) for source in sources]
         left = [(source, known) for source, known in asked if known is None or known["form"] != FORM]
         done = len(sources) - len(left)
-        for row in _learned(left, workers, dask, certify):
+        tasks: Tasks = {}
+        for row in _learned(left, workers, dask, certify, tasks):
             rows.append(row)
             _check_task(rows.known.values(), row)
             done += 1
@@ -88,7 +89,8 @@ def compare(
         for one, other in found.pairs(tried):
             key = f"{one} -> {other}"
             if key not in rows.tested:
-                tests = transplanted(loaded[one].load(), found.row(one), loaded[other].load(), found.row(other))
+                source, target = loaded[one].load(), loaded[other].load()
+                tests = transplanted(source, found.row(one), target, found.row(other), tasks)
                 rows.append_tests(key, tests)
         found.transplants += [test for key in found.keys(tried) for test in rows.tested[key]]
     return found
@@ -178,11 +180,10 @@ def _by_number(file: Path) -> tuple[Path, int, str]:
 
 
 def _learned(
-    left: Sequence[tuple[ModelSource, Row | None]], workers: int, dask: str | None, certify: bool
+    left: Sequence[tuple[ModelSource, Row | None]], workers: int, dask: str | None, certify: bool, tasks: Tasks
 ) -> Iterator[Row]:
     """The row of each model, as it is done."""
     if (workers == 1 and dask is None) or len(left) < 2 or any(isinstance(one.given, TaskModel) for one, _ in left):
-        tasks: Tasks = {}
         yield from (source.row(known, certify, tasks) for source, known in left)
         return
     with _executor(workers, dask) as pool:

@@ -40,8 +40,7 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
     """Explain a model and return its row: accuracy and its interval, level, agreement, constants, parts, and the
     canonical form of its program (None without one). certify: whether to ask for a certificate; see `right_of`. tasks:
     what earlier models of a comparison have drawn, to which this one's task is added."""
-    subject = Subject.of(model)
-    subject = replace(subject, task=drawn_once(subject.task, {} if tasks is None else tasks))
+    subject = sharing(model, {} if tasks is None else tasks)
     found = explain_subject(subject, name)
     return {
         "model": name, "form": FORM, "task": found.task, "asked": subject.task.ref.model_dump_json(),
@@ -53,13 +52,14 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
     }  # fmt: skip
 
 
-def drawn_once(task: Task, tasks: Tasks) -> Task:
-    """Return the same task, which draws each sample once: of those that are known, or a new one."""
-    key = type(task), task.ref.model_dump_json()
+def sharing(model: TaskModel, tasks: Tasks) -> Subject:
+    """Return a model under study whose task draws each sample once, for all models that share these tasks."""
+    subject = Subject.of(model)
+    key = type(subject.task), subject.task.ref.model_dump_json()
     if key not in tasks:
-        tasks[key] = copy(task)
-        tasks[key].sample = cache(task.sample)  # type: ignore[method-assign]
-    return tasks[key]
+        tasks[key] = copy(subject.task)
+        tasks[key].sample = cache(subject.task.sample)  # type: ignore[method-assign]
+    return replace(subject, task=tasks[key])
 
 
 def right_of(model: Model, certify: bool) -> Row:

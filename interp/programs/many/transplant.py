@@ -19,10 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
 from interp.programs.interchange import Donors, Interchanger, Placed
-from interp.programs.many.one_model import Row, common
+from interp.programs.many.one_model import Row, Tasks, common, sharing
 from interp.tasks.populations import Population
 
 
@@ -58,12 +57,16 @@ class Transplant:
 
 
 @torch.no_grad()
-def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> list[Transplant]:
+def transplanted(
+    source: TaskModel, one: Row, target: TaskModel, other: Row, tasks: Tasks | None = None
+) -> list[Transplant]:
     """Put each variable that two models' programs share from the source into the target.
 
-    one, other: the rows of the models. Variables are shared if their canonical forms have the same shape.
+    one, other: the rows of the models. tasks: see `learned`. Variables are shared if their canonical forms have the
+    same shape.
     """
-    giver, taker = (_interchanger(model, row) for model, row in ((source, one), (target, other)))
+    tasks = {} if tasks is None else tasks
+    giver, taker = (_interchanger(model, row, tasks) for model, row in ((source, one), (target, other)))
     found = []
     for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
         held = {field.name: getattr(taker, field.name) for field in fields(taker)}
@@ -74,10 +77,10 @@ def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row) -> 
     return found
 
 
-def _interchanger(model: TaskModel, row: Row) -> Interchanger:
+def _interchanger(model: TaskModel, row: Row, tasks: Tasks) -> Interchanger:
     explanation = Explanation.from_json(json.dumps(row["explanation"]))
     assert explanation.program is not None
-    subject = Subject.of(model)
+    subject = sharing(model, tasks)
     copies = {role.part: role.like for role in explanation.parts if role.like}
     inputs = common(subject)
     exact = subject.task.n_inputs == len(inputs)

@@ -18,7 +18,7 @@ from interp.programs.language import Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
-from interp.programs.many.one_model import right_of
+from interp.programs.many.one_model import Tasks, right_of, sharing
 from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Linear, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
@@ -219,6 +219,16 @@ def test_accuracy_is_exact_if_a_certificate_knows_it() -> None:
     assert proved["on"].startswith("by a certificate")
     between = interp.load("histogram/lin")  # its certificate knows an interval
     assert not right_of(between, True)["exact"]
+
+
+def test_models_of_one_task_share_its_samples() -> None:
+    first, second, other = twin(1), twin(2), interp.build("count01/minimal")
+    tasks: Tasks = {}
+    one, two, three = (sharing(model, tasks) for model in (first, second, other))
+    assert one.task is two.task is not three.task
+    assert one.task.sample(5, seed=1) is two.task.sample(5, seed=1) is not one.task.sample(5, seed=2)
+    assert torch.equal(one.task.sample(5, seed=1).tokens, first.task.sample(5, seed=1).tokens)
+    assert first.task.sample(5) is not first.task.sample(5)  # the given model's own task stays as it is
 
 
 def test_shares_have_their_interval() -> None:
