@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 from claim_checks.base import Found, check, number, verdict
+from scipy.stats import ttest_ind
 from shared.clock_or_pizza import clock_or_pizza
 from shared.pseudo_ensembles import pseudo_ensembles
 
@@ -85,15 +86,21 @@ def count01_pseudo_ensembles() -> Found:
 
 @check("ours.count01_length")
 def count01_length() -> Found:
-    """B and C have a head that looks at '='; with it, a share of the attention says how long the row is."""
+    """B and C also have heads that look at '=': with them, a share of the attention says how long the row is. C has
+    heads that look at '=' and at 0s and 1s besides."""
     table = pd.read_csv(SWEEPS / "many_count01.csv", keep_default_na=False)
-    means = table.groupby(["heads", "algorithm"])["accuracy"].mean()
-    sizes = [heads for heads in table["heads"].unique() if (heads, "B") in means.index]
-    each = "; ".join(
-        f"{heads} heads: {number(means[heads, 'B'], 4)} and {number(means[heads, 'A'], 4)}" for heads in sizes
-    )
-    n = int(table["algorithm"].isin(["A", "B"]).sum())
-    return Found(f"mean accuracies {each}", verdict(all(means[heads, "B"] > means[heads, "A"] for heads in sizes)), n)
+    gains, lows, n = [], [], 0
+    for heads, part in table.groupby("heads", sort=False):
+        by = {name: part["accuracy"][part["algorithm"] == name] for name in "ABC"}
+        for name in "BC":
+            if len(by[name]) < 2:
+                continue
+            low, high = ttest_ind(by[name], by["A"], equal_var=False).confidence_interval()
+            more = number(by[name].mean() - by["A"].mean(), 4)
+            gains.append(f"{name} with {heads} heads {more} ({number(low, 4)} to {number(high, 4)})")
+            lows += [low] if name == "C" else []
+        n += sum(map(len, by.values()))
+    return Found("more than A: " + "; ".join(gains), verdict(min(lows) > 0), n)
 
 
 @check("ours.histogram_programs")
