@@ -13,7 +13,7 @@ from shared.pseudo_ensembles import pseudo_ensembles
 import interp
 from interp.tasks.scores import wilson
 
-HALF = 0.5
+HALF, RIGHT = 0.5, 0.95
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 
 
@@ -101,6 +101,20 @@ def count01_length() -> Found:
             lows += [low] if name == "C" else []
         n += sum(map(len, by.values()))
     return Found("more than A: " + "; ".join(gains), verdict(min(lows) > 0), n)
+
+
+@check("ours.parity_length")
+def parity_length() -> Found:
+    table = pd.read_csv(SWEEPS / "many_parity.csv", keep_default_na=False)
+    right = table[table["accuracy"] >= RIGHT]
+    m, n = int((right["longer"] >= RIGHT).sum()), len(right)
+    low, high = wilson(m / n, n)
+    return Found(
+        f"{n} of {len(table)} seeds learned it, {m} of them hold (95% interval {number(low)} to {number(high)}): right "
+        f"on {number(right['longer'].min())} to {number(right['longer'].max())} of the longer strings",
+        verdict(m == 0),
+        len(table),
+    )
 
 
 @check("ours.histogram_programs")
