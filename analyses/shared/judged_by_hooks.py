@@ -38,6 +38,8 @@ UNUSED = 0.99
 """Share of the answers that must stay with all parts at their means that are said not to be used."""
 SHOWN, LOW = 0.95, 0.9
 """Interchange accuracy that the word "explained" needs, and the lower end of its interval."""
+TIED = 1e-6
+"""Two sums of a program that are this close, relative to the larger one, are equal: it says no answer then."""
 FEW = 35
 """Cases of an interchange below which it says nothing: the interval never begins at LOW then."""
 
@@ -88,7 +90,7 @@ class Examined:
 
     def said(self, program: Program, made: dict[str, Tensor]) -> Int[Tensor, "reads"]:
         """A program's answers as those of `decided`: sets by their members, -1 for one that the model never gives."""
-        found = program.answer.sums(made).argmax(-1)[self.reads]
+        found = program.answer.sums(made)[self.reads].argmax(-1)
         if self.subject.decision.kind != "set":
             return found
         known = {self.subject.task.word(one): one for one in self.right.unique().tolist()}
@@ -100,6 +102,14 @@ class Examined:
 
     def changed(self, hooks: Hooks) -> int:
         return int((self.answers(hooks) != self.right).sum())
+
+    def decides(self, program: Program, made: dict[str, Tensor]) -> Bool[Tensor, "reads"]:
+        """Where a program says one answer: its largest sum is larger than the next one by more than rounding."""
+        sums = program.answer.sums(made)[self.reads].double()
+        if sums.shape[-1] < 2:
+            return torch.ones(len(sums), dtype=torch.bool)
+        first, second = sums.topk(2).values.unbind(-1)
+        return first - second > TIED * first.abs().clamp(min=1)
 
     # ------------------------------------------------------------ donors
 
@@ -339,7 +349,7 @@ def examine(found: Explanation, subject: Subject, tokens: Int[Tensor, "rows leng
     reads: dict[str, set[str]] = {}
     for step in steps:
         part = getattr(step, "part", "") or "output"
-        inner = part == "output" and step is not found.program.answer
+        inner = step is not found.program.answer and (part == "output" or ("." in part and not isinstance(step, Head)))
         for way, name in [] if inner else ways(step):
             sources = parts_of(found, name, part)
             reads.setdefault(part, set()).update(sources)
@@ -421,7 +431,8 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
     """How often the model answers as the program does with a variable's value from another row, in all its places.
 
     Apart: where the program says that the answer changes, and where it says that it stays. Values from other positions
-    of the same row are reported, too, but no claim is judged by them.
+    of the same row are reported, too, but no claim is judged by them. Where two answers of the program tie, as when a head
+    is told to read a position that the row does not have, it says nothing.
     """
     program, claims = found.program, list[Claim]()
     assert program is not None
@@ -435,9 +446,10 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
             for donor in [one for _ in range(model.draws) for one in model.donors()[rows]]:
                 now = model.answers([put_at(one, model.cache[place_of(one)[0]][donor]) for one in parts])
                 given = {name: made[name][donor] for name in names}
-                said = model.said(program, program.run(model.tokens, given=given))
+                new = program.run(model.tokens, given=given)
+                said, decides = model.said(program, new), model.decides(program, new)
                 for changes in (True, False):
-                    here = (said != right) == changes
+                    here = ((said != right) == changes) & decides
                     same[changes] += int((now == said)[here].sum())
                     cases[changes] += int(here.sum())
             for changes, n in cases.items():
