@@ -7,15 +7,17 @@ values, to an MLP, or to the readout. It does nothing if no answer changes, wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.measures.runs import Part
+from interp.programs.readers import runs_before
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.programs.steps import visible, weights_of
@@ -34,9 +36,9 @@ class InputsTried:
     check: Callable[[], None] = lambda: None
 
     @cached_property
-    def donors(self) -> tuple[Int[Tensor, "rows length"], ...]:
-        """For each position the place (row * length + position) of its value: any position of any row, or any of its
-        kind; its own place in another row of the same length; and another position of its own row."""
+    def donors(self) -> tuple[tuple[Int[Tensor, "rows length"], ...], ...]:
+        """For each position the place (row * length + position) of its value, in four ways: any position of any row, or
+        any of its kind; its own place in another row of the same length; and another position of its own row."""
         mask, lengths = self.running.mask, self.running.batch.lengths
         n, length = mask.shape
         own = torch.arange(n * length).reshape(n, length)
@@ -60,11 +62,8 @@ class InputsTried:
             order = (torch.rand(n, length, generator=random) + ~mask).argsort(1)
             return own.gather(1, order).where(mask, own)
 
-        found = []
-        for _ in range(DRAWS):
-            kinds = [self.kinds.each == kind for kind in self.kinds.present]
-            found += [mixed(mask), mixed(*kinds), rolled(), turned()]
-        return tuple(found)
+        kinds = [self.kinds.each == kind for kind in self.kinds.present]
+        return tuple((mixed(mask), mixed(*kinds), rolled(), turned()) for _ in range(DRAWS))
 
     def written(self, source: str) -> Tensor | None:
         """What a source adds to the residual stream; None if it adds nothing there."""
@@ -82,7 +81,22 @@ class InputsTried:
         if not self.running.paths or not added or any(one is None for one in added.values()):
             return True
         whole = {source: one for source, one in added.items() if one is not None}
-        return any(self._changed(reader, way, whole, donors) for donors in self.donors)
+        ways = () if reader is None or reader.head is None else (SIDES[way],)
+        return any(self._stay(reader, ways, whole, donors) < 1 for donors in chain(*self.donors))
+
+    def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
+        """The share of answers that stay if a part (None: the readout) reads all but some sources from another row.
+
+        Values come from the same place in a row of the same length, so positions are as they are. sides: those of a
+        head that read so, of "q", "k" and "v".
+        """
+        running = self.running
+        if not running.paths:
+            return 1.0
+        before = [str(part) for part in running.parts if reader is None or runs_before(part, reader)]
+        added = {source: self.written(source) for source in ("token", *before) if source not in said}
+        whole = {source: one for source, one in added.items() if one is not None}
+        return min(self._stay(reader, sides, whole, rows) for _, _, rows, _ in self.donors) if whole else 1.0
 
     def even(self, head: Part) -> bool:
         """Whether no answer changes with even attention of a head."""
@@ -93,7 +107,8 @@ class InputsTried:
         self.check()
         return torch.equal(running.answers_with({head: z}), running.answers)
 
-    def _changed(self, reader: Part | None, way: str, added: Mapping[str, Tensor], donors: Tensor) -> bool:
+    def _stay(self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Tensor) -> float:
+        """The share of answers that stay if a part reads these sources from elsewhere, by direct paths."""
         self.check()
         running = self.running
         change = {source: one.flatten(0, 1)[donors] - one for source, one in added.items()}
@@ -102,5 +117,5 @@ class InputsTried:
         elif reader.head is None:
             answers = running.answers_with({reader: running.mlp_on(reader.layer, change)})
         else:
-            answers = running.answers_with({reader: running.head_on(reader, SIDES[way], change)})
-        return not torch.equal(answers, running.answers)
+            answers = running.answers_with({reader: running.head_on(reader, sides, change)})
+        return float((answers == running.answers).double().mean())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
@@ -30,11 +29,13 @@ from interp.programs.explanations.bench import (
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
+    READOUT,
     USED,
     Agreement,
     Cancelling,
     PairRole,
     PartRole,
+    ReadsMore,
     StandIns,
     VariableRole,
 )
@@ -44,6 +45,7 @@ from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest,
 from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged, same_partition
 from interp.programs.language import Program, Sums
+from interp.programs.minimal import inputs, writers
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
@@ -200,11 +202,13 @@ def explained(
     level: Level = "in part" if some or program is not None else "none"
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
+    more: tuple[ReadsMore, ...] = ()
     if program is not None and agreement is not None and alone:
-        program, agreement, parts, variables, pairs = least(reading, program, agreement, fresh)
-        parts = {part: placed(role, variables) for part, role in parts.items()}
+        tested = least(reading, program, agreement, fresh)
+        program, agreement, parts = tested.program, tested.agreement, tested.roles
+        variables, pairs, more = tested.variables, tested.pairs, tested.more
         unread = any(role.status == "not read" for role in parts.values())
-        level = "explained" if all_shown(variables) and not unread else "imitated"
+        level = "explained" if tested.shown and not unread else "imitated"
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
@@ -213,20 +217,32 @@ def explained(
         without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
-        joint=reading.running.kept({}).share, listing=listing if program is not None else "",
+        more=more, joint=reading.running.kept({}).share, listing=listing if program is not None else "",
         tested_on=on,
     )  # fmt: skip
 
 
-Tested: TypeAlias = tuple[
-    Program, Agreement, dict[Part, PartRole], tuple[VariableRole, ...], tuple[PairRole, ...]
-]  # fmt: skip
+@dataclass(frozen=True)
+class Tested:
+    """A program, and whether the model computes as it does."""
+
+    program: Program
+    agreement: Agreement
+    roles: dict[Part, PartRole]
+    variables: tuple[VariableRole, ...]
+    pairs: tuple[PairRole, ...]
+    more: tuple[ReadsMore, ...]
+
+    @property
+    def shown(self) -> bool:
+        """Whether the model computes with all of its variables as the program does, and no part reads more."""
+        return all(one.interchange.shown for one in self.variables) and not self.more
 
 
 def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
     """The program without inputs that have no effect, if it gives as many answers, and what interchanges say of it.
 
-    If the model does not compute with its variables, but with those of the whole program, it is the whole one.
+    If the model does not compute as it does, but as the whole program, it is the whole one.
     """
     tried = [(program, agreement)]
     if (less := smaller(reading, program)) != program:
@@ -239,17 +255,37 @@ def least(reading: Reading, program: Program, agreement: Agreement, fresh: Popul
             revise(reading, one)
         roles = {part: part_role(reading, one, part, alone=True) for part in reading.running.parts}
         made, variables, pairs = causal(reading, one, fresh, roles)
-        found.append((made, agreed, roles, variables, pairs))
-        if all_shown(variables):
+        roles = {part: placed(role, variables) for part, role in roles.items()}
+        more = reads_more(reading, made, roles, variables)
+        found.append(Tested(made, agreed, roles, variables, pairs, more))
+        if found[-1].shown:
             return found[-1]
     if len(tried) > 1:
         revise(reading, tried[0][0])
     return found[0]
 
 
-def all_shown(variables: Sequence[VariableRole]) -> bool:
-    """Whether the model computes with all of these variables as the program does."""
-    return all(one.interchange.shown for one in variables)
+def reads_more(
+    reading: Reading, program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
+) -> tuple[ReadsMore, ...]:
+    """The parts, and the readout, that read more than the program says: with all else from another row, answers change.
+
+    What carries a variable that is said to be read may be read, too.
+    """
+    together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
+    said: dict[str, set[str]] = {}
+    sides: dict[str, str] = {}
+    for step in (*program.steps, program.answer):
+        reader = READOUT if step is program.answer else getattr(step, "part", "")
+        if not reader or ("head" in reader and not isinstance(step, Head)):
+            continue  # what is computed of variables is read by a later step, or of the head's own value
+        read = {source for _, name in inputs(step) for source in writers(program, name, reader)}
+        read |= {name for places in together if places & read for name in places}
+        said[reader] = said.get(reader, set()) | read
+        sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
+    parts = {str(part): part for part in reading.running.parts}
+    left = {reader: reading.tried.stay_without(parts.get(reader), read, sides[reader]) for reader, read in said.items()}
+    return tuple(ReadsMore(reader, share) for reader, share in left.items() if share < SHARE)
 
 
 def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:

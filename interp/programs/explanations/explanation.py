@@ -26,11 +26,13 @@ from interp.models.zoo import load
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.explanations.findings import (
     OUT,
+    READOUT,
     USED,
     Agreement,
     Cancelling,
     PairRole,
     PartRole,
+    ReadsMore,
     StandIns,
     VariableRole,
     svg,
@@ -65,8 +67,9 @@ class Explanation:
 
     level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
     model computes with its variables: with the value of each one from another input, it answers as the program does, in
-    95% of the cases in which the program's answer changes, and of those in which it stays. "imitated": the program
-    gives the answers, but some of its variables are not the model's, or not shown to be. "in part": some parts have a
+    95% of the cases in which the program's answer changes, and of those in which it stays; and with all that a part
+    is not said to read from another input, 99% of the answers stay. "imitated": the program gives the answers, but some
+    of its variables are not the model's, or not shown to be, or a part reads more. "in part": some parts have a
     description that takes their place. "answers only": a rule gives the answers, but nothing is said about how the
     model does it. "none": neither.
     program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
@@ -75,7 +78,8 @@ class Explanation:
     each head and MLP. without: the share of the model's answers that stay with all parts that are minor, not used or
     stand in at their means. moved: the same with the values of those that are minor or not used at other positions of
     the same kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean,
-    but not all. cancelling: pairs of which both may be at their means, but neither alone. joint: the share that stays
+    but not all. cancelling: pairs of which both may be at their means, but neither alone. more: parts that read more
+    than the program says, which so only imitates the model. joint: the share that stays
     with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the
     parts gives or has, if it is no explanation. reason: why nothing more was found.
     proved: how the program compares with the model on every input, if that is known; see certify.
@@ -101,6 +105,7 @@ class Explanation:
     moved: float | None = None
     stand_ins: tuple[StandIns, ...] = ()
     cancelling: tuple[Cancelling, ...] = ()
+    more: tuple[ReadsMore, ...] = ()
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""
@@ -272,7 +277,7 @@ class Explanation:
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
-        for name in ("stand_ins", "cancelling", "variables", "pairs"):
+        for name in ("stand_ins", "cancelling", "more", "variables", "pairs"):
             data[name] = [asdict(one) for one in data[name]]
         return json.dumps(data, indent=1)
 
@@ -295,6 +300,7 @@ class Explanation:
                 "agreement": agreement,
                 "parts": parts,
                 "stand_ins": groups,
+                "more": tuple(ReadsMore(**one) for one in data.get("more", ())),
                 "proved": None if data.get("proved") is None else ProgramProof(**data["proved"]),
             }
             made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
@@ -455,15 +461,27 @@ def _imitated(found: Explanation) -> str:
         for verdict in ("refuted", "too few cases")
     )
     unread = [one.part for one in found.parts if one.status == "not read"]
+    wrong = bool(odd or unread or found.more)
     text = []
     if odd:
         text.append(f"the model does not compute with {_variables(odd)} as the program does")
     if unread:
         text.append(f"{'the program' if odd else 'it'} does without {parts_words(unread)}, which the model uses")
+    if found.more:
+        readers = [one.reader for one in found.more]
+        left = words.at_least(min(one.left for one in found.more))
+        text.append(f"with all else that {_readers(readers)} from another input, {left} of its answers stay")
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
-    level = f"{'Imitated' if odd or unread else 'Undecided'}{_as_network(found)}{_proved(found)}"
+    level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(found)}{_proved(found)}"
     return f"{level}: a program of its parts gives the model's answers, but {', and '.join(text)}."
+
+
+def _readers(names: Sequence[str]) -> str:
+    """Parts, and the readout, that read something: as the subject of a sentence."""
+    parts = [name for name in names if name != READOUT]
+    named = words.joined([*([parts_words(parts)] if parts else []), *([READOUT] if len(parts) < len(names) else [])])
+    return f"{named} {'reads' if len(names) == 1 else 'read'}"
 
 
 def _variables(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ LETTERS, TITLE = 43, 36
 """Characters per line of a box, and per line of its title."""
 USED, OUT = ("explained", "kept"), ("not used", "minor", "stands in")
 """The statuses of parts that are used, and of those that are at their means in the model that is described."""
+READOUT = "the readout"
 STATUSES = (*USED, "not read", *OUT)
 ARROW = "M0 0 L8 4 L0 8 z"
 
@@ -151,6 +152,17 @@ class StandIns:
     """
 
     parts: tuple[str, ...]
+    left: float
+
+
+@dataclass(frozen=True)
+class ReadsMore:
+    """A part, or the readout, that reads more than the program says.
+
+    left: the share of the model's answers that stay if it reads all else from another input.
+    """
+
+    reader: str
     left: float
 
 
