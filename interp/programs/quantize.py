@@ -90,7 +90,8 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     chosen = Quantized(part, torch.full_like(kinds.each, -1), points[:1], needed, elsewhere, 0.0)
     tree = None if len(different) < 2 else linkage(pdist(different[sampled(len(different))].double().numpy()), "ward")
     tried = 0
-    for size in SIZES:
+    misleads = strict and running.kept({part: kinds.shuffled(value)}).share < exact
+    for size in SIZES[1:] if misleads else SIZES:  # what misleads with another value has several
         if size > len(different):
             break
         chosen = clustered(chosen, points, different, back, tree, size)
