@@ -431,8 +431,8 @@ def interchanges(found: Explanation, model: Examined) -> list[Claim]:
     """How often the model answers as the program does with a variable's value from another row, in all its places.
 
     Apart: where the program says that the answer changes, and where it says that it stays. Values from other positions
-    of the same row are reported, too, but no claim is judged by them. Where two answers of the program tie, as when a head
-    is told to read a position that the row does not have, it says nothing.
+    of the same row are reported, too, but no claim is judged by them. Where two answers of the program tie, as when a
+    head is told to read a position that the row does not have, it says nothing.
     """
     program, claims = found.program, list[Claim]()
     assert program is not None

@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.measures.runs import Edit, Part, Reads, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import PostNormBlock
+from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
 
@@ -426,22 +427,32 @@ class Running:
     ) -> Float[Tensor, "rows length d_head"]:
         """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone."""
         assert head.head is not None
-        places, index = [f"blocks.{head.layer}.attn.hook_{side}" for side in sides], head.head
+        places, index = {side: f"blocks.{head.layer}.attn.hook_{side}" for side in "qkv"}, head.head
         stream = self.stream(change, head.layer, reads=False, attention=True)
-        found = []
+        before = self._at(f"blocks.{head.layer}.hook_resid_pre")
+        alone, found = self._heads_apart(head.layer), []
         for here in self._chunks():
-            hooks = []
-            for place in places:
-                new = self._in_block(head.layer, stream, here, place)
+            new = {places[side]: self._in_block(head.layer, stream, here, places[side]) for side in sides}
 
-                def put(value: Tensor, hook: Any, new: Tensor = new) -> Tensor:
-                    at = index * value.shape[2] // self.subject.model.cfg.n_heads  # heads may share keys and values
-                    return value.index_copy(2, torch.tensor([at], device=value.device), new[:, :, at : at + 1])
+            def put(value: Tensor, hook: Any, new: dict[str, Tensor] = new) -> Tensor:
+                at = index * value.shape[2] // self.subject.model.cfg.n_heads  # heads may share keys and values
+                read = new.get(hook.name, value)
+                if alone:
+                    return read[:, :, at : at + 1]
+                at_head = torch.tensor([at], device=value.device)
+                return value.index_copy(2, at_head, read[:, :, at : at + 1]) if hook.name in new else value
 
-                hooks.append((place, put))
-            before = self._at(f"blocks.{head.layer}.hook_resid_pre")
-            found.append(head.get(self._in_block(head.layer, before, here, head.hook, hooks)))
+            z = self._in_block(head.layer, before, here, head.hook, [(place, put) for place in places.values()])
+            found.append(z[:, :, 0] if alone else head.get(z))
         return torch.cat(found).float().cpu()
+
+    def _heads_apart(self, layer: int) -> bool:
+        """Whether a head of a layer may run without the others: each has queries, keys and values, and only these."""
+        attn, own = self.blocks[layer].attn, self._at(f"blocks.{layer}.attn.hook_v").shape[2]
+        return (
+            isinstance(attn, AttentionForward) and own == self.subject.model.cfg.n_heads
+            and not attn.sloped and not hasattr(attn, "W_mix")
+        )  # fmt: skip
 
     def _in_block(self, layer: int, stream: Tensor, here: slice, place: str, hooks: Sequence[Any] = ()) -> Tensor:
         """The activation at a place of a block that runs on a residual stream, up to there."""

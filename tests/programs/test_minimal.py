@@ -102,6 +102,30 @@ def test_an_edge_is_what_hooks_give(side: str) -> None:
     assert torch.allclose(z, running.value(Part(0, 0)), atol=1e-3) == (side != "key")
 
 
+def test_what_is_not_said_to_be_read_is_told_by_hooks() -> None:
+    """The MLP reads one head from the next row, by hand: where the two letters differ, its answer is another one."""
+    of = tried(PROGRAM)
+    running, model = of.running, of.running.subject.model
+    tokens = running.batch.tokens
+    _, cache = model.run_with_cache(tokens)
+    written = cache["blocks.0.attn.hook_z"][:, :, 1] @ model.blocks[0].attn.W_O[1]
+    _, _, donors, _ = of.donors[0]
+    other = written.flatten(0, 1)[donors]
+    out = {}
+    model.run_with_hooks(
+        tokens,
+        fwd_hooks=[("blocks.0.hook_resid_mid", lambda stream, hook: stream + other - written),
+                   ("blocks.0.hook_mlp_out", lambda value, hook: out.update(mlp=value.clone()))],
+    )  # fmt: skip
+    logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_mlp_out", lambda value, hook: out["mlp"])])
+    stay = (logits[:, -1].argmax(-1) == model(tokens)[:, -1].argmax(-1)).double().mean().item()
+    assert of.stay_without(Part(0), ["head 0.0"], "") <= stay < 1
+    assert of.stay_without(Part(0), ["head 0.0", "head 0.1"], "") == 1
+    assert of.stay_without(None, ["MLP 0"], "") == 1
+    assert of.stay_without(Part(0, 0), ["token"], "qkv") == 1
+    assert of.stay_without(Part(0, 0), [], "v") < 1
+
+
 def test_a_variable_is_written_by_parts() -> None:
     inner = Table("kind", ("first",), (0, 1), ("a", "b"))
     program = Program(("a", "b"), 3, True, (FIRST, inner), replace(ANSWER, of=("kind",)))

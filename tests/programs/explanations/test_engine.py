@@ -10,15 +10,24 @@ import torch
 from shared.random_programs import random_program
 
 import interp
-from interp.measures.runs import reads_of
+from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation
-from interp.programs.explanations.engine import MOST_SUMS, lists, numbers_of_one, same_partition, with_edges
+from interp.programs.explanations.engine import (
+    MOST_SUMS,
+    lists,
+    numbers_of_one,
+    reads_more,
+    same_partition,
+    with_edges,
+)
 from interp.programs.explanations.explanation import GIVEN
-from interp.programs.explanations.findings import USED, Cancelling, StandIns
+from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns
 from interp.programs.interchange import Interchanger, interchanged
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
+from interp.programs.quantize import quantize
+from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.programs.words import parts_words
 from interp.tasks.populations import everything, sample
@@ -84,6 +93,31 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     )
     assert said in found.sentence
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
+
+
+def test_a_part_that_reads_more_is_told() -> None:
+    """Two of three votes give the answer: of a program with one of them, the readout reads more, but not with its copy."""
+    subject = Subject.of(doubled((0.4, 0.35, 0.35), (0, 0, 1)))
+    reading = decompile(Running.of(subject, everything(subject.task).batch))
+    (head, *others) = reading.running.parts
+    first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", str(head))
+    eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
+    program = Program(tuple("abcd"), 3, True, (first,), Linear("answer", ("first",), (eye,), (0.0,) * 4, tuple("abcd")))
+    (more,) = reads_more(reading, program, {}, ())
+    assert more.reader == "the readout"
+    assert more.left < 0.9
+    role = PartRole(str(others[0]), "stands in", like=str(head))
+    assert reads_more(reading, program, {others[0]: role}, ()) == ()
+
+
+def test_what_misleads_has_several_values() -> None:
+    """At its mean, the other head gives the answer alone; with another letter, it does not."""
+    subject = Subject.of(doubled((0.6, 0.4)))
+    running = Running.of(subject, everything(subject.task).batch)
+    part, eye = Part(0, 0), torch.eye(running.value(Part(0, 0)).shape[-1])
+    assert quantize(running, Kinds(running), part, eye).size == 4
+    assert quantize(running, Kinds(running), part, eye, strict=False).size == 1
+    assert quantize(running, Kinds(running), Part(0, 1), eye).size == 1
 
 
 @pytest.mark.slow

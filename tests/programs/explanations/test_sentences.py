@@ -13,7 +13,7 @@ from interp.measures.interchange import Cases, Interchange
 from interp.programs.explanations import forms
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
-from interp.programs.explanations.findings import Agreement, PartRole, StandIns, VariableRole
+from interp.programs.explanations.findings import Agreement, PartRole, ReadsMore, StandIns, VariableRole
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
 from interp.programs.explanations.rule import Rule
@@ -107,6 +107,16 @@ def test_a_program_with_other_variables_imitates() -> None:
     assert unread.sentence.startswith(
         "Imitated: a program of its parts gives the model's answers, but it does without MLP 0, which the model uses. "
     )
+
+
+def test_a_part_that_reads_more_is_said() -> None:
+    known = by_program("imitated", variable("head 0.0", (100, 100)))
+    one = replace(known, more=(ReadsMore("MLP 0", 0.5),))
+    assert "but with all else that MLP 0 reads from another input, 0.5000 of its answers stay." in one.sentence
+    both = replace(known, more=(ReadsMore("MLP 0", 0.5), ReadsMore("the readout", 0.25)))
+    assert "all else that MLP 0 and the readout read from another input, 0.2500 of its answers" in both.sentence
+    assert one.sentence.startswith("Imitated: ")
+    assert Explanation.from_json(both.to_json()) == both
 
 
 def test_what_too_few_cases_tell_is_left_open() -> None:
