@@ -91,12 +91,12 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     tree = None if len(different) < 2 else linkage(pdist(different[sampled(len(different))].double().numpy()), "ward")
     tried = 0
     misleads = strict and running.kept({part: kinds.shuffled(value)}).share < exact
-    for size in SIZES[1:] if misleads else SIZES:  # what misleads with another value has several
+    for size in SIZES:
         if size > len(different):
             break
         chosen = clustered(chosen, points, different, back, tree, size)
         share = running.kept({part: chosen.put()}).share
-        if share >= enough:
+        if share >= enough and (chosen.size > 1 or not misleads):  # what misleads with another value has several
             if (natural := separate(tree, tried + 1)) not in (0, size):
                 closer = clustered(chosen, points, different, back, tree, natural)
                 if (closer_share := running.kept({part: closer.put()}).share) >= enough or natural > size:
