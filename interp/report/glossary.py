@@ -50,7 +50,7 @@ NOTES: dict[str, str] = {
     "Explained": "The program gives the model's answers, and each of its variables is the model's own: with its value "
     "from another input, in both, they answer alike.",
     "Imitated": "The program gives the model's answers, but some of its variables are not the model's own, or were not "
-    "shown to be.",
+    "shown to be, or a part reads more than the program says.",
     "In part": "Some parts have a description that can take their place in the model, but no program of them gives the "
     "model's answers.",
 }  # fmt: skip
