@@ -75,7 +75,8 @@ def inputs_said(found: Explanation) -> list[tuple[str, str, str, list[str]]]:
     said = []
     for step in () if found.program is None else (*found.program.steps, found.program.answer):
         part = getattr(step, "part", "") or ("output" if step is found.program.answer else "")
-        said += [(part, way, name, parts_of(found, name, part)) for way, name in ways(step) if part]
+        inside = "." in part and not isinstance(step, Head)  # computed of what a head carries, and read by no edge
+        said += [(part, way, name, parts_of(found, name, part)) for way, name in ways(step) if part and not inside]
     return said
 
 
