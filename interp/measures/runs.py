@@ -214,7 +214,7 @@ class ScoreWithLoss(Score):
     """
 
     n: int = 0
-    right: float = 0
+    right: int | float = 0
     rows: int = 0
     total_loss: float = 0.0
 

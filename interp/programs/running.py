@@ -302,7 +302,7 @@ class Running:
         stream = self._at(f"blocks.{len(self.blocks) - 1}.hook_resid_pre")
         return self.reads.pick(stream).to(self.subject.model.cfg.device)
 
-    def _sum_before(self, heads: Sequence[Part], n: int) -> Float[Tensor, "reads d_model"]:
+    def _sum_before(self, heads: Sequence[Part], n: int) -> Float[Tensor, "*reads d_model"]:
         """What the first n of the last layer's heads add at the reads, and the bias, added up from the first on: what
         is added and subtracted again leaves a rounding, which decides ties."""
         while len(self._sums) <= n:

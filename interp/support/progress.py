@@ -59,7 +59,7 @@ class LateBar:
     """Seconds between two updates in a notebook, which are messages."""
     _open: ClassVar[list[LateBar]] = []  # the bars of work that runs now, the outermost first
 
-    def __init__(self, title: str, lines: float | None = None) -> None:
+    def __init__(self, title: str, lines: int | float | None = None) -> None:
         self.title, self.start, self.lines = title, time.monotonic(), lines
         self.console = Console(stderr=True)
         self.bar: Progress | None = None

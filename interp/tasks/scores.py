@@ -28,7 +28,7 @@ class Score:
     """
 
     n: int
-    right: float
+    right: int | float
     rows: int
     exact: bool = False
 
@@ -54,7 +54,7 @@ class Score:
 
     def exceeds(self, other: Score) -> bool:
         """Test whether this accuracy is larger and the intervals do not overlap."""
-        return self.low > other.high
+        return bool(self.low > other.high)
 
     def __str__(self) -> str:
         value = words.share(self.accuracy)

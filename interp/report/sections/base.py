@@ -346,7 +346,7 @@ def fill(
         study.asked_of[name] = InputsAsked.of(given.get("inputs"), given.get("seconds"))
     study.wanted = frozenset(wanted or ())
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
-    with LateBar("report", lines=0) as bar:
+    with LateBar("report", lines=0.0) as bar:
         for number, one in enumerate(chosen):
             asked = wanted is not None or one.name in options
             before = len(report.items)
