@@ -1,7 +1,7 @@
 """Many trained recognizers at once: accuracy and loss against length, seed by seed.
 
-Models of one spec are stacked and run on distinct rows (architecture/encoder): strings of 1000 symbols cost four
-rows where the position code allows it.
+Models of one spec are stacked and run on distinct rows (families/languages/forward.py): strings of 1000 symbols cost
+four rows where the position code allows it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from interp.errors import InterpError, UnsupportedError, check_one_of
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
 from interp.measures.runs import ScoreWithLoss, work_of
 from interp.models.architecture.answers import find_positions, losses
@@ -123,7 +123,7 @@ def accuracy(
         >>> found.accuracy, found.exact, found.rows
         (1.0, True, 12769)
     """
-    subject = Subject.of(model)
+    subject, n = Subject.of(model), None if n is None else check_size("n", n)
     if inputs is not None:
         return accuracy_on(subject, population_of(as_batch(subject, inputs)))
     if split is None:
@@ -131,7 +131,7 @@ def accuracy(
         every = choose(subject.task, work_of(subject), asked, split=last, seed=seed, fixed=False, seconds=WORK)
         return accuracy_on(subject, every)
     check_one_of("split", split, subject.task.splits)
-    return accuracy_on(subject, sample(subject.task, n or 1_000, split, seed))
+    return accuracy_on(subject, sample(subject.task, 1_000 if n is None else n, split, seed))
 
 
 @torch.no_grad()

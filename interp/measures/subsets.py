@@ -44,7 +44,7 @@ def select_groups(groups: str | Iterable[Any], n_heads: int, sample: int | None 
     if (total := sum(comb(n_heads, size) for size in sizes[groups])) > MAX_SUBSETS:
         raise InterpError(
             f"groups = {groups!r} are {total:,} groups of {n_heads} heads, more than {MAX_SUBSETS:,}; "
-            "sample=1000 draws some of all"
+            "give a list of groups"
         )
     return [group for size in sizes[groups] for group in combinations(range(n_heads), size)]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -65,6 +65,16 @@ class InputsTried:
         kinds = [self.kinds.each == kind for kind in self.kinds.present]
         return tuple((mixed(mask), mixed(*kinds), rolled(), turned()) for _ in range(DRAWS))
 
+    @cached_property
+    def other_rows(self) -> tuple[tuple[Int[Tensor, "rows length"], Bool[Tensor, "reads"]], ...]:
+        """Places in other rows of the same length, and the reads of rows that have one; where no two rows have one
+        length, places of the same kind in any row, and all reads."""
+        found = []
+        for _, kinds, rows, _ in self.donors:
+            moved = (rows[:, 0] // rows.shape[1] != torch.arange(len(rows)))[self.running.reads.rows]
+            found.append((rows, moved) if bool(moved.any()) else (kinds, torch.ones_like(moved)))
+        return tuple(found)
+
     def written(self, source: str) -> Tensor | None:
         """What a source adds to the residual stream; None if it adds nothing there."""
         if source in ("token", "position"):
@@ -82,7 +92,7 @@ class InputsTried:
             return True
         whole = {source: one for source, one in added.items() if one is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
-        return any(self._stay(reader, ways, whole, donors) < 1 for donors in chain(*self.donors))
+        return not all(bool(self._stays(reader, ways, whole, donors).all()) for donors in chain(*self.donors))
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) reads all but some sources from another row.
@@ -96,7 +106,10 @@ class InputsTried:
         before = [str(part) for part in running.parts if reader is None or runs_before(part, reader)]
         added = {source: self.written(source) for source in ("token", *before) if source not in said}
         whole = {source: one for source, one in added.items() if one is not None}
-        return min(self._stay(reader, sides, whole, rows) for _, _, rows, _ in self.donors) if whole else 1.0
+        if not whole:
+            return 1.0
+        stays = (self._stays(reader, sides, whole, donors)[where] for donors, where in self.other_rows)
+        return min(float(one.double().mean()) for one in stays)
 
     def even(self, head: Part) -> bool:
         """Whether no answer changes with even attention of a head."""
@@ -107,8 +120,10 @@ class InputsTried:
         self.check()
         return torch.equal(running.answers_with({head: z}), running.answers)
 
-    def _stay(self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Tensor) -> float:
-        """The share of answers that stay if a part reads these sources from elsewhere, by direct paths."""
+    def _stays(
+        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Tensor
+    ) -> Bool[Tensor, "reads"]:
+        """Which answers stay if a part reads these sources from elsewhere, by direct paths."""
         self.check()
         running = self.running
         change = {source: one.flatten(0, 1)[donors] - one for source, one in added.items()}
@@ -118,4 +133,4 @@ class InputsTried:
             answers = running.answers_with({reader: running.mlp_on(reader.layer, change)})
         else:
             answers = running.answers_with({reader: running.head_on(reader, sides, change)})
-        return float((answers == running.answers).double().mean())
+        return answers == running.answers

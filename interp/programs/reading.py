@@ -234,6 +234,11 @@ class Reading:
         new = {part: self.kinds.shuffled(whole.value(part)) if moved else self.kinds.means(part) for part in out}
         return whole.kept(new).share
 
+    def size(self, part: Part) -> float:
+        """How much what a part writes in the model varies: an order of parts that does not depend on their numbers."""
+        written = self.running.original.written(part)[self.running.mask]
+        return round(float((written - written.mean(0)).norm()), 3)
+
     def in_place(self, part: Part, other: str) -> Tensor:
         """The value of a head if its variable were that of another one."""
         return (self.made[other] @ self.vectors[str(part)].to(self.made[other])).float()

@@ -24,7 +24,7 @@ class Score:
 
         >>> score = Score(1_000, 980, rows=1_000)
         >>> score.accuracy, str(score)
-        (0.98, '0.9800 (95% interval 0.9693 to 0.9870)')
+        (0.98, '0.9800 (95% interval 0.9693 to 0.9871)')
     """
 
     n: int

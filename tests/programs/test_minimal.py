@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -124,6 +125,22 @@ def test_what_is_not_said_to_be_read_is_told_by_hooks() -> None:
     assert of.stay_without(None, ["MLP 0"], "") == 1
     assert of.stay_without(Part(0, 0), ["token"], "qkv") == 1
     assert of.stay_without(Part(0, 0), [], "v") < 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "where"), [([3, 3, 3], [True] * 3), ([3, 3, 2], [True, True, False]), ([3, 2, 1], [True] * 3)]
+)
+def test_rows_alone_in_their_length_do_not_count_as_stays(lengths: list[int], where: list[bool]) -> None:
+    """Where no two have one length, places of the same kind are taken, and all rows count."""
+    mask = torch.arange(3) < torch.tensor(lengths)[:, None]
+    rows = SimpleNamespace(mask=mask, batch=SimpleNamespace(lengths=torch.tensor(lengths)),
+                           reads=SimpleNamespace(rows=torch.arange(3)))  # fmt: skip
+    of = InputsTried(rows, SimpleNamespace(each=mask.long() - 1, present=(0,)))  # type: ignore[arg-type]
+    for donors, counted in of.other_rows:
+        assert counted.tolist() == where
+        assert mask.flatten()[donors[mask]].all()
+        moved = donors[:, 0] // 3 != torch.arange(3)
+        assert moved[counted].all() or len(set(lengths)) == 3
 
 
 def test_a_variable_is_written_by_parts() -> None:

@@ -1,4 +1,4 @@
-"""The encoder engine: bidirectional models read at one position, many at once, on distinct rows (architecture/encoder).
+"""The encoder engine: bidirectional models read at one position, many at once, on distinct rows (forward.py).
 
 All models take each step together. Each has its own strings, drawn as in the reference engine. A string with few
 distinct (token, code) pairs is stored as those pairs.

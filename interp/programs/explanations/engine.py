@@ -61,6 +61,8 @@ from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
 SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
+RULES = 2
+"""Version of what a model must show to be explained: in a comparison, rows by an earlier one are explained anew."""
 LEARNED = 0.5
 """A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
 NEAR = 0.9

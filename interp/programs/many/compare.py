@@ -23,6 +23,7 @@ from interp.measures.results import Result
 from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
+from interp.programs.explanations.engine import RULES
 from interp.programs.many.canonical import FORM, Canonical
 from interp.programs.many.one_model import Row, Tasks, learned, reformed
 from interp.programs.many.table import ComparedTable
@@ -74,8 +75,9 @@ def compare(
     check_size("workers", workers)
     sources = sources_of(models)
     with ComparedTable(out) as rows, LateBar("compare") as bar:
-        asked = [(source, rows.known.get(source.name)) for source in sources]
-        left = [(source, known) for source, known in asked if known is None or known["form"] != FORM]
+        known = {name: row for name, row in rows.known.items() if row.get("rules") == RULES}
+        asked = [(source, known.get(source.name)) for source in sources]
+        left = [(source, row) for source, row in asked if row is None or row["form"] != FORM]
         done = len(sources) - len(left)
         tasks: Tasks = {}
         for row in _learned(left, workers, dask, certify, tasks):

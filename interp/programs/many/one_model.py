@@ -19,7 +19,7 @@ from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
 from interp.programs.explanations import Explanation, explain_subject
-from interp.programs.explanations.engine import inputs_of
+from interp.programs.explanations.engine import RULES, inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
@@ -43,7 +43,7 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
     subject = sharing(model, {} if tasks is None else tasks)
     found = explain_subject(subject, name)
     return {
-        "model": name, "form": FORM, "task": found.task, "asked": subject.task.ref.model_dump_json(),
+        "model": name, "form": FORM, "rules": RULES, "task": found.task, "asked": subject.task.ref.model_dump_json(),
         "seed": model.seed, "spec": model.spec.id, **right_of(subject, certify), "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),

@@ -69,6 +69,9 @@ class ComparedTable:
 
     def _take(self, line: dict[str, Any]) -> None:
         if "row" in line:
-            self.known[line["row"]["model"]] = line["row"]
+            row, name = line["row"], line["row"]["model"]
+            if row.get("explanation") != self.known.get(name, row).get("explanation"):  # what was tried is of another
+                self.tested = {pair: tests for pair, tests in self.tested.items() if name not in pair.split(" -> ")}
+            self.known[name] = row
         else:
             self.tested[line["pair"]] = [Transplant(**test) for test in line["tests"]]

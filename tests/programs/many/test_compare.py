@@ -14,6 +14,7 @@ from shared.random_programs import random_program
 import interp
 from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
+from interp.programs.explanations.engine import RULES
 from interp.programs.language import Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical
@@ -202,6 +203,10 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch
     assert asked == ["seed-2"]  # the row with an earlier form has its explanation
     assert later.to_frame().equals(whole.to_frame())
     assert {row["form"] for row in later.rows} == {FORM}
+    stale = (tmp_path / "out" / FILE).read_bytes().replace(b'"rules":%d' % RULES, b'"rules":1')
+    (tmp_path / "out" / FILE).write_bytes(stale)
+    assert interp.compare(tmp_path, tmp_path / "out", progress=False).to_frame().equals(whole.to_frame())
+    assert asked == ["seed-2", "seed-1", "seed-2"]  # what was explained by other rules is explained anew
     (tmp_path / "out" / FILE).write_text("mine\n")
     with pytest.raises(InterpError, match="is not the table of a comparison"):
         interp.compare(tmp_path, tmp_path / "out", progress=False)

@@ -125,9 +125,10 @@ def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
 
 def _unembedding(W_U: Any, n_outputs: int, d: int | None, seed: int) -> Float[np.ndarray, "d outputs"]:
     if W_U is not None:
-        if d is not None and d != len(W_U):
-            raise InterpError(f"d is {d} but W_U has {len(W_U)} rows; leave d out")
-        return checked_unembedding(W_U, n_outputs)
+        given = checked_unembedding(W_U, n_outputs)
+        if d is not None and d != len(given):
+            raise InterpError(f"d is {d} but W_U has {len(given)} rows; leave d out")
+        return given
     if d is None:
         raise InterpError("d is needed to draw W_U")
     return random_sign_unembedding(n_outputs, d, seed)
