@@ -81,7 +81,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         )
 
 
-def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
+def pair_gains(small: pd.DataFrame, order: Sequence[int] | Sequence[str]) -> np.ndarray:
     """Return s-acc of each pair minus that of its better head: symmetric, NaN on the diagonal, in the given order."""
     alone = {group[0]: value for group, value in zip(small["heads"], small["s_acc"]) if len(group) == 1}
     place = {head: at for at, head in enumerate(order)}
