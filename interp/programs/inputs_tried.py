@@ -95,7 +95,7 @@ class InputsTried:
         return not all(bool(self._stays(reader, ways, whole, donors).all()) for donors in chain(*self.donors))
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
-        """The share of answers that stay if a part (None: the readout) reads all but some sources from another row.
+        """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.
 
         Values come from the same place in a row of the same length, so positions are as they are. sides: those of a
         head that read so, of "q", "k" and "v".

@@ -270,9 +270,9 @@ def least(reading: Reading, program: Program, agreement: Agreement, fresh: Popul
 def reads_more(
     reading: Reading, program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
 ) -> tuple[ReadsMore, ...]:
-    """The parts, and the readout, that read more than the program says: with all else from another row, answers change.
+    """The parts, and the readout, that read more than the program says: with the rest from another row, answers change.
 
-    What carries a variable that is said to be read may be read, too.
+    What carries a variable that the program names, such as a copy, does not count.
     """
     together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
     said: dict[str, set[str]] = {}

@@ -67,8 +67,8 @@ class Explanation:
 
     level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
     model computes with its variables: with the value of each one from another input, it answers as the program does, in
-    95% of the cases in which the program's answer changes, and of those in which it stays; and with all that a part
-    is not said to read from another input, 99% of the answers stay. "imitated": the program gives the answers, but some
+    95% of the cases in which the program's answer changes, and of those in which it stays; and with the rest
+    of what a part reads taken from another input, 99% of the answers stay. "imitated": the program gives the answers, but some
     of its variables are not the model's, or not shown to be, or a part reads more. "in part": some parts have a
     description that takes their place. "answers only": a rule gives the answers, but nothing is said about how the
     model does it. "none": neither.
@@ -470,7 +470,11 @@ def _imitated(found: Explanation) -> str:
     if found.more:
         readers = [one.reader for one in found.more]
         left = words.at_least(min(one.left for one in found.more))
-        text.append(f"with all else that {_readers(readers)} from another input, {left} of its answers stay")
+        rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
+        text.append(
+            f"{_readers(readers)} more than the program says: with {rest} taken from another input, {left} of the "
+            "model's answers stay"
+        )
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
     level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(found)}{_proved(found)}"

@@ -159,7 +159,7 @@ class StandIns:
 class ReadsMore:
     """A part, or the readout, that reads more than the program says.
 
-    left: the share of the model's answers that stay if it reads all else from another input.
+    left: the share of the model's answers that stay if the rest of what it reads is from another input.
     """
 
     reader: str

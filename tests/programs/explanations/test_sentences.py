@@ -112,9 +112,10 @@ def test_a_program_with_other_variables_imitates() -> None:
 def test_a_part_that_reads_more_is_said() -> None:
     known = by_program("imitated", variable("head 0.0", (100, 100)))
     one = replace(known, more=(ReadsMore("MLP 0", 0.5),))
-    assert "but with all else that MLP 0 reads from another input, 0.5000 of its answers stay." in one.sentence
+    rest = "MLP 0 reads more than the program says: with the rest of what it reads taken from another input, 0.5000 of"
+    assert f"but {rest} the model's answers stay." in one.sentence
     both = replace(known, more=(ReadsMore("MLP 0", 0.5), ReadsMore("the readout", 0.25)))
-    assert "all else that MLP 0 and the readout read from another input, 0.2500 of its answers" in both.sentence
+    assert "MLP 0 and the readout read more than the program says: with the rest of what they read" in both.sentence
     assert one.sentence.startswith("Imitated: ")
     assert Explanation.from_json(both.to_json()) == both
 
