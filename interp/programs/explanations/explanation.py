@@ -67,9 +67,9 @@ class Explanation:
 
     level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
     model computes with its variables: with the value of each one from another input, it answers as the program does, in
-    95% of the cases in which the program's answer changes, and of those in which it stays; and with the rest
-    of what a part reads taken from another input, 99% of the answers stay. "imitated": the program gives the answers, but some
-    of its variables are not the model's, or not shown to be, or a part reads more. "in part": some parts have a
+    95% of the cases in which the program's answer changes, and of those in which it stays; and with the rest of what a
+    part reads taken from another input, 99% of the answers stay. "imitated": the program gives the answers, but some of
+    its variables are not the model's, or not shown to be, or a part reads more. "in part": some parts have a
     description that takes their place. "answers only": a rule gives the answers, but nothing is said about how the
     model does it. "none": neither.
     program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
