@@ -108,6 +108,5 @@ def _of_steps(reading: Reading, steps: Sequence[Step], answer: Answer) -> Progra
 
 def alone(reading: Reading, program: Program) -> Kept:
     """How many of the model's answers the program gives by itself."""
-    reads = reading.running.reads
-    given = program.classes(reading.running.batch.tokens, reading.counts)[reads.rows, reads.positions]
+    given = program.answered(reading.running.batch.tokens, reading.counts, reading.running.reads)
     return Kept.of(given, reading.running.answers)

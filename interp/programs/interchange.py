@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.measures.interchange import UNDECIDED, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs.language import Program
+from interp.programs.language import Program, sums_at
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
@@ -102,7 +102,7 @@ class Interchanger:
         heads that select by the same variables and read the same one, it is enough that one value follows from the
         other."""
         kinds = {(part.layer, part.head is None) for part in map(self.part, (one.parts[0], other.parts[0]))}
-        a, b = self._code(one), self._code(other)
+        a, b = self._code(one.steps[0]), self._code(other.steps[0])
         made = [self.program.step(placed.steps[0]) for placed in (one, other)]
         reads = {(head.query, head.key, head.value) if isinstance(head, Head) else head.name for head in made}
         coarser = len(reads) == 1 and (follows(a, b) or follows(b, a))
@@ -112,10 +112,16 @@ class Interchanger:
         """A part by its name."""
         return next(part for part in self.running.parts if str(part) == name)
 
-    def _code(self, one: Placed) -> Int[Tensor, "points"]:
+    def _code(self, name: str) -> Int[Tensor, "points"]:
         """A number for each value of a variable, at the positions that are no padding."""
-        here = self.made[one.steps[0]][self.running.mask]
-        return (here / SAME).round().unique(dim=0, return_inverse=True)[1]
+        if name not in self._codes:
+            here = self.made[name][self.running.mask]
+            self._codes[name] = (here / SAME).round().unique(dim=0, return_inverse=True)[1]
+        return self._codes[name]
+
+    @cached_property
+    def _codes(self) -> dict[str, Int[Tensor, "points"]]:
+        return {}
 
     # ------------------------------------------------------------ the program and the model
 
@@ -137,19 +143,38 @@ class Interchanger:
         return self.running.of_words(sums.argmax(-1), self.program.answers)
 
     def _sums(self, made: Mapping[str, Tensor]) -> Float[Tensor, "reads answers"]:
-        reads = self.running.reads
-        return self.program.answer.sums(dict(made))[reads.rows, reads.positions]
+        return sums_at(self.program.answer, dict(made), self.running.reads)
+
+    @cached_property
+    def _later(self) -> dict[str, set[str]]:
+        """The variables that change with a variable, itself among them."""
+        found: dict[str, set[str]] = {}
+        for first in self.made:
+            found[first] = {first}
+            for step in self.program.steps:
+                if not found[first].isdisjoint(step.of):
+                    found[first].add(step.name)
+        return found
+
+    @cached_property
+    def _at_reads(self) -> dict[str, Tensor]:
+        """The variables that the answer reads, at the reads."""
+        names = "token", *self.program.answer.of
+        return {name: self.running.reads.pick(self.made[name])[:, None] for name in names}
 
     def wanted(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The program's answers with variables interchanged; UNDECIDED where the largest sums are equal."""
         self.check()
-        given = {name: _moved(self.made[name], donors) for one, donors in swaps for name in one.steps}
-        changed = set(given)
-        for step in self.program.steps:
-            if not changed.isdisjoint(step.of):
-                changed.add(step.name)
-        same = {name: weights for name, weights in self.made.items() if name not in changed}
-        sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))
+        moved = {name: donors for one, donors in swaps for name in one.steps}
+        changed = set[str]().union(*(self._later[name] for name in moved))
+        if not changed - set(moved):  # the answer alone reads them
+            here = {name: _moved(self.made[name], self.running.reads.pick(donors))[:, None]
+                    for name, donors in moved.items()}  # fmt: skip
+            sums = self.program.answer.sums({**self._at_reads, **here})[:, 0]
+        else:
+            given = {name: _moved(self.made[name], donors) for name, donors in moved.items()}
+            same = {name: weights for name, weights in self.made.items() if name not in changed}
+            sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))
         return self._read(sums).masked_fill(equal(sums), UNDECIDED)
 
     def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
@@ -206,16 +231,21 @@ class Interchanger:
         """Positions of content from the next position of content of a row, in a circle."""
         length = self.running.batch.tokens.shape[1]
         found = other[:, None] * length + torch.arange(length)
-        kinds = Kinds(self.running).each
-        if self.running.subject.read_at == "all":
-            kinds = kinds.where(kinds != READ, CONTENT)
-        content = kinds == CONTENT
-        n, order = content.sum(1), content.int().argsort(dim=1, descending=True, stable=True)  # places of content first
+        n, order = self._content
         turned = (torch.arange(length) - 1 - shift % (n - 1).clamp(min=1)[:, None]) % n.clamp(min=1)[:, None]
         rows, places = ((torch.arange(length) < n[:, None]) & ((n == n[other]) & (n > 1))[:, None]).nonzero().T
         sources = other[rows]
         found[rows, order[rows, places]] = sources * length + order[sources, turned[rows, places]]
         return found
+
+    @cached_property
+    def _content(self) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows length"]]:
+        """How many positions of content each row has, and its places, those of content first."""
+        kinds = Kinds(self.running).each
+        if self.running.subject.read_at == "all":
+            kinds = kinds.where(kinds != READ, CONTENT)
+        content = kinds == CONTENT
+        return content.sum(1), content.int().argsort(dim=1, descending=True, stable=True)
 
     # ------------------------------------------------------------ scores
 
@@ -354,7 +384,7 @@ def equal(sums: Float[Tensor, "reads answers"]) -> Bool[Tensor, "reads"]:
     return first - second <= TIED * first.abs().clamp(min=1.0)
 
 
-def _moved(value: Float[Tensor, "rows length d"], donors: Donors) -> Float[Tensor, "rows length d"]:
+def _moved(value: Float[Tensor, "rows length d"], donors: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
     return value.flatten(0, 1)[donors]
 
 

@@ -35,6 +35,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, quoted
+from interp.measures.runs import Reads
 from interp.programs.steps import (
     NEVER,  # noqa: F401, it belongs to the language
     Evened,
@@ -163,6 +164,12 @@ class Program:
         """Return the index of the answer at each position."""
         return self.answer.sums(self.run(tokens, counts)).argmax(-1)
 
+    def answered(
+        self, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"], reads: Reads
+    ) -> Int[Tensor, "reads"]:
+        """Return the index of the answer at each read."""
+        return sums_at(self.answer, self.run(tokens, counts), reads).argmax(-1)
+
     def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
         if self.read == "all":
@@ -215,6 +222,11 @@ class Program:
             return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in said.items()})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("a program", error) from None
+
+
+def sums_at(answer: Answer, made: Features, reads: Reads) -> Float[Tensor, "reads answers"]:
+    """The sums of an answer at the reads."""
+    return answer.sums({name: reads.pick(made[name])[:, None] for name in ("token", *answer.of)})[:, 0]
 
 
 def entries(text: str, what: str, schema: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from interp.errors import InterpError
 from interp.measures.interchange import UNDECIDED
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.interchange import equal
-from interp.programs.language import Answer, Program
+from interp.programs.language import Answer, Program, sums_at
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
@@ -29,10 +29,9 @@ def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapp
     """The same program with fewer inputs. matter: parts that must stay. copies: parts that are read as another one."""
     running = tried.running
     counts = running.mask.double() if running.counts is None else running.counts.double()
-    reads = running.reads
 
     def answers(program: Program) -> Tensor:
-        sums = program.answer.sums(program.run(running.batch.tokens, counts))[reads.rows, reads.positions]
+        sums = sums_at(program.answer, program.run(running.batch.tokens, counts), running.reads)
         return sums.argmax(-1).masked_fill(equal(sums), UNDECIDED)
 
     wanted = answers(program)

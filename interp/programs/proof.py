@@ -107,7 +107,7 @@ def _compared(
 def _given(program: Program, running: Running) -> Tensor:
     """A program's answers at the reads."""
     counts = running.mask.double() if running.counts is None else running.counts
-    return program.classes(running.batch.tokens, counts)[running.reads.rows, running.reads.positions]
+    return program.answered(running.batch.tokens, counts, running.reads)
 
 
 def _affordable(subject: Subject, program: Program, n: int, length: int) -> None:

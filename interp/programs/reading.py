@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.language import Answer
+from interp.programs.language import Answer, sums_at
 from interp.programs.quantize import KEPT, Quantized, quantize
 from interp.programs.readers import Readers
 from interp.programs.relevance import Kinds, needed
@@ -358,8 +358,7 @@ class Reading:
 
     def answered(self, answer: Answer, steps: Sequence[Step] = ()) -> Kept:
         """How many of the model's answers a readout gives, with steps before it."""
-        reads = self.running.reads
-        given = answer.sums(self.after(steps))[reads.rows, reads.positions].argmax(-1)
+        given = sums_at(answer, self.after(steps), self.running.reads).argmax(-1)
         return Kept.of(given, self.running.answers)
 
     def add(self, step: Step) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -219,10 +220,16 @@ class Weighed(Step):
 
     def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
         """The sums of weights."""
-        total = torch.tensor(self.bias, dtype=torch.float64).expand(*made["token"].shape[:2], -1)
-        for name, weights in zip(self.of, self.weights, strict=True):
-            total = total + made[name] @ torch.tensor(weights, dtype=torch.float64)
+        bias, *matrices = self._tensors
+        total = bias.expand(*made["token"].shape[:2], -1)
+        for name, weights in zip(self.of, matrices, strict=True):
+            total = total + made[name] @ weights
         return total
+
+    @cached_property
+    def _tensors(self) -> tuple[Tensor, ...]:
+        """The bias and the weights."""
+        return tuple(torch.tensor(one, dtype=torch.float64) for one in (self.bias, *self.weights))
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         constants = [f"{upper}_VALUES = {tuple(self.values)!r}", f"{upper}_BIAS = {tuple(self.bias)!r}"]

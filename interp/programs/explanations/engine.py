@@ -294,7 +294,7 @@ def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
     """How often a program gives a model's answers."""
     whole = Running.of(subject, fresh.batch)
     counts = whole.mask.double() if whole.counts is None else whole.counts
-    given = program.classes(whole.batch.tokens, counts)[whole.reads.rows, whole.reads.positions]
+    given = program.answered(whole.batch.tokens, counts, whole.reads)
     return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh)
 
 
