@@ -126,7 +126,8 @@ class InputsTried:
         """Which answers stay if a part reads these sources from elsewhere, by direct paths."""
         self.check()
         running = self.running
-        change = {source: one.flatten(0, 1)[donors] - one for source, one in added.items()}
+        at = running.reads.pick if reader is None else lambda value: value
+        change = {source: one.flatten(0, 1)[at(donors)] - at(one) for source, one in added.items()}
         if reader is None:
             answers = running.read_out(change)
         elif reader.head is None:

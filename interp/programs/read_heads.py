@@ -297,11 +297,7 @@ def reads_all(reading: Reading, part: Part, side: str, name: str) -> bool:
     if not running.paths:
         return True
     written = reading.writers(name) if name else set[str]()
-    others = {
-        source: added
-        for source, added in reading.sources(part.layer).items()
-        if source not in written and (source == "position" or reading.before(source, part))
-    }
+    others = {source: added for source, added in reading.sources(part).items() if source not in written}
     change = {source: reading.kinds.shuffled(added) - added for source, added in others.items()}
     return reading.stays(part, running.head_on(part, side, change)) >= reading.enough()
 

@@ -138,8 +138,9 @@ def exchanged(
     centers = found.vectors @ low
     near = NEAR * float(torch.pdist(centers).min())
     made, codes = {name: [reading.made[name][:0, 0]] for name in names}, [found.code[:0, 0]]
+    written = reading.sources(part)
     for source in sources:
-        added = reading.sources(part.layer)[source]
+        added = written[source]
         donors = reading.kinds.exchanged(found.needed & reading.matters(source))
         out = running.mlp_on(part.layer, {source: donors(added) - added})[found.needed]
         distance, code = torch.cdist(out @ low, centers).min(1)

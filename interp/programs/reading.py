@@ -15,7 +15,7 @@ from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import Answer, sums_at
 from interp.programs.quantize import KEPT, Quantized, quantize
-from interp.programs.readers import Readers
+from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
 from interp.programs.steps import Features, Head, Step, codes, visible
@@ -255,11 +255,11 @@ class Reading:
         self.check()
         return self.running.kept(edits)
 
-    def sources(self, layer: int | None) -> dict[str, Tensor]:
-        """What reaches an MLP's input (or the readout, None), by the name of its variable: what each source adds."""
+    def sources(self, reader: Part | None) -> dict[str, Tensor]:
+        """What reaches a part's input (or the readout, None), by the name of its variable: what each source adds."""
         found = {name: self.running.embedded(name) for name in ("token", "position")}
         for part in self.matter:
-            if layer is None or part.layer < layer or (part.layer == layer and part.head is not None):
+            if reader is None or runs_before(part, reader):
                 found[str(part)] = self.running.written(part)
         return {name: added for name, added in found.items() if added is not None}
 
@@ -272,9 +272,11 @@ class Reading:
         running = self.running
         if not running.paths:
             return None
-        added = self.sources(layer)
+        added = self.sources(None if layer is None else Part(layer))
         other = self.kinds.shuffled if shuffled else self.kinds.mean
         change = {name: other(one) - one for name, one in added.items()}
+        if layer is None:
+            change = {name: running.reads.pick(one) for name, one in change.items()}
 
         def kept(out: Sequence[str]) -> Kept:
             self.check()
@@ -290,11 +292,7 @@ class Reading:
         if not self.running.paths:
             return None, None, None
         attn = self.running.blocks[part.layer].attn
-        added = {
-            name: one[self.running.mask]
-            for name, one in self.sources(part.layer).items()
-            if name in ("token", "position") or self.before(name, part)
-        }
+        added = {name: one[self.running.mask] for name, one in self.sources(part).items()}
         unseen = [] if "position" in added else ["position"]  # a model may add positions to scores, not to values
         found: list[list[str] | None] = []
         for side, weights in (("query", attn.W_Q), ("key", attn.W_K), ("value", attn.W_V)):

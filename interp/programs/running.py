@@ -369,18 +369,18 @@ class Running:
         """The residual stream that an MLP reads (None: that the readout reads), with all parts as they were.
 
         change: what is added to what "token", "position" and parts write; it takes direct paths alone. reads: at the
-        reads only. attention: the stream that the layer's attention reads instead.
+        reads only, as the change is. attention: the stream that the layer's attention reads instead.
         """
 
         def at(value: Tensor) -> Tensor:
             return self.reads.pick(value) if reads else value
 
         def added(part: Part) -> Tensor | float:
-            return at(change[str(part)]) if str(part) in change else 0.0
+            return change.get(str(part), 0.0)
 
         found = at(self._at("blocks.0.hook_resid_pre")).float()
         for name in ("token", "position"):
-            found = found + (at(change[name]) if name in change else 0.0)
+            found = found + change.get(name, 0.0)
         for here, block in enumerate(self.blocks):
             if attention and here == layer:
                 return found
@@ -398,7 +398,7 @@ class Running:
         return found
 
     def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
-        """The answers with changes that reach the readout by direct paths alone."""
+        """The answers with changes at the reads, which reach the readout by direct paths alone."""
         return self.read(self.stream(change, None, reads=True))
 
     @torch.no_grad()

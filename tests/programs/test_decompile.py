@@ -167,7 +167,7 @@ def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:
 def test_an_mlp_reads_the_heads_of_its_layer_and_not_itself() -> None:
     found = decompiled(interp.build("programs/compiled"))
     assert [str(part) for part in found.matter] == ["head 0.0", "MLP 0"]
-    assert set(found.sources(0)) == {"token", "position", "head 0.0"}
+    assert set(found.sources(Part(0))) == {"token", "position", "head 0.0"}
     assert set(found.sources(None)) == {"token", "position", "head 0.0", "MLP 0"}
 
 

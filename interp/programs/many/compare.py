@@ -87,13 +87,13 @@ def compare(
             if progress:
                 bar.update(done, len(sources), f"{row['model']} {row['level']}")
         found = ComparedModels([rows.known[source.name] for source in sources])
-        loaded = {source.name: source for source in sources}
+        by_name = {source.name: source for source in sources}
+        held: dict[str, TaskModel] = {}
         for one, other in found.pairs(tried):
             key = f"{one} -> {other}"
             if key not in rows.tested:
-                source, target = loaded[one].load(), loaded[other].load()
-                tests = transplanted(source, found.row(one), target, found.row(other), tasks)
-                rows.append_tests(key, tests)
+                held = {name: held.get(name) or by_name[name].load() for name in (one, other)}  # the last two, no more
+                rows.append_tests(key, transplanted(held[one], found.row(one), held[other], found.row(other), tasks))
         found.transplants += [test for key in found.keys(tried) for test in rows.tested[key]]
     return found
 

@@ -184,6 +184,17 @@ def test_a_broken_variable_does_not_move(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.to_frame("transplants")["changes"].min() < 0.9
 
 
+def test_exchanges_load_each_model_once(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for turn in (1, 2, 3):
+        interp.save(twin(turn), tmp_path / f"seed-{turn}.safetensors")
+    asked = []
+    load = room.ModelSource.load
+    monkeypatch.setattr(room.ModelSource, "load", lambda source: asked.append(source.name) or load(source))
+    found = interp.compare(tmp_path, progress=False)
+    assert len(found.pairs(3)) == 4
+    assert asked == ["seed-1", "seed-2", "seed-3"] * 2  # to be explained, then for exchanges
+
+
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     for turn in (1, 2):
         interp.save(twin(turn), tmp_path / f"seed-{turn}.safetensors")
