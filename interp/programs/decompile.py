@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import torch
 
+from interp.measures.runs import Part
 from interp.programs.language import Answer, Program
 from interp.programs.minimal import minimal
 from interp.programs.naming import with_names
@@ -22,34 +23,49 @@ from interp.programs.reading import Reading, Role
 from interp.programs.readout import Reached, readout
 from interp.programs.relevance import CHANGED, cancelling, stand_ins, used
 from interp.programs.running import Kept, Running
-from interp.programs.steps import Head, Linear, Step, Table, codes
+from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 
-def decompile(
-    running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, apart: bool = False
-) -> Reading:
-    """Describe each part that matters. check: is called often, and may raise to stop; strict, apart: see `Reading`."""
-    reading = Reading(running, check, strict, apart)
-    batch = reading.running.batch
-    reading.made = {"token": codes(batch.tokens, len(reading.task.vocabulary))}
-    places = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
-    reading.made["position"] = codes(places, batch.tokens.shape[1])
+def decompile(running: Running, check: Callable[[], None] = lambda: None, strict: bool = True) -> Reading:
+    """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`."""
+    reading = Reading(running, check, strict)
+    reading.made = given(running)
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)
     reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
+    describe(reading)
+    reading.elsewhere = heads_elsewhere(reading)
+    loose = [part for part, share in reading.without.items() if share >= KEPT]
+    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
+    odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
+    reading.moved = {part: reading.left([part], moved=True) for part in odd}
+    return reading
+
+
+def describe(reading: Reading) -> None:
+    """Describe the parts that matter, in the order in which they run; the others are at their means."""
     unused = [part for part in reading.running.parts if part not in reading.matter]
     reading.roles |= {part: Role(str(part), "not used") for part in unused}
     reading.put({part: reading.kinds.means(part) for part in unused})
     for part in reading.matter:
         reading.check()
         (describe_head if part.head is not None else describe_mlp)(reading, part)
+
+
+def heads_elsewhere(reading: Reading) -> dict[Part, float]:
+    """How much of each described head's attention in the model goes elsewhere."""
     heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
-    reading.elsewhere = {part: elsewhere(reading, part) for part in heads}
-    loose = [part for part, share in reading.without.items() if share >= KEPT]
-    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
-    odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
-    reading.moved = {part: reading.left([part], moved=True) for part in odd}
-    return reading
+    return {part: elsewhere(reading, part) for part in heads}
+
+
+def given(running: Running) -> Features:
+    """The token and the position."""
+    tokens = running.batch.tokens
+    places = torch.arange(tokens.shape[1]).expand_as(tokens)
+    return {
+        "token": codes(tokens, len(running.subject.task.vocabulary)),
+        "position": codes(places, tokens.shape[1]),
+    }
 
 
 def program_of(reading: Reading, found: Reached | None = None) -> Program | None:

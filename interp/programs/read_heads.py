@@ -105,6 +105,7 @@ def selected(
     if pattern is None:
         return None
     pattern, everywhere = everywhere_alike(reading, part, asked, pattern)
+    pattern = with_pairs_that_never_meet(reading, part, everywhere, pattern)
     hard = hardened(pattern)
     places = pattern.query == pattern.key == "position"
     hard = torch.where(completed(hard == 0, pattern.seen, places), 0.0, NEVER)
@@ -249,6 +250,34 @@ def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Patt
     names = ({name: codes[name]} if name else {} for name in (pattern.query, pattern.key))
     (again,) = (one for one in patterns(every.some(), *names) if (one.query, one.key) == (pattern.query, pattern.key))
     return (again, every) if again.distance < EXACT / 10 else (pattern, asked)
+
+
+def with_pairs_that_never_meet(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> Pattern:
+    """A pattern with the scores of pairs that meet on no input, as the head gives them to keys in another order: where
+    a variable is that of another input, they may meet."""
+    if bool(pattern.seen.all()) or not pattern.key or pattern.query == pattern.key == "position":
+        return pattern
+    moved, mask = reading.kinds.shuffled, reading.running.mask
+    rows, positions, _ = reading.running.scores(part)
+    at = torch.zeros(mask.shape, dtype=torch.long).index_put_((rows, positions), torch.arange(len(rows)))
+    scores = reading.running.scores_of_keys(part, moved)[at[asked.rows, asked.positions]] / asked.times
+    key, n_keys = reading.codes(part=part)[pattern.key]
+    query = reading.codes(part=part)[pattern.query][0] if pattern.query else torch.zeros_like(key)
+    first = query[asked.rows, asked.positions][:, None] * n_keys
+    seen, table = pattern.seen.flatten().clone(), pattern.scores.flatten().clone()
+    there = asked.counts > -torch.inf
+    own = first + key[asked.rows]
+    shift = torch.where(there, asked.scores - table[own], 0.0).sum(1) / there.sum(1)
+    there &= moved(reading.matters(pattern.key))[asked.rows]
+    cell = (first + moved(key)[asked.rows])[there]
+    mass = torch.zeros(len(table)).index_add_(0, cell, torch.ones(len(cell)))
+    mean = torch.zeros(len(table)).index_add_(0, cell, (scores - (0 if asked.total else shift[:, None]))[there]) / mass
+    new = ~seen & (mass > 0)
+    return replace(
+        pattern,
+        scores=torch.where(new, mean, table).reshape(pattern.scores.shape),
+        seen=(seen | new).reshape(pattern.seen.shape),
+    )
 
 
 def fitting_pattern(

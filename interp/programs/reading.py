@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import and_
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -56,8 +56,8 @@ class Reading:
     strict: bool = True
     """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
     whether a head that selects keys must weigh none. Trained models may have a program only without this."""
-    apart: bool = False
-    """Whether values stay apart that differ for any neuron: with a variable from another input, they may matter."""
+    others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
+    """For a part, the row that each row has its variable of, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Reading:
     @cached_property
     def readers(self) -> Readers:
         """Who reads what parts write; asked once it is known which parts matter."""
-        return Readers(self.running, self.matter, self.kinds.mean, self.check, self.apart)
+        return Readers(self.running, self.matter, self.kinds.mean, self.check)
 
     @cached_property
     def tried(self) -> InputsTried:
@@ -187,8 +187,21 @@ class Reading:
                 self.made[name], self.vectors[name] = self.variable(*steps), vectors
                 self.steps += [step for step in steps if self.step(step.name) is None]
                 self.roles[part] = Role(name, "explained", name, share, note)
+                self.move(part)
                 return True
         return False
+
+    def move(self, part: Part) -> None:
+        """From here on, some rows have the variable of a part that another row has."""
+        rows, before = self.others.get(part), self.running
+        if rows is None or before.moved is None:
+            return
+        own = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
+        self.made = self.remade({name: self.made[name][rows] for name in own})
+        self.put({part: before.value(part)[rows]})
+        changed = (rows != torch.arange(len(rows)))[before.reads.rows]
+        answers = torch.where(changed, before.decided(self.running.logits), before.answers)
+        self.running = replace(self.running, moved=replace(before.moved, answers=answers))
 
     def put(self, edits: Edits) -> None:
         """Parts are replaced from here on."""

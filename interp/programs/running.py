@@ -43,6 +43,8 @@ class Running:
     """Parts that are replaced in each run."""
     earlier: Running | None = None
     """The same before the last of these were replaced: what runs before them is known from there."""
+    moved: Moved | None = None
+    """The answers that must stay, where some rows have variables of other rows."""
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Running:
@@ -198,8 +200,9 @@ class Running:
 
     @cached_property
     def answers(self) -> Int[Tensor, "reads"]:
-        """The model's answers without replacements, as indices of `words`."""
-        return self.decided(self.original.logits)
+        """The answers that must stay, as indices of `words`: the model's, without replacements, or with a variable of
+        another row."""
+        return self.decided(self.original.logits) if self.moved is None else self.moved.answers
 
     @cached_property
     def sets(self) -> Int[Tensor, "sets"]:
@@ -460,7 +463,7 @@ class Running:
         def stop(value: Tensor, hook: Any) -> None:
             raise _Reached(value.detach())
 
-        every = [*self._counted(here), *hooks, (place, stop)]
+        every = [*hooks, (place, stop), *self._counted(here)]
         with self.subject.model.hooks(fwd_hooks=every), self.subject.masked(self.batch[here]):
             cfg = self.subject.model.cfg
             try:
@@ -468,6 +471,18 @@ class Running:
             except _Reached as reached:
                 return reached.value
         raise ValueError(f"block {layer} does not reach {place}")
+
+    def scores_of_keys(self, head: Part, moved: Callable[[Tensor], Tensor]) -> Float[Tensor, "queries keys"]:
+        """The scores of a head's queries, as `scores` has them, on keys in another order; moved: what reorders the
+        positions (rows, length, ...) of a value."""
+        place, before = f"blocks.{head.layer}.attn.hook_attn_scores", self._at(f"blocks.{head.layer}.hook_resid_pre")
+        key, found = f"blocks.{head.layer}.attn.hook_k", []
+        keys = moved(torch.cat([self._in_block(head.layer, before, here, key) for here in self._chunks()]))
+        for here in self._chunks():
+            put = (key, lambda value, hook, here=here: keys[here])
+            found.append(self._in_block(head.layer, before, here, place, [put])[:, head.head])
+        rows, positions, _ = self.scores(head)
+        return torch.cat(found).float().cpu()[rows, positions]
 
     def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
         """The activations of an MLP's neurons (hook_post), as its output weights read them."""
@@ -481,8 +496,18 @@ class Running:
         return self.decided(self.logits_with(edits))
 
     def kept(self, edits: Edits) -> Kept:
-        """How many of the model's answers stay with parts replaced."""
-        return Kept.of(self.answers_with(edits), self.answers)
+        """How many of the answers stay with parts replaced: of all, or of rows as they are, if these are fewer."""
+        given, first = self.answers_with(edits), len(self.reads) if self.moved is None else self.moved.first
+        sizes = {len(given), first}
+        return min((Kept.of(given[:n], self.answers[:n]) for n in sizes), key=lambda kept: kept.share)
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """The answers where some rows have variables of other rows; first: how many are, before these, of rows without."""
+
+    answers: Int[Tensor, "reads"]
+    first: int
 
 
 class _Reached(Exception):

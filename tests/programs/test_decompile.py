@@ -228,6 +228,21 @@ def test_a_head_reads_no_positions_that_its_values_lack() -> None:
 
 
 @pytest.mark.slow
+def test_scores_of_pairs_that_never_meet() -> None:
+    """On inputs as they are, two of the query's values meet no 'e'; with values of other inputs they do."""
+    model = interp.compile(random_program(63, Shape()), rotate=63, seed=63)
+    true = next(step for step in model.task.program.steps if step.part == "head 2.0")
+    found = program_of(decompiled(model))
+    assert found is not None
+    step = found.step("head 2.0")
+    assert isinstance(step, Head)
+    assert isinstance(true, Head)
+    assert (step.query, step.key) == ("MLP 1", "token")
+    chosen = {tuple(score == max(row) for score in row) for row in step.scores}
+    assert chosen == {tuple(score == max(row) for score in row) for row in true.scores}
+
+
+@pytest.mark.slow
 def test_attention_that_is_scaled_by_the_length() -> None:
     """Fixed scores would be wrong at other lengths, by a tenth of the attention and more."""
     model = interp.load("languages/one-learned-batches")

@@ -56,3 +56,19 @@ def test_what_comes_before_is_not_run_again(running: Running) -> None:
     assert running.logits.shape == after.logits.shape
     assert after.value(running.parts[0]).equal(running.value(running.parts[0]))
     assert "_seen" not in vars(after)
+
+
+def test_scores_on_keys_in_another_order() -> None:
+    """Against queries and keys by hand: a key that follows a query is not seen, wherever it comes from."""
+    model = interp.load("algorithmic/induction")
+    running = Running.of(Subject.of(model), model.task.sample(20, seed=0))
+    order = torch.randperm(running.batch.tokens.numel(), generator=torch.Generator().manual_seed(0))
+    head = Part(0, 1)
+    found = running.scores_of_keys(head, lambda value: value.flatten(0, 1)[order].reshape(value.shape))
+    _, cache = model.run_with_cache(running.batch.tokens)
+    q, k = cache["q", 0][:, :, 1], cache["k", 0][:, :, 1].flatten(0, 1)[order].reshape(20, -1, model.cfg.d_head)
+    scores = torch.einsum("rqd,rkd->rqk", q, k) / model.cfg.d_head**0.5
+    scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+    rows, positions, before = running.scores(head)
+    assert torch.allclose(found, scores[rows, positions], atol=1e-4)
+    assert not torch.allclose(before, found, atol=1.0)

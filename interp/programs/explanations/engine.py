@@ -46,6 +46,7 @@ from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.minimal import inputs, writers
+from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
@@ -146,39 +147,37 @@ def by_parts(
 ) -> Explanation:
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
-    The strict reading comes first (see `Reading`). If the model does not compute with its variables, values are kept
-    apart that have the same effect on inputs as they are. If it gives no program, the looser one, on more inputs, is
-    taken where it explains the model or more of its parts. Where neither gives a program and all parts are described,
-    the readout is fitted anew, to inputs drawn for it (see programs.read_limits).
+    The strict reading comes first (see `Reading`), then the looser one, on more inputs. If the model does not compute
+    with the variables of a program, its parts are described anew where variables are those of other inputs, too (see
+    programs.moved_rows). Where no reading gives a program and all parts are described, the readout is fitted anew, to
+    inputs drawn for it (see programs.read_limits). The first that explains the model is taken, or else the best.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
     found: list[Explanation] = []
     readings: list[Reading] = []
-    for strict, apart, positions in ((True, False, POSITIONS), (True, True, POSITIONS), (False, False, AGAIN)):
-        if apart and not refuted(found[0]):
-            continue
+    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
         rows = with_edges(subject, batch[some])
         on = described_on(population, n, len(rows) - n)
-        readings.append(decompile(Running.of(subject, rows), steps.check, strict, apart))
-        found.append(explained(empty, readings[-1], program_of(readings[-1]), population, fresh, share, on))
-        if found[-1].level == "explained":
-            return found[-1]
+        reading = decompile(Running.of(subject, rows), steps.check, strict)
+        program = program_of(reading)
+        for moved in (False, True):
+            if moved:
+                reading, program = described_on_moved_rows(reading)
+            readings.append(reading)
+            found.append(explained(empty, reading, program, population, fresh, share, on))
+            if found[-1].level == "explained":
+                return found[-1]
+            if found[-1].level != "imitated" or reading.running.has_sets:
+                break
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
     return best
-
-
-def refuted(found: Explanation) -> bool:
-    """Whether a program gives the answers, but has a variable that is not the model's, and a part that is an MLP."""
-    variables = [one for one in found.variables if one.interchange.verdict == "refuted"]
-    steps = () if found.program is None else found.program.steps
-    return bool(variables) and any(step.part and not isinstance(step, Head) for step in steps)
 
 
 def rank(found: Explanation) -> int:
