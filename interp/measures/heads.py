@@ -92,13 +92,11 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
 
 
 @torch.no_grad()
-def outputs_of_each(
-    subjects: Sequence[Subject], batch: Batch, *, read: int | None = None, layer: int | None = None
-) -> list[HeadOutputs]:
+def outputs_of_each(subjects: Sequence[Subject], batch: Batch, *, layer: int | None = None) -> list[HeadOutputs]:
     """Compute head_outputs of several models of one spec; in count space, TOGETHER of them at once."""
     if len(subjects) == 1:
-        return [head_outputs(subjects[0], batch, read=read, layer=layer)]
-    layer, where = _asked(subjects[0], batch, read, layer)
+        return [head_outputs(subjects[0], batch, layer=layer)]
+    layer, where = _asked(subjects[0], batch, None, layer)
     parts = [subjects[start : start + TOGETHER] for start in range(0, len(subjects), TOGETHER)]
     return [one for some in parts for one in _head_outputs(some, batch, where, layer)]
 

@@ -279,13 +279,11 @@ def fit_probe(
     return LinearProbe(all_others, half, float((tell(white) == right).mean()), projection)
 
 
-def probe_accuracy(
-    x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"], seed: int = 0
-) -> float:
+def probe_accuracy(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"]) -> float:
     """The cross-fitted accuracy of fit_probe, from fewer fits than the rest takes."""
     centered, to_white = _whitened(x)
     right = value.unique(return_inverse=True)[1].numpy()
-    return _cross_fitted(centered @ to_white, right, inputs, seed, halves=False)[0]
+    return _cross_fitted(centered @ to_white, right, inputs, 0, halves=False)[0]
 
 
 def _whitened(x: Float[Tensor, "reads d"]) -> tuple[np.ndarray, np.ndarray]:

@@ -370,14 +370,14 @@ class Subject:
             raise UnsupportedError(f"task {self.task.name} has {len(answers)} answers; this measure needs two")
         return answers[1], answers[0]
 
-    def no_decomposition(self, layer: int = -1) -> str | None:
-        """Return why the logits are not a sum over this layer's heads plus a part without them, or None if they are."""
+    def no_decomposition(self) -> str | None:
+        """Return why the logits are no sum over the last layer's heads and a part without them, or None if they are."""
         if (reason := no_sum(self.model)) is not None:
             return reason
         cfg, spec = self.model.cfg, self.model.spec if isinstance(self.model, TaskModel) else None
         if cfg.normalization_type is not None if spec is None else spec.final_norm != "none":
             return "after a final norm, the logits are not a sum over heads"
-        if layer % cfg.n_layers != cfg.n_layers - 1 or hasattr(self.model.blocks[layer], "mlp"):
+        if hasattr(self.model.blocks[-1], "mlp"):
             return (
                 "what follows the heads (an MLP or a further layer) is not linear, so the logits are not a sum over "
                 "heads"

@@ -242,12 +242,12 @@ def sensitivity(
 # ---------------------------------------------------------------- components that heads read and write
 
 
-def components_read(model: TaskModel, directions: dict[str, Tensor] | None = None, least: float = 1e-9) -> pd.DataFrame:
+def components_read(model: TaskModel, directions: dict[str, Tensor] | None = None) -> pd.DataFrame:
     """Compute the QK and OV circuits of every head between named directions of the residual stream.
 
     directions: named vectors of the residual stream (default: the proof's, for exact models). Columns: layer, head,
     circuit ("QK": from the query's direction to the key's; "OV": from the direction read to the one written), source,
-    target, coefficient. Coefficients of absolute value up to `least` are left out.
+    target, coefficient. Coefficients of absolute value up to 1e-9 are left out.
     """
     named = proof_of(model).directions if directions is None else directions
     if not named:
@@ -265,6 +265,6 @@ def components_read(model: TaskModel, directions: dict[str, Tensor] | None = Non
                 "OV": vectors @ v @ o @ vectors.T / sizes,
             }
             for circuit, table in circuits.items():
-                for source, target in (table.abs() > least).nonzero().tolist():
+                for source, target in (table.abs() > 1e-9).nonzero().tolist():
                     rows.append((layer, head, circuit, names[source], names[target], float(table[source, target])))
     return pd.DataFrame(rows, columns=["layer", "head", "circuit", "source", "target", "coefficient"])

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from interp.errors import CheckpointError, InterpError, as_path
 from interp.models.architecture.header import (
-    MAX_BYTES,
     SCHEMA,
     as_checkpoint_error,
     canonical,
@@ -131,12 +130,12 @@ def _version(package: str) -> str:
 # ---------------------------------------------------------------- reading
 
 
-def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
+def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read and check one checkpoint file.
 
     Raises CheckpointError, with one sentence that names the file, for anything but a valid checkpoint.
     """
-    path = regular_file(path, max_bytes)
+    path = regular_file(path)
     with as_checkpoint_error(path), opened(path) as file:
         record, salt, claimed = record_of(path, file.metadata())
         spec, seed, summary, versions = claims_of(path, record)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.models.architecture.checkpoint import Checkpoint
-from interp.models.architecture.header import MAX_BYTES, as_checkpoint_error, regular_file
+from interp.models.architecture.header import as_checkpoint_error, regular_file
 from interp.models.architecture.parameters import check_parameters, parameter_shapes
 from interp.models.architecture.state_dicts import read_tensors
 from interp.models.spec import ModelSpec, read_json
@@ -23,9 +23,7 @@ BUFFERS = (".mask", ".IGNORE")
 """Endings of the names of TransformerLens's constant buffers."""
 
 
-def read_state_dict(
-    path: str | Path, spec: ModelSpec | str | Path | None = None, max_bytes: int = MAX_BYTES
-) -> Checkpoint:
+def read_state_dict(path: str | Path, spec: ModelSpec | str | Path | None = None) -> Checkpoint:
     """Read a .pt or .pth state dict (torch's weights_only loader, nothing executed) or plain safetensors.
 
     spec: the ModelSpec or its path (default: <stem>.toml or <stem>.json next to the file). The seed of the result is 0,
@@ -33,9 +31,9 @@ def read_state_dict(
     """
     from interp.models.architecture.task_model import TaskModel  # imports transformer_lens, which takes seconds
 
-    path = regular_file(path, max_bytes)
+    path = regular_file(path)
     spec = _spec_beside(path, spec)
-    found = read_tensors(path, max_bytes)
+    found = read_tensors(path)
     with as_checkpoint_error(path):
         task = make_task(spec.check().task)
         shapes = parameter_shapes(spec, task)

@@ -37,22 +37,22 @@ class CheckpointHeader:
     versions: dict[str, str]
 
 
-def read_header(path: str | Path, max_bytes: int = MAX_BYTES) -> CheckpointHeader:
+def read_header(path: str | Path) -> CheckpointHeader:
     """Read the header of a checkpoint without its tensors, for lists of many files."""
-    path = regular_file(path, max_bytes)
+    path = regular_file(path)
     with opened(path, "numpy") as file:
         return CheckpointHeader(*claims_of(path, record_of(path, file.metadata())[0]))
 
 
-def regular_file(path: str | Path, max_bytes: int) -> Path:
+def regular_file(path: str | Path) -> Path:
     path = Path(path)
     if not path.exists():
         raise CheckpointError(f"no such file: {path}")
     if not path.is_file():
         raise CheckpointError(f"{path} is not a regular file; a checkpoint is one .safetensors file")
     size = path.stat().st_size
-    if size > max_bytes:
-        raise CheckpointError(f"{path} has {size:,} bytes, more than the limit of {max_bytes:,}")
+    if size > MAX_BYTES:
+        raise CheckpointError(f"{path} has {size:,} bytes, more than the limit of {MAX_BYTES:,}")
     return path
 
 

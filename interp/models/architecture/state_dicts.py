@@ -24,17 +24,17 @@ _BLOCKS = re.compile(r"^attn_blocks(?=\.\d)")
 _CLASS = re.compile(r"GLOBAL (\S+) (?:was not an allowed global|whose module \S+ is blocked)")
 
 
-def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read the named tensors of a .pt, .pth or .safetensors file to the CPU, without executing anything.
 
     Raises CheckpointError unless the file contains a state dict, alone or as one entry of a checkpoint.
     """
-    return named_tensors(read_mapping(path, max_bytes), str(path))
+    return named_tensors(read_mapping(path), str(path))
 
 
-def read_mapping(path: str | Path, max_bytes: int = MAX_BYTES) -> Mapping[Any, Any]:
+def read_mapping(path: str | Path) -> Mapping[Any, Any]:
     """Read the tensors of a safetensors file, or the mapping in any other file, with torch's weights_only loader."""
-    path = regular_file(path, max_bytes)
+    path = regular_file(path)
     if path.suffix == ".safetensors":
         with opened(path):
             return load_file(path)

@@ -17,6 +17,7 @@ from torch import Tensor
 import interp.models.zoo as zoo
 from interp.errors import CheckpointError, InterpError
 from interp.families.count01 import Count01
+from interp.models.architecture import header
 from interp.models.architecture.foreign import read_state_dict
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef
@@ -194,9 +195,10 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_too_big_is_not_opened(tmp_path: Path) -> None:
+def test_a_file_too_big_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header, "MAX_BYTES", 1000)
     with pytest.raises(CheckpointError, match="bytes"):
-        read_state_dict(put(tmp_path, stock().state_dict()), max_bytes=1000)
+        read_state_dict(put(tmp_path, stock().state_dict()))
 
 
 def test_a_config_of_the_library_is_no_spec(tmp_path: Path) -> None:

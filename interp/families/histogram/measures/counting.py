@@ -268,16 +268,15 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
     return pd.DataFrame({"alpha": alpha.numpy(), "answer": answers.numpy(), "own": own, "key": key, "other": other})
 
 
-def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
-    """Return the readout's answer to e_own + total (a v_own + b v_1 + c v_2), a + b + c = 1 (Figures 4 and 5, right).
+def probe_three(model: Counting) -> pd.DataFrame:
+    """Return the readout's answer to e_1 + total (a v_1 + b v_2 + c v_3), a + b + c = 1 (Figures 4 and 5, right).
 
     Columns own_share (a), other_share (b), answer, on a grid with a + b <= 1. With an inventory, the answer depends on
-    a, but hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
+    a, but hardly on b. Raises InterpError for an alphabet without 1, 2 and 3.
     """
     counter = CountingModel.of(model)
-    ids = [_letter(counter, token) for token in (own, *others)]
-    _distinct(own, *others)
-    grid = torch.linspace(0, 1, steps, dtype=torch.float64)
+    ids = [_letter(counter, token) for token in ("1", "2", "3")]
+    grid = torch.linspace(0, 1, 41, dtype=torch.float64)
     a, b = (axis.flatten() for axis in torch.meshgrid(grid, grid, indexing="ij"))
     inside = a + b <= 1 + 1e-9
     shares = torch.stack([a, b, 1 - a - b], 1)[inside]
@@ -347,17 +346,16 @@ def readout_spectrum(model: Counting) -> Spectrum:
 # ---------------------------------------------------------------- logits and hidden values by count
 
 
-def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
+def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3")) -> pd.DataFrame:
     """Return logits at the first position of [t, ..., t, v, ..., v] with k copies of t, for k = 1..L (Figures 8, 9).
 
-    other: the token v (default: the token before t in the alphabet). Columns token, other, count (k), answer (the count
-    of the class), logit.
+    v is the token before t in the alphabet. Columns token, other, count (k), answer (the count of the class), logit.
     """
     counter, frames = CountingModel.of(model), []
     task = counter.task
     for token in tokens:
         t = _letter(counter, token)
-        v = (t - 1) % task.T if other is None else _letter(counter, other)
+        v = (t - 1) % task.T
         if task.L > 1:
             _distinct(token, task.vocabulary[v])
         rows = torch.where(torch.arange(task.L) < torch.arange(1, task.L + 1)[:, None], t, v)

@@ -16,6 +16,10 @@ from interp.families.memorization.theory.table import ConditionalTable
 FLAT = 1e-12
 """Directions with less than this share of a block's largest curvature count as flat. Rounding leaves about 1e-16 of it,
 and the decision must not depend on the CPU."""
+MOST_STEPS = 50
+"""Of Newton's method; near the optimum each step doubles the right digits."""
+SMALLEST_GRADIENT = 1e-13
+"""Newton's method ends at a gradient of this norm, close to what rounding leaves of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,22 +37,19 @@ def polish(
     prior: Float[np.ndarray, " contexts"],
     W_U: Float[np.ndarray, "d outputs"],
     W_E: Float[np.ndarray, "contexts d"],
-    *,
-    max_steps: int = 50,
-    tolerance: float = 1e-13,
 ) -> Polished:
-    """Take damped Newton steps on (W_E, W_U) by the Schur complement of the rows' blocks.
+    """Take at most MOST_STEPS damped Newton steps on (W_E, W_U) by the Schur complement of the rows' blocks.
 
     Each step costs O(N (M d)^2 d + (M d)^3). The prior must be positive. gradient_norm is in balanced factors.
     """
     W_U, W_E = balance(W_U, W_E, prior)
     value = _value(conditional, prior, W_U, W_E)
     damping = 1e-6
-    for step in range(max_steps + 1):
+    for step in range(MOST_STEPS + 1):
         gradient_E, gradient_U, schur, solve = _system(conditional, prior, W_U, W_E, damping)
         # Scale W_E by sqrt(prior): in these variables the factors are balanced.
         norm = float(np.sqrt((gradient_U**2).sum() + (gradient_E**2 / prior[:, None]).sum()))
-        if norm <= tolerance or step == max_steps or damping > 1e6:
+        if norm <= SMALLEST_GRADIENT or step == MOST_STEPS or damping > 1e6:
             break
         step_U, step_E = solve()
         trial_U, trial_E = W_U + step_U, W_E + step_E
@@ -126,11 +127,11 @@ FIRST_ROUND = 50
 """Iterations before the variables are whitened again; every round is twice as long as the previous one."""
 RIDGE = 1e-3
 """Added to every block, in units of their mean trace, because rows with a saturated softmax have little curvature."""
+MOST_ITERATIONS = 3000
+"""Of all rounds of L-BFGS together."""
 
 
-def descend(
-    rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int
-) -> tuple[np.ndarray, np.ndarray, int]:
+def descend(rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Minimize the divergence of W_E @ W_U from `rows`, whose prior must be positive everywhere.
 
     Returns W_U, W_E and the number of iterations.
@@ -145,11 +146,11 @@ def descend(
     while True:
         W_U, W_E = balance(W_U, W_E, rows.prior)
         round_ = _Round(rows, W_U, W_E)
-        options = {"maxiter": min(length, max_iterations - total), "maxcor": 20, "ftol": 1e-14, "gtol": 1e-10}
+        options = {"maxiter": min(length, MOST_ITERATIONS - total), "maxcor": 20, "ftol": 1e-14, "gtol": 1e-10}
         found = minimize(round_, np.zeros(W_U.size + W_E.size), jac=True, method="L-BFGS-B", options=options)
         W_U, W_E = round_.factors(found.x)
         total, length = total + int(found.nit), 2 * length
-        if found.status != 1 or total >= max_iterations:  # 1: only this round's iterations are used up
+        if found.status != 1 or total >= MOST_ITERATIONS:  # 1: only this round's iterations are used up
             break
     return *balance(W_U, W_E, rows.prior), total
 

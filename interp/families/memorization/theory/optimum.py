@@ -58,7 +58,6 @@ def rank_d_optimum(
     *,
     random_starts: int | None = None,
     seed: int = 0,
-    max_iterations: int = 3000,
     floor: float = 1e-12,
 ) -> RankDOptimum:
     """Find the rank-d map W_E @ W_U of least divergence from the table, a ConditionalTable or an array with `prior`.
@@ -85,7 +84,7 @@ def rank_d_optimum(
     if random_starts is None:
         random_starts = 8 if rows.conditional.size <= 10_000 else 0
     starts = _starts(rows, d, random_starts, np.random.default_rng(seed), floor)
-    runs = [_search(rows, name, W_U, W_E, max_iterations) for name, W_U, W_E in starts]
+    runs = [_search(rows, name, W_U, W_E) for name, W_U, W_E in starts]
     return _finish(checked, rows, likely, runs)
 
 
@@ -125,10 +124,10 @@ def _starts(
         yield f"random {i}", rng.standard_normal((d, m)), rng.standard_normal((rows.n_contexts, d))
 
 
-def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> _Descent:
+def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray) -> _Descent:
     """Go from a start to a minimum: Newton on rows, L-BFGS on both factors, rows again, joint Newton if affordable."""
     W_E = newton_refinement(rows, W_U, start=W_E, max_steps=5).W_E
-    W_U, W_E, iterations = descend(rows, W_U, W_E, max_iterations)
+    W_U, W_E, iterations = descend(rows, W_U, W_E)
     refined = newton_refinement(rows, W_U, start=W_E, max_steps=50)
     slope = gradient_norm(rows, *balance(refined.W_U, refined.W_E, rows.prior))
     run = _Descent(start, refined.W_U, refined.W_E, refined.kl, iterations, slope)

@@ -141,8 +141,8 @@ def test_a_relation_s_two_token_probe_ignores_the_tokens():
 
 @pytest.mark.parametrize("name", ["lin", "lin-softmax", "dot-softmax"])
 def test_probes_of_an_inventory_depend_on_the_own_share_alone(name):
-    probe = probe_three(build(name), steps=13)
-    assert len(probe) == 13 * 14 // 2
+    probe = probe_three(build(name))
+    assert len(probe) == 41 * 42 // 2
     assert (probe.groupby("own_share")["answer"].nunique() == 1).all()
     assert probe["answer"].nunique() == 6
     two = probe_two(build(name), steps=13)
