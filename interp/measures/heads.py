@@ -22,13 +22,14 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
-from interp.measures.runs import Reads, at_reads, heads_of, numbered, reads_of
+from interp.measures.runs import at_reads, heads_of, numbered, reads_of
 from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.subsets import check_groups, select_groups, subset_logit_metrics
 from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts, token_tables
 from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.batch import Reads
 
 SUCCESSFUL, FAILED = 0.98, 0.6
 """Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.results import Inputs, as_batch
-from interp.measures.runs import Reads, reads_of
+from interp.measures.runs import reads_of
 from interp.models.subject import Model, Subject
 from interp.tasks import Batch, Task
+from interp.tasks.batch import Reads
 from interp.tasks.batch_checks import check_batch
 from interp.tasks.pairs import KINDS, Pairs, minimal_pairs
 from interp.tasks.populations import usual

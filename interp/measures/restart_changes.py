@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.measures.restart_blocks import RunBlock, added_to_scores, unknown
-from interp.measures.runs import Edit, Reads, activations, reads_of, stream_hook
+from interp.measures.runs import Edit, activations, reads_of, stream_hook
 from interp.models.subject import Subject
 from interp.tasks import Batch
+from interp.tasks.batch import Reads
 
 Change = Sequence[Edit]
 """Edits that are made together in one run; none leave the run as it is."""

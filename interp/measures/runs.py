@@ -25,6 +25,7 @@ from interp.models.architecture.answers import Decision, correct, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject, budget, norm_follows_attention
 from interp.tasks import Batch
+from interp.tasks.batch import Reads
 from interp.tasks.populations import Cost
 from interp.tasks.scores import Score
 
@@ -37,28 +38,6 @@ STORED = 16
 """Operations for each stored number, of which a core writes fewer per second than it multiplies."""
 
 # ---------------------------------------------------------------- reads
-
-
-@dataclass(frozen=True)
-class Reads:
-    """The reads of a batch: row, position, and right output index."""
-
-    rows: Int[Tensor, "reads"]
-    positions: Int[Tensor, "reads"]
-    classes: Int[Tensor, "reads"]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def pick(self, activation: Tensor) -> Tensor:
-        """Select an activation (rows, length, ...) at the reads: (reads, ...)."""
-        return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
-
-    def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """Return the mask of the read positions."""
-        found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
-        found[self.rows, self.positions] = True
-        return found
 
 
 def reads_of(subject: Subject, batch: Batch) -> Reads:

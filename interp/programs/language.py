@@ -35,7 +35,6 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, quoted
-from interp.measures.runs import Reads
 from interp.programs.steps import (
     NEVER,  # noqa: F401, it belongs to the language
     Evened,
@@ -52,6 +51,7 @@ from interp.programs.steps import (
     visible,
 )
 from interp.programs.waves import Cosines, Waves
+from interp.tasks.batch import Reads
 
 SCHEMA = 1
 Answer: TypeAlias = Linear | Cosines

@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.measures.runs import Part, Reads
+from interp.measures.runs import Part
 from interp.programs.decompile import describe, given, heads_elsewhere, program_of
 from interp.programs.language import Program
 from interp.programs.reading import Reading
 from interp.programs.readout import readout
 from interp.programs.running import Moved, Running
+from interp.tasks.batch import Reads
 
 COPIES = 2
 """Copies of each row."""

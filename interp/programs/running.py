@@ -16,12 +16,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.measures.runs import Edit, Part, Reads, heads_of, hooks_of, mlps_of, reads_of
+from interp.measures.runs import Edit, Part, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import PostNormBlock
 from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
+from interp.tasks.batch import Reads
 
 CHUNK = 2**26
 """Numbers in the attention patterns of one layer that are held at once."""

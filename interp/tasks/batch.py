@@ -151,3 +151,25 @@ def find_positions(task: Any, tokens: Int[Tensor, "rows length"], token: str) ->
         row = int((at < 0).int().argmax())
         raise InterpError(f"row {row} has no {token!r}, at which the answer of task {task.name} is read")
     return at
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The reads of a batch: row, position, and right output index."""
+
+    rows: Int[Tensor, "reads"]
+    positions: Int[Tensor, "reads"]
+    classes: Int[Tensor, "reads"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pick(self, activation: Tensor) -> Tensor:
+        """Select an activation (rows, length, ...) at the reads: (reads, ...)."""
+        return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
+
+    def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+        """Return the mask of the read positions."""
+        found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+        found[self.rows, self.positions] = True
+        return found

@@ -13,10 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import UnsupportedError
-from interp.measures.runs import Reads, reads_of
+from interp.measures.runs import reads_of
 from interp.models.architecture.answers import decide
 from interp.models.subject import Subject
 from interp.tasks import Batch
+from interp.tasks.batch import Reads
 from interp.tasks.populations import Population
 
 MOST_FIXED = 64
