@@ -19,7 +19,6 @@ from typing import Any
 
 from interp.errors import LONG, CheckpointError, InterpError, short
 from interp.models.spec import read_toml
-from interp.support import words
 
 SPEC_FILE = "model.toml"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -135,10 +134,9 @@ def default_checkpoint(folder: Path) -> Path:
     file = folder / f"{chosen}.safetensors"
     if not file.is_file():
         if chosen.startswith("seed-"):
-            minutes = f" in about {words.counted(zoo['minutes'], 'minute')}" if "minutes" in zoo else ""
             raise CheckpointError(
                 f"no such file: {short(file)}: weights of {folder.parent.name}/{folder.name} are not shipped; train "
-                f"them{minutes} with: interp train {folder / SPEC_FILE} -o {folder}"
+                f"them with: interp train {folder / SPEC_FILE} -o {folder}"
             )
         raise CheckpointError(f"no such file: {file}, the default checkpoint that {folder / SPEC_FILE} names")
     return file

@@ -24,9 +24,11 @@ from interp.tasks.structure import compare
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "max_length", "readout_width", "n_out"),
-    **anything("layers.d_head", "layers.mixing", "layers.normalizer", "layers.scale", "layers.query_key"),
+    **anything("layers.d_head", "layers.scale", "layers.query_key"),
     **anything("layers.bias.q", "layers.bias.k"),
     "layers": (1,),
+    "layers.mixing": ("linear",),
+    "layers.normalizer": ("none",),
     "layers.value_output": ("identity",),
     "direction": ("bidirectional",),
     "readout": ("relu_mlp",),

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import interp
 from interp.certificates import Certificate
+from interp.certificates.certificate import refusal_of
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.histogram.certificates import certify as histogram
 from interp.families.histogram.certificates.certify import _highest, _thresholds, check
-from interp.families.histogram.certificates.tables import rounding_bound, tables_of
+from interp.families.histogram.certificates.tables import TAKES, rounding_bound, tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.models.architecture.task_model import TaskModel
@@ -279,6 +280,15 @@ def test_refusals_say_why() -> None:
         )
     with pytest.raises(InterpError, match=r"must not be negative"):
         interp.certify("histogram/dot-exact", seconds=-1)
+
+
+@pytest.mark.parametrize("field", ["normalizer", "mixing"])
+def test_a_new_way_to_attend_is_refused(field: str) -> None:
+    spec = histogram_spec("dot", Histogram(), 4, 2)
+    layer = spec.layers[0].model_copy(update={field: "sparse"})
+    reason = refusal_of(spec.model_copy(update={"layers": (layer,)}), TAKES)
+    assert reason is not None
+    assert f"{field} = 'sparse'" in reason
 
 
 def test_a_verdict_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
