@@ -38,6 +38,7 @@ def with_step(found: Explanation, step: Head | Table) -> Explanation:
     return replace(found, program=replace(found.program, steps=steps))
 
 
+@pytest.mark.slow
 def test_true_claims_hold(known: tuple[Subject, Explanation, torch.Tensor]) -> None:
     subject, found, tokens = known
     assert not false(found, subject, tokens)

@@ -167,6 +167,7 @@ def test_a_default_that_is_spelled_out_is_no_other_task(tmp_path: Path) -> None:
     assert interp.load(tmp_path / "mine.safetensors").spec == its.spec
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
     (model,) = interp.train(SPEC, progress=False, folder=tmp_path / "run")  # its state stays there
     before = (tmp_path / "run" / FILE).read_bytes()
@@ -215,6 +216,7 @@ def test_the_bar_names_the_engine(monkeypatch) -> None:
     assert titles == [f"training 1 x {SPEC.id} ({model.summary['engine']})"]
 
 
+@pytest.mark.slow
 def test_batches_specs_and_certificates_display_in_notebooks() -> None:
     model = interp.build("count01/minimal")
     batch = model.task.batch(torch.tensor([model.task.parse("[BOS]0110=")]))

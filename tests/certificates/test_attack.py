@@ -36,6 +36,7 @@ def test_every_method_is_attacked() -> None:
     assert set(ATTACK.DRAWS) == set(registered_methods()) - own
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("method", list(ATTACK.DRAWS))
 def test_no_certificate_says_what_is_false(method: str) -> None:
     found = ATTACK.attack_many(method, range(1_000_000, 1_000_002))
@@ -65,6 +66,7 @@ EXACT = ["count01/minimal", "languages/parity", "languages/parity-learned", "his
          "histogram/lin-softmax-exact", "memorization/lookup"]  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", EXACT)
 def test_the_exact_forward_pass_is_the_model_s(name: str) -> None:
     """The judge against the accused, in float64: the same outputs where nothing is at the edge."""

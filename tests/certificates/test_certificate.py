@@ -76,6 +76,7 @@ def test_one_line_and_one_row_say_what_a_claim_rests_on() -> None:
     assert list(plain.to_frame().iloc[0][["on_trust", "confidence", "notes"]]) == [None, None, None]
 
 
+@pytest.mark.slow
 def test_a_model_that_errs_once_among_8_20_inputs_is_below_1() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=20, v=8)
     with torch.no_grad():

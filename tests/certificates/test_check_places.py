@@ -8,7 +8,9 @@ import importlib
 import json
 import sys
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -260,3 +262,22 @@ def test_coordinates_up_to_2_are_inverted_exactly() -> None:
             places.coordinates([*flat[:8], wrong], 3)
     with pytest.raises(check.Fault, match="do not tell values apart"):
         places.coordinates([*flat[:3], *flat[:3], *flat[6:]], 3)
+
+
+def test_bounds_on_a_score_hold_at_the_corners_of_its_vectors() -> None:
+    """A query and a key within 1/4 of what they are near: their score's least and greatest are among the corners."""
+    decoder, one = importlib.import_module("bare_check.decoder"), check.ONE
+    near = {"q": (2.0, -1.0), "k": (1.0, 3.0)}
+    vectors = {
+        name: check.enclosures.Vec(tuple(int(x * one) for x in mid), (one // 4,) * 2, (0, 0))
+        for name, mid in near.items()
+    }
+    head = SimpleNamespace(turned=lambda name, *_: vectors[name], layer={"scale": 0.5}, width=2, d=2)
+    low, high = decoder.Decoder.score(head, 0, (0, 0), (0, 0))
+    ends = (-0.25, 0.25)
+    corners = [
+        0.5 * sum((a + x) * (b + y) for a, b, x, y in zip(near["q"], near["k"], moved[:2], moved[2:]))
+        for moved in product(ends, repeat=4)
+    ]
+    assert low / one <= min(corners)
+    assert high / one >= max(corners)

@@ -117,6 +117,7 @@ def test_other_angles_than_those_of_the_config_are_refused() -> None:
         interp.certify(Subject.external(model, task=Addition(digits=10, plus="0", equals="0")))
 
 
+@pytest.mark.slow
 def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
     with pytest.raises(
         UnsupportedError, match=r"on this domain: inputs of task count01 have \d+ tokens; .* n_ctx is 90"
@@ -124,6 +125,7 @@ def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
         interp.certify(Subject.external(stranger(n_ctx=90), task="count01"))
 
 
+@pytest.mark.slow
 def test_outputs_that_are_no_answers_compete_in_any_model(tmp_path: Path) -> None:
     """A ninth output, which is never right, is never the largest (certified) or always (wrong everywhere)."""
     task = interp.build("count01/minimal").task

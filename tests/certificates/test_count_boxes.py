@@ -44,6 +44,7 @@ def test_a_small_box_agrees_with_running_every_sentence(seed: int) -> None:
     assert set(found.tables["frontier"]["n2"]) == set(counts[~right, 2].tolist())
 
 
+@pytest.mark.slow
 def test_one_wrong_input_is_found_and_refutes_the_model() -> None:
     """N = 7 is right for up to 100 twos; with 101 of them only n1 = n0 + 1 goes wrong, and not everywhere."""
     weights = minimal(N=7, n_max=100)
@@ -54,6 +55,7 @@ def test_one_wrong_input_is_found_and_refutes_the_model() -> None:
     assert found.worst_margin < 0
 
 
+@pytest.mark.slow
 def test_minimal_is_certified_with_its_stated_margin() -> None:
     construct = minimal()
     found = interp.certify(construct.model())

@@ -210,6 +210,7 @@ def test_answers_at_every_position_are_counted() -> None:
     assert found.accuracy == pytest.approx(1 - found.n_errors / 324)
 
 
+@pytest.mark.slow
 def test_several_threads_find_the_same() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=4)
     one = enumeration.certify_inputs(model, batch_size=16)
@@ -376,6 +377,7 @@ def test_near_ties_of_a_float64_model_are_not_decided(majority: Task) -> None:
     assert certify_inputs(counting(majority, 0.0, "float64")).status == "certified"
 
 
+@pytest.mark.slow
 def test_many_digits_find_what_the_estimate_misses(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no estimate at all, no near tie that is wrong in exact arithmetic is certified."""
     monkeypatch.setattr(enumeration, "_difference", lambda *args: 0.0)

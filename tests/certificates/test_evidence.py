@@ -53,6 +53,7 @@ def faulty(evidence, **changes):
     return str(fault.value)
 
 
+@pytest.mark.slow
 def test_holds_on_a_bare_python(minimal):
     """502,500 inputs in two parts; the weights' hash is the one that the package computes by itself."""
     digest = model_sha256(interp.build("count01/minimal"))
@@ -97,6 +98,7 @@ def test_checkpoint_is_compared(tmp_path):
     assert run_checker(path, "--checkpoint", file.with_name("seed-1.safetensors")).returncode == 1
 
 
+@pytest.mark.slow
 def test_refusals(tmp_path, minimal):
     with pytest.raises(InterpError, match=r"\.json"):
         interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
@@ -204,6 +206,7 @@ def test_evidence_of_maxima_read_at_the_last_token_holds(tmp_path):
     assert check.check(json.loads(path.read_text()))[1].startswith("max-of-k: at '=' the largest of 3 numbers below 4")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
 def test_strings_hold(tmp_path, name):
     path = tmp_path / "proof.json"
@@ -297,6 +300,7 @@ def test_learned_recognizers_hold_with_their_errors(tmp_path):
             assert "alike" in faulty(changed)
 
 
+@pytest.mark.slow
 def test_too_many_strings_to_check_singly_end_earlier(tmp_path, monkeypatch):
     model = interp.load("languages/palindrome-learned/seed-0", dtype="float64")
     certificate = interp.certify(model, longest=4)
@@ -308,6 +312,7 @@ def test_too_many_strings_to_check_singly_end_earlier(tmp_path, monkeypatch):
     assert one.startswith("palindrome: right on every string of 1 to 1 symbols, 2 strings, rows without padding but")
 
 
+@pytest.mark.slow
 def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
     path = tmp_path / "proof.json"
     model = interp.load("models/histogram/dot/seed-0.safetensors", dtype="float64")

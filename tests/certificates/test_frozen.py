@@ -40,6 +40,7 @@ def test_a_model_that_runs_something_else_is_refused(name: str) -> None:
         interp.certify(model)
 
 
+@pytest.mark.slow
 def test_a_model_that_answers_something_else_is_refused() -> None:
     """Most probes of counts are long, and compared in their answers only."""
     model = interp.build("count01/minimal")
@@ -161,6 +162,7 @@ class InOrder(Count01):
         return self.batch(super().sentences(counts, seed).tokens)
 
 
+@pytest.mark.slow
 def test_a_spec_may_state_a_default_of_its_task() -> None:
     spec = interp.ModelSpec(
         task=interp.models.spec.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
@@ -191,6 +193,7 @@ class Once(Count01):
         return self.batch(super().sentences(counts, seed).tokens)
 
 
+@pytest.mark.slow
 def test_labels_that_are_taken_on_trust_are_named() -> None:
     exact, task = interp.build("count01/minimal"), Once()
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")

@@ -148,6 +148,7 @@ class Left(Sorting):
         return torch.stack([row.roll(int((row == self.vocabulary.index("_")).sum())) for row in rows])
 
 
+@pytest.mark.slow
 def test_padding_after_a_row_is_harmless_and_before_it_refused() -> None:
     ids = dict(SHAPES["llama"].load["tokens"])
     plain = interp.certify(sorter())
@@ -169,6 +170,7 @@ class NoMark(Brackets):
         return super().allowed(tokens + 1)
 
 
+@pytest.mark.slow
 def test_a_first_token_is_there_only_where_the_task_has_it() -> None:
     """interp adds none: an owner's forward that does is told apart, and a task whose rows begin with it agrees."""
     shape = SHAPES["gpt2"]

@@ -99,6 +99,7 @@ def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
     assert certify_places(convert(Subject.external(turned, task, outputs=words))).status == "refuted"
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_an_answer_counts_if_largest() -> None:
     task = Addition(digits=3, base=5)
     old = exact(task)
@@ -122,6 +123,7 @@ def test_an_output_that_is_not_an_answer_counts_if_largest() -> None:
     assert "an output that the task does not name" in str(found.counterexample)
 
 
+@pytest.mark.slow
 def test_what_is_left_open_is_an_interval() -> None:
     task = Addition(digits=4)
     found = certified(exact(task), task, seconds=0)
@@ -132,6 +134,7 @@ def test_what_is_left_open_is_an_interval() -> None:
     assert "are undecided" in str(found)
 
 
+@pytest.mark.slow
 def test_random_inputs_within_rounding_narrow_nothing(monkeypatch) -> None:
     """What is right as run may be wrong in exact arithmetic, which the proof is about, too."""
     task = Addition(digits=4)
@@ -186,6 +189,7 @@ def test_a_wrong_adder_is_refuted_before_any_set_is_parted() -> None:
     assert "right is 9" in str(found.counterexample)
 
 
+@pytest.mark.slow
 def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parents wait undivided, and of a batch only the cells with the smallest margins are kept, not the batch."""
     monkeypatch.setattr(places_search, "CELLS", 1024)
@@ -205,6 +209,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(kept.values()) < 64 * places_search.TRIED * 8
 
 
+@pytest.mark.slow
 def test_tokens_at_hand_may_weigh_nothing() -> None:
     """The construction looks away from the token that is read: some other place holds the weight."""
     model = interp.build("algorithmic/addition-exact", digits=2)
@@ -375,6 +380,7 @@ def test_a_switch_that_no_spec_expresses_is_refused(switch: str) -> None:
     assert str(refusal(model)).startswith(f"it has {switch} = ")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Addition(digits=2)
     model = convert(
@@ -395,6 +401,7 @@ def test_a_task_under_the_name_of_another_is_refused() -> None:
         interp.certify(Subject.external(exact(Addition(digits=10)), task=Mine(digits=10)))
 
 
+@pytest.mark.slow
 def test_a_stranger_s_proof_is_not_about_a_fresh_model() -> None:
     task = Addition(base=3, digits=7)
     found = interp.certify(Subject.external(exact(task), task=task))

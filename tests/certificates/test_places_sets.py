@@ -171,6 +171,7 @@ def test_margins_of_every_set(shape: str) -> None:
     assert used_most > USED[shape][2]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("outputs", "right"), [(1, 0), (1, 1), (2, 1), (4, 0), (4, 2)])
 def test_margins_of_random_forms(outputs: int, right: int) -> None:
     rng = np.random.default_rng(outputs + right)

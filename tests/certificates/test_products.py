@@ -189,6 +189,7 @@ def test_ties_are_neither_right_nor_wrong() -> None:
     assert found.worst_margin <= -1
 
 
+@pytest.mark.slow
 def test_an_exact_model_beyond_enumeration() -> None:
     found = interp.certify(interp.build("algorithmic/max-of-k-exact", K=12, v=16))
     assert (found.status, found.n_inputs, found.n_errors) == ("certified", 16**12, 0)

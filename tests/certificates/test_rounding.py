@@ -213,6 +213,7 @@ def test_certificates_hold_where_subnormals_are_flushed(
         assert right or status != "certified", f"{length} symbols"
 
 
+@pytest.mark.slow
 def test_answers_that_flushing_changes_are_not_certified() -> None:
     def mirror(size: float) -> TaskModel:
         return interp.build("languages/palindrome", variant="mirror", dtype="float32", output_scale=size)

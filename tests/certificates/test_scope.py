@@ -210,6 +210,7 @@ def late_model(**changes: Any) -> TaskModel:
     return TaskModel(exact.spec.replace(task=task.ref), task, exact.weights.tensors, dtype="float64")
 
 
+@pytest.mark.slow
 def test_labels_beyond_what_was_compared_are_not_certified() -> None:
     with pytest.raises(InterpError, match=r"strings of length 11 that .* cannot tell apart have different labels"):
         interp.certify(late_model(), longest=12)

@@ -82,6 +82,7 @@ def test_where_no_head_does_anything_no_share_is_recovered() -> None:
         evaluate_circuit(subject, heads=[(0, 1, 2)])
 
 
+@pytest.mark.slow
 def test_what_find_circuit_returns_is_evaluated_again() -> None:
     """Edges, also by their names, and parts with MLPs: the same scores as those that it has."""
     exact = interp.load("algorithmic/induction-exact")

@@ -75,6 +75,7 @@ def test_wrong_hypotheses_score_low(pairing, name, most) -> None:
         assert "by the hypothesis, no answer changes, 0.1111 on 81 whose answer stays" in str(found)
 
 
+@pytest.mark.slow
 def test_every_draw_is_what_loops_give() -> None:
     """Two variables, of which neither is true, on a stock model of two layers, against all draws by hand."""
     subject = standin("recall")
@@ -115,6 +116,7 @@ def test_every_draw_is_what_loops_give() -> None:
         assert given == pytest.approx(sum(means) / 5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_interchange_is_what_a_loop_gives() -> None:
     subject = standin("ends")
     batch = subject.task.sample(14, seed=3)

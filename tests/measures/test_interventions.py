@@ -93,6 +93,7 @@ def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
     assert far["s_acc"].mean() < table["s_acc"].mean()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
     test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)

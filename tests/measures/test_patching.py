@@ -21,6 +21,7 @@ from interp.models.subject import Subject
 from interp.tasks.pairs import Pairs
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_site_by_hand(name) -> None:
     subject = standin(name)

@@ -145,6 +145,7 @@ def test_a_circuit_is_small_and_sufficient_and_its_edges_too() -> None:
     assert ends <= {*nodes.kept, "embedding", "output"}
 
 
+@pytest.mark.slow
 def test_the_papers_three_plots() -> None:
     model = interp.load("count01/paper")
     batch = model.task.sample(60, "train", seed=1)

@@ -60,6 +60,7 @@ def test_seeds_that_run_one_after_the_other(name: str) -> None:
     check_as_alone(partial(measure, inputs=inputs, reference=inputs), of_spec("languages/parity-learned", 2))
 
 
+@pytest.mark.slow
 def test_figures_draw_the_mean_over_seeds() -> None:
     models = [interp.load(f"count01/paper/seed-{seed}") for seed in (0, 1)]
     found = interp.head_metrics(models, GROUPS[:1])

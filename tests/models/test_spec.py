@@ -208,6 +208,7 @@ specs = table(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(specs)
 def test_any_spec_survives_text(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:

@@ -87,6 +87,7 @@ def test_an_answer_reads_the_position_where_it_is_given() -> None:
     assert result.interchange["changes"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_tables_of_values_that_never_meet() -> None:
     """A head that sees its own token finds the first in an order: some of its values never meet some tokens."""
     model = interp.compile(random_program(6), decoys=4, rotate=6, seed=6)

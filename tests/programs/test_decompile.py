@@ -191,6 +191,7 @@ def test_counts_stand_for_equal_tokens() -> None:
     assert torch.allclose(running.logits, subject.logits(batch), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_heads_of_count01_that_do_nothing() -> None:
     """Eight heads attend to '=' alone: they are not used, whatever they correlate with. Head 0.3 matters most."""
     found = decompiled(interp.load("count01/paper"), 800)
@@ -202,6 +203,7 @@ def test_the_heads_of_count01_that_do_nothing() -> None:
     assert alone(found, program).both > 0.99
 
 
+@pytest.mark.slow
 def test_a_head_without_softmax() -> None:
     """Equal tokens have another weight than others; the answer is the level of the total, not a position."""
     model = interp.build("histogram/dot-exact")
@@ -216,6 +218,7 @@ def test_a_head_without_softmax() -> None:
     assert found.program.classes(batch.tokens).tolist() == (model.predict(batch.tokens) - 1).tolist()
 
 
+@pytest.mark.slow
 def test_a_head_reads_no_positions_that_its_values_lack() -> None:
     """[BOS] is always the first token, but this model has no positions: its head reads whether the token is this."""
     found = interp.explain(interp.build("histogram/bos-exact"))

@@ -126,6 +126,7 @@ def test_heads_that_carry_one_variable_are_interchanged_together() -> None:
     assert of.score(Placed((*one.steps, *again.steps), (*one.parts, *again.parts))).shown
 
 
+@pytest.mark.slow
 def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
     model = interp.load("algorithmic/max-of-k")
     found = interp.explain(model)

@@ -55,6 +55,7 @@ def test_a_program_that_errs_once_is_not_proved() -> None:
     assert ", and" not in replace(found, program=wrong, proved=proof).sentence.split(".")[0]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["histogram/dot-exact", "histogram/bos-softmax-exact", "histogram/lin-exact"])
 def test_extremes_of_counts_decide_all_inputs(name: str) -> None:
     """No list of 32^10 inputs: one corner for each count of the own token and each other token."""
@@ -66,6 +67,7 @@ def test_extremes_of_counts_decide_all_inputs(name: str) -> None:
     assert sum(map(len, corners(model.task))) == 32 * (9 * 31 + 1)
 
 
+@pytest.mark.slow
 def test_a_wrong_limit_is_found_at_an_extreme() -> None:
     """One answer's sum is raised by half a token's weight: on the sampled inputs this need not show."""
     model = interp.build("histogram/lin-exact")

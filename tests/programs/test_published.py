@@ -54,6 +54,7 @@ def step(found: Explanation, part: str) -> Head | Table | Linear:
     return next(step for step in found.program.steps if step.part == part)
 
 
+@pytest.mark.slow
 def test_the_share_of_a_token_is_one_sum_with_limits() -> None:
     """13 fractions: a sum of weights of the head alone, with as many values as there are, which compiles again."""
     fractions = sorted({a / b for b in range(1, 7) for a in range(b + 1)})

@@ -28,6 +28,7 @@ def test_how_often_the_own_token_occurs() -> None:
     assert answer_words(HOW_OFTEN) == "The answer follows from the weight of its own token in the value of shares."
 
 
+@pytest.mark.slow
 def test_it_is_compiled_and_read_back() -> None:
     found = interp.explain(interp.compile(HOW_OFTEN, decoys=2, rotate=1))
     assert found.agreement is not None
@@ -38,6 +39,7 @@ def test_it_is_compiled_and_read_back() -> None:
     assert tested.scrubbed.accuracy == 1.0
 
 
+@pytest.mark.slow
 def test_a_readout_of_neurons_compares_it() -> None:
     """The readout of this model has 32 neurons; one number with limits stands for it, and this compiles again."""
     model = interp.build("histogram/lin-softmax-exact")

@@ -191,6 +191,7 @@ SPECS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SPECS)
 def test_architectures_that_no_shipped_model_has(name: str) -> None:
     fields = {

@@ -79,6 +79,7 @@ def test_an_unknown_name_is_told_from_those_that_are_known():
         Named("figure")["patchin"]
 
 
+@pytest.mark.slow
 def test_the_page_is_small_and_holds_plotly_once(report):
     text = report.html()
     assert len(text.encode()) < 3_000_000

@@ -39,6 +39,7 @@ def test_uniform_centering_has_no_instance():
     close(gram.sum(axis=1), 0, atol=1e-10)  # row sums vanish, so diagonal and orthogonal is zero
 
 
+@pytest.mark.slow
 def test_erratum_15_corrected_forms_are_exact_printed_ones_not():
     off_wls = off_ls = 0.0
     worse = rows = 0

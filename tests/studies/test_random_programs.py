@@ -18,6 +18,7 @@ def rows_of(task: ProgramTask, n: int) -> list[list[int]]:
     return [row[:length].tolist() for row, length in zip(batch.tokens, batch.lengths.tolist())]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), layers=st.integers(1, 2), causal=st.booleans(), padding=st.booleans())
 @settings(max_examples=6, deadline=None)
 def test_compiled_models_give_the_answers(seed: int, layers: int, causal: bool, padding: bool) -> None:

@@ -29,6 +29,7 @@ def outputs(*cells: str) -> list[list[str]]:
 LOOP = "with LateBar('outer') as bar:\n    for i in range(3):\n        bar.update(i, 3, 'more')\n"
 
 
+@pytest.mark.slow
 def test_a_notebook_keeps_the_last_state_of_a_bar() -> None:
     nested = f"{LOOP}        with LateBar('inner') as one:\n            one.step()\n"
     failing = "with LateBar('search') as bar:\n    bar.step('x')\n    raise ValueError"

@@ -307,6 +307,7 @@ def test_rooms_answer_in_a_fresh_python() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_spec_is_read_where_its_task_says() -> None:
     spec = interp.ModelSpec(task="count01", d_model=4, layers=(interp.Layer(d_head=2),))
     model = interp.build(spec)

@@ -34,6 +34,7 @@ SPECS = {
 SLOW = [pytest.param(name, marks=pytest.mark.slow) if "fused" in name else name for name in SPECS]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", SLOW)
 def test_no_output_that_is_not_finite_is_right(name: str, value: float) -> None:

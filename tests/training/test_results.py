@@ -46,6 +46,7 @@ def test_a_run_that_differs_in_one_thing_is_another_run(name: str, other: object
         load_state(tmp_path, now)
 
 
+@pytest.mark.slow
 def test_the_order_in_which_snapshots_are_named_does_not_matter(tmp_path: Path) -> None:
     save_state(tmp_path, run_key(**KEY), run(w=1.0))
     assert load_state(tmp_path, run_key(**{**KEY, "snapshots": [5, 2]})) is not None

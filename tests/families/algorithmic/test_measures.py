@@ -69,6 +69,7 @@ def test_a_missing_sum_is_refused() -> None:
         waves(planted({1: 1.0})[:5], SUMS[:5])
 
 
+@pytest.mark.slow
 def test_the_fourier_construction_has_the_waves_of_its_proof() -> None:
     subject = Subject.of(interp.build("algorithmic/modular-addition-fourier"))
     batch = everything(subject.task).batch

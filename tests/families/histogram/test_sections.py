@@ -68,6 +68,7 @@ def test_the_sampling_of_the_sequences_is_stated():
     assert uniform == "sequences of uniform tokens."
 
 
+@pytest.mark.slow
 def test_an_untrained_model_and_a_comparison():
     spec = interp.build("histogram/lin-exact", T=5, L=4).spec.replace(origin=None, dtype="float32")
     report = interp.analyze([interp.build(spec), interp.build("histogram/lin-exact", T=5, L=4)], sections=COUNTING)

@@ -71,6 +71,7 @@ SPECS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SPECS)
 def test_engines_train_the_references_models(name: str) -> None:
     spec = SPECS[name]

@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from closeness import close
 from lens_configs import First, one_of_each, outcome, random_weights, silently_wrong
 from safetensors import safe_open
 from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError
-from interp.models.architecture.settings import BY_NAME, IN_EVERY_CONFIG, PASSIVE, SETTINGS, SIZES, complete, set_to
+from interp.models.architecture.settings import (
+    BY_NAME,
+    IN_EVERY_CONFIG,
+    PASSIVE,
+    SETTINGS,
+    SIZES,
+    complete,
+    plain_angles,
+    set_to,
+)
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.models.readers.models import inspect
 
@@ -260,6 +271,7 @@ def test_inspect_takes_the_config_that_load_takes() -> None:
     assert dict(inspect(state, {"attention_dir": "causal"}).rows)["missing"].count("act_fn") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LENS3, reason="the originals are TransformerLens 3's")
 @pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 300), marks=pytest.mark.soak)], ids=["6", "all"])
 def test_no_load_of_a_random_config_is_silently_wrong(seeds: range) -> None:
@@ -288,3 +300,13 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
+
+
+@pytest.mark.parametrize("adjacent", [True, False])
+def test_plain_angles_are_a_rate_for_each_pair(adjacent: bool) -> None:
+    fields = {"rotary_dim": 4, "d_head": 8, "rotary_base": 100, "rotary_adjacent_pairs": adjacent}
+    sines, cosines = plain_angles(fields, 3)
+    rates = [1.0, 1.0, 0.1, 0.1] if adjacent else [1.0, 0.1, 1.0, 0.1]
+    for place in range(3):
+        close(sines[place], [math.sin(place * rate) for rate in rates], atol=1e-12)
+        close(cosines[place], [math.cos(place * rate) for rate in rates], atol=1e-12)

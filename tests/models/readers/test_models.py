@@ -71,6 +71,7 @@ def heads_on_hidden(made: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tokens: head(base(tokens).last_hidden_state)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_has_the_same_logits(name: str, tmp_path: Path) -> None:
     made = original(name)

@@ -107,6 +107,7 @@ def test_a_module_that_no_reader_knows_is_told_what_to_do() -> None:
         inspect(SHAPES["adder"].path("adder"))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_input_is_certified_or_has_a_counterexample(name: str) -> None:
     found = interp.certify(SHAPES[name].subject(name))

@@ -224,6 +224,7 @@ def test_heads_that_cancel_are_said_to_and_not_used(taken_back: float, cancel: b
     assert Explanation.from_json(json.dumps(data)) == replace(found, cancelling=())
 
 
+@pytest.mark.slow
 def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
     model = interp.build("algorithmic/max-of-k-exact")
     found, batch = interp.explain(model), model.task.sample(5_000, "test", seed=2)
@@ -298,6 +299,7 @@ def test_an_explanation_does_not_hang_on_the_clock() -> None:
     assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
 
 
+@pytest.mark.slow
 def test_the_variables_of_a_program_are_a_hypothesis() -> None:
     """A table over a head is computed from it, and the model bears the hypothesis out."""
     task = random_program(8)

@@ -184,6 +184,7 @@ def test_a_broken_variable_does_not_move(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.to_frame("transplants")["changes"].min() < 0.9
 
 
+@pytest.mark.slow
 def test_exchanges_load_each_model_once(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     for turn in (1, 2, 3):
         interp.save(twin(turn), tmp_path / f"seed-{turn}.safetensors")
@@ -195,6 +196,7 @@ def test_exchanges_load_each_model_once(tmp_path, monkeypatch: pytest.MonkeyPatc
     assert asked == ["seed-1", "seed-2", "seed-3"] * 2  # to be explained, then for exchanges
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     for turn in (1, 2):
         interp.save(twin(turn), tmp_path / f"seed-{turn}.safetensors")
@@ -223,6 +225,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch
         interp.compare(tmp_path, tmp_path / "out", progress=False)
 
 
+@pytest.mark.slow
 def test_accuracy_is_exact_if_a_certificate_knows_it() -> None:
     """Shipped: 0.9804 on all counts of the domain. One that only knows an interval is not taken."""
     model = interp.load("count01/paper")

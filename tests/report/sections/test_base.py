@@ -82,6 +82,7 @@ def test_what_counts_as_keyed() -> None:
     assert not any(keyed(text, {"Parity"}) for text in good)
 
 
+@pytest.mark.slow
 def test_nothing_at_the_top_is_keyed_by_a_family_or_a_task() -> None:
     """Methods of certification and engines of training know the labels that their arguments are about; no one else."""
     top = Path(interp.__file__).parent

@@ -19,6 +19,7 @@ from interp.training.sweeps.pool import run_here
 TESTS = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_every_job_is_done_once_by_as_many_processes_as_asked() -> None:
     jobs = [a_job(f"job-{i}") for i in range(40)]
     results = list(run_here(name_and_process, jobs, 2))

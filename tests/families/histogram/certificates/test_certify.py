@@ -123,6 +123,7 @@ def test_without_time_the_interval_is_sound(kind: MixingKind) -> None:
     assert undecided
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
@@ -291,6 +292,7 @@ def test_a_new_way_to_attend_is_refused(field: str) -> None:
     assert f"{field} = 'sparse'" in reason
 
 
+@pytest.mark.slow
 def test_a_verdict_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is counted in steps: with a clock that runs away, the same parts are decided."""
     model = random_model("dot", 12, 6, 12, 1, 10.0, False)
@@ -303,6 +305,7 @@ def test_a_verdict_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytes
     assert more.tables["classes"]["undecided"].sum() < plain.tables["classes"]["undecided"].sum()
 
 
+@pytest.mark.slow
 def test_samples_narrow_what_the_time_leaves_open() -> None:
     model = random_model("dot", 12, 6, 12, 1, 10.0, False)
     sound = interp.certify(model, seconds=0, samples=0)

@@ -73,6 +73,7 @@ def test_codes():
     assert 1 - math.sqrt(1 - 1 / 31**2) == pytest.approx(5.2e-4, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_one_sided_bound_is_respected_by_every_frame_we_have():
     """Frames that satisfy the condition live at or above the bound; some reach it, so it is not vacuous."""
     reached = 0

@@ -160,6 +160,7 @@ def test_output_scale_takes_the_cross_entropy_to_zero() -> None:
         assert 0 < loss < most
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "length", "bits", "slack"),
     [("first", 1000, 0.56, 0.02), ("parity", 100, 0.93, 0.01), ("parity", 1000, 0.9993, 2e-4)],

@@ -124,6 +124,7 @@ def test_balanced_shapes_are_uniform() -> None:
     torch.testing.assert_close(share, torch.full_like(share, 1 / 13), atol=0.01, rtol=0)
 
 
+@pytest.mark.slow
 def test_long_brackets_do_not_overflow() -> None:
     task = Dyck2(length=3000)
     batch = task.sample(6, seed=1)

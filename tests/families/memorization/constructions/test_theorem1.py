@@ -87,6 +87,7 @@ def test_erratum_7_one_dimension_is_singular_in_float64():
         theorem1(dirichlet_table(6, 5, order=2, seed=0), 1, spare=0.25)
 
 
+@pytest.mark.slow
 def test_one_dimension_takes_three_times_the_least_heads():
     table = dirichlet_table(4, 6, order=2, seed=1)
 

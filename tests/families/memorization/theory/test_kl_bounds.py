@@ -81,6 +81,7 @@ def test_erratum_12_the_text_version_of_lemma_1_is_false():
         kl_bounds.lemma1(table, logits, norm="l3")
 
 
+@pytest.mark.slow
 def test_erratum_14_theorem_2_and_the_sharper_bounds_hold():
     rng = np.random.default_rng(1)
     rows = worse = 0
@@ -110,6 +111,7 @@ def test_erratum_14_theorem_2_and_the_sharper_bounds_hold():
     assert worse > 0.05 * rows  # KL(wls) <= KL(ls) is no theorem
 
 
+@pytest.mark.slow
 def test_erratum_14_bounds_for_any_map_hold():
     rng = np.random.default_rng(2)
     for _ in range(2000):
