@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.interchange import Interchange
-from interp.measures.runs import Part, reads_of
+from interp.measures.runs import reads_of
 from interp.models.subject import Subject
-from interp.programs.decompile import decompile, program_of, revise, sketch, smaller
+from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import lstar
 from interp.programs.explanations.bench import (
     STEPS_PER_SECOND,
@@ -26,15 +24,13 @@ from interp.programs.explanations.bench import (
     to_search,
     widened,
 )
+from interp.programs.explanations.causal import SHARE, agrees, least, part_role
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
-    READOUT,
-    USED,
     Agreement,
     Cancelling,
     PairRole,
-    PartRole,
     ReadsMore,
     StandIns,
     VariableRole,
@@ -43,27 +39,19 @@ from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
-from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged, same_partition
+from interp.programs.interchange import same_partition
 from interp.programs.language import Program, Sums
-from interp.programs.minimal import inputs, writers
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
 from interp.programs.running import Running
-from interp.programs.steps import Head
-from interp.programs.variable_words import said
-from interp.programs.words import parts_words, step_words
 from interp.support import words
 from interp.support.progress import LateBar
 from interp.tasks.batch import Batch, concatenate
 from interp.tasks.populations import Population, everything, sample
 from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
-SHARE = 0.99
-"""Share of the model's answers, and of each frequent answer, that a program must give."""
-RULES = 2
-"""Version of what a model must show to be explained: in a comparison, rows by an earlier one are explained anew."""
 LEARNED = 0.5
 """A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
 NEAR = 0.9
@@ -223,131 +211,6 @@ def explained(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tested:
-    """A program, and whether the model computes as it does."""
-
-    program: Program
-    agreement: Agreement
-    roles: dict[Part, PartRole]
-    variables: tuple[VariableRole, ...]
-    pairs: tuple[PairRole, ...]
-    more: tuple[ReadsMore, ...]
-
-    @property
-    def shown(self) -> bool:
-        """Whether the model computes with all of its variables as the program does, and no part reads more."""
-        return all(one.interchange.shown for one in self.variables) and not self.more
-
-
-def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
-    """The program without inputs that have no effect, if it gives as many answers, and what interchanges say of it.
-
-    If the model does not compute as it does, but as the whole program, it is the whole one.
-    """
-    tried = [(program, agreement)]
-    if (less := smaller(reading, program)) != program:
-        again = agrees(reading.running.subject, less, fresh)
-        if again.share >= agreement.share and again.least >= agreement.least:
-            tried.insert(0, (less, again))
-    found: list[Tested] = []
-    for one, agreed in tried:
-        if len(tried) > 1:
-            revise(reading, one)
-        roles = {part: part_role(reading, one, part, alone=True) for part in reading.running.parts}
-        made, variables, pairs = causal(reading, one, fresh, roles)
-        roles = {part: placed(role, variables) for part, role in roles.items()}
-        more = reads_more(reading, made, roles, variables)
-        found.append(Tested(made, agreed, roles, variables, pairs, more))
-        if found[-1].shown:
-            return found[-1]
-    if len(tried) > 1:
-        revise(reading, tried[0][0])
-    return found[0]
-
-
-def reads_more(
-    reading: Reading, program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
-) -> tuple[ReadsMore, ...]:
-    """The parts, and the readout, that read more than the program says: with the rest from another row, answers change.
-
-    What carries a variable that the program names, such as a copy, does not count.
-    """
-    together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
-    said: dict[str, set[str]] = {}
-    sides: dict[str, str] = {}
-    for step in (*program.steps, program.answer):
-        reader = READOUT if step is program.answer else getattr(step, "part", "")
-        if not reader or ("head" in reader and not isinstance(step, Head)):
-            continue  # what is computed of variables is read by a later step, or of the head's own value
-        read = {source for _, name in inputs(step) for source in writers(program, name, reader)}
-        read |= {name for places in together if places & read for name in places}
-        said[reader] = said.get(reader, set()) | read
-        sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
-    parts = {str(part): part for part in reading.running.parts}
-    left = {reader: reading.tried.stay_without(parts.get(reader), read, sides[reader]) for reader, read in said.items()}
-    return tuple(ReadsMore(reader, share) for reader, share in left.items() if share < SHARE)
-
-
-def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
-    """How often a program gives a model's answers."""
-    whole = Running.of(subject, fresh.batch)
-    counts = whole.mask.double() if whole.counts is None else whole.counts
-    given = program.answered(whole.batch.tokens, counts, whole.reads)
-    return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh)
-
-
-def causal(
-    reading: Reading, program: Program, fresh: Population, roles: Mapping[Part, PartRole]
-) -> tuple[Program, tuple[VariableRole, ...], tuple[PairRole, ...]]:
-    """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once.
-
-    Where it does not, the program is taken whose heads carry what is read of them (see interchange.carried), if the
-    model computes with its variables.
-    """
-    own = {step.part for step in program.steps}
-    copies = {part: other for part, other in reading.alike.items() if part not in own and other in own}
-    spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
-
-    def scored(one: Program) -> tuple[Interchanger, list[tuple[Placed, Interchange]]]:
-        of = Interchanger.of(reading.running.subject, fresh, one, copies, reading.check)
-        return of, interchanged(of, spare)
-
-    of, found = scored(program)
-    if not all(score.shown for _, score in found) and (other := carried(program)) != program:
-        again = scored(other)
-        if all(score.shown for _, score in again[1]):
-            program, (of, found) = other, again
-    named = {one: variable(program, one, score) for one, score in found}
-    pairs = in_pairs(of, [*named])
-    return (
-        program,
-        tuple(named.values()),
-        tuple(PairRole((named[one].name, named[other].name), score) for one, other, score in pairs),
-    )
-
-
-def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
-    """The role of a part that the program does without, but in which one of its variables lives, too."""
-    if role.status not in ("not read", *OUT):
-        return role
-    one = next((one for one in variables if role.part in one.places), None)
-    if one is None:
-        return role
-    return replace(role, status="explained" if role.status == "not read" else "stands in", like=one.places[0])
-
-
-def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
-    """A variable in words."""
-    step = program.step(one.steps[0])
-    known = program.words.get(step.name)
-    name = said(program, step.name) if known and len(one.steps) == 1 else f"the value of {parts_words(one.parts)}"
-    steps = [program.step(name) for name in one.steps if not name.endswith(" level")]
-    steps = steps if len({step.part for step in steps}) == 1 else steps[:1]
-    does = ", and ".join(step_words(program, step, brief=True) for step in steps)
-    return VariableRole(name, one.parts, does, score)
-
-
 def misses(agreement: Agreement) -> str:
     """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
     least = f", and {words.share(agreement.least)} of a frequent one" if agreement.least < agreement.share else ""
@@ -412,29 +275,6 @@ def described_on(population: Population, n: int, edges: int = 0) -> str:
         return population.on + more
     whole = f"all {population.n:,} inputs" if population.exact else population.on.removeprefix("on ")
     return f"on {n:,} of {whole}{more}"
-
-
-def part_role(reading: Reading, program: Program | None, part: Part, alone: bool) -> PartRole:
-    """What was found about a part, in words. alone: whether the program explains the model by itself."""
-    role = reading.roles[part]
-    status = role.status
-    like, read = "", {step.part for step in program.steps} if alone and program is not None else {role.part}
-    if status in USED and role.part not in read:
-        like = reading.alike.get(role.part, "")
-        like = like if like in read else ""
-        status = status if like else "not used" if reading.without[part] >= 1 - CHANGED else "not read"
-    if status in OUT and any(part in group for group in reading.groups):
-        status = "stands in"
-    step = reading.step(role.part)
-    does = brief = ""
-    if step is not None and role.status == "explained":
-        drawn = sketch(reading, program)
-        does, brief = step_words(drawn, step), step_words(drawn, step, brief=True)
-    makes = "" if program is None else program.words.get(role.part, program.words.get(f"{role.part} level", ""))
-    without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
-    alike = reading.read_as(like) if like else None
-    note = f"the program reads {like} in its place" if like else role.note
-    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)
 
 
 def named(reading: Reading, program: Program) -> dict[str, str]:

@@ -23,7 +23,7 @@ from interp.measures.results import Result
 from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
-from interp.programs.explanations.engine import RULES
+from interp.programs.explanations.causal import RULES
 from interp.programs.many.canonical import FORM, Canonical
 from interp.programs.many.one_model import Row, Tasks, learned, reformed
 from interp.programs.many.table import ComparedTable

@@ -19,7 +19,8 @@ from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
 from interp.programs.explanations import Explanation, explain_subject
-from interp.programs.explanations.engine import RULES, inputs_of
+from interp.programs.explanations.causal import RULES
+from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running

@@ -15,17 +15,11 @@ from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation
-from interp.programs.explanations.engine import (
-    MOST_SUMS,
-    lists,
-    numbers_of_one,
-    reads_more,
-    same_partition,
-    with_edges,
-)
+from interp.programs.explanations.causal import reads_more
+from interp.programs.explanations.engine import MOST_SUMS, lists, numbers_of_one, with_edges
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns
-from interp.programs.interchange import Interchanger, interchanged
+from interp.programs.interchange import Interchanger, interchanged, same_partition
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
@@ -381,14 +375,3 @@ def test_values_of_one_effect_are_read_apart_where_they_matter() -> None:
     assert found.level == "explained"
     assert found.program is not None
     assert [len(found.program.values[step.name]) for step in found.program.steps if step.part == "MLP 2"] == [4]
-
-
-@pytest.mark.slow
-def test_a_smaller_program_is_not_taken_if_it_is_not_the_models() -> None:
-    """Without the query of head 1.1 the answers stay, but not with its value from another input."""
-    found = interp.explain(interp.compile(random_program(53), decoys=4, dead=8, noise=1e-6, rotate=53, seed=53))
-    assert found.level == "explained"
-    assert found.program is not None
-    head = found.program.step("head 1.1")
-    assert isinstance(head, Head)
-    assert head.query == "head 0.0"

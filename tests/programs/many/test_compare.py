@@ -14,7 +14,7 @@ from shared.random_programs import random_program
 import interp
 from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
-from interp.programs.explanations.engine import RULES
+from interp.programs.explanations.causal import RULES
 from interp.programs.language import Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical

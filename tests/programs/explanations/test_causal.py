@@ -1,0 +1,55 @@
+"""Whether a program is the model's: what is asked of it, and which of two programs is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from shared.random_programs import random_program
+
+import interp
+from interp.models.subject import Subject
+from interp.programs.decompile import decompile, program_of
+from interp.programs.explanations.causal import agrees, least
+from interp.programs.language import Head, Table
+from interp.programs.running import Running
+from interp.programs.task import ENDS
+from interp.tasks.populations import everything
+
+
+def test_a_program_with_a_wrong_entry_gives_fewer_answers() -> None:
+    subject = Subject.of(interp.compile(ENDS))
+    population = everything(subject.task)
+    same = ENDS.step("same")
+    assert isinstance(same, Table)
+    wrong = replace(ENDS, steps=(ENDS.steps[0], replace(same, entries=(1, 0, 0, 0))))
+    assert agrees(subject, ENDS, population).share == 1.0
+    assert agrees(subject, wrong, population).share == 0.75  # one of four pairs of ends
+
+
+def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
+    """The first token decides; a table that also looks at the position says the same."""
+    subject = Subject.of(interp.compile(ENDS, decoys=1))
+    population = everything(subject.task)
+    reading = decompile(Running.of(subject, population.batch))
+    program = program_of(reading)
+    assert program is not None
+    name, table = next((step.name, step) for step in program.steps if step.part == "MLP 0")
+    assert isinstance(table, Table)
+    entries = tuple(entry for entry in table.entries for _ in range(program.length))
+    fat = replace(table, of=(*table.of, "position"), entries=entries)
+    fatter = replace(program, steps=tuple(fat if step.name == name else step for step in program.steps))
+    found = least(reading, fatter, agrees(subject, fatter, population), population)
+    assert found.shown
+    assert found.program.step(name).of == table.of
+
+
+@pytest.mark.slow
+def test_a_smaller_program_is_not_taken_if_it_is_not_the_models() -> None:
+    """Without the query of head 1.1 the answers stay, but not with its value from another input."""
+    found = interp.explain(interp.compile(random_program(53), decoys=4, dead=8, noise=1e-6, rotate=53, seed=53))
+    assert found.level == "explained"
+    assert found.program is not None
+    head = found.program.step("head 1.1")
+    assert isinstance(head, Head)
+    assert head.query == "head 0.0"
