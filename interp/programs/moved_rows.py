@@ -1,9 +1,9 @@
-"""Describe parts on rows of which some have a variable of another row.
+"""Describe parts on rows some of which take one variable from another row.
 
-On inputs as they are, some values never meet: of a table, of scores, of limits of a sum, more than one is right. Which
-one is the model's is seen where a variable is that of another input, as in an interchange (see programs.interchange).
-So each row is copied, and each copy has one variable of another row of its length: of one part, once it is described.
-Parts after it are described, and judged, on what they then give.
+On inputs as they are, some values never meet, so more than one table, set of scores or limit of a sum fits. Which one
+is the model's shows where a variable comes from another input, as in an interchange (see programs.interchange). So each
+row is copied, and each copy takes the variable of one part, once that is described, from another row of its length.
+Later parts are described and judged on what the model then gives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COPIES = 2
 
 
 def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
-    """The reading with its parts described anew, on the same rows and on copies with variables of others, and the
-    program of them."""
+    """The reading with its parts described anew, on the same rows and on copies that take a variable from another row;
+    and the program of these parts."""
     before = reading.running.original
     running = with_copies(before)
     again = Reading(running, reading.check, reading.strict, others=other_rows(running.batch.lengths, reading.matter))
@@ -61,8 +61,8 @@ def with_copies(running: Running) -> Running:
 
 
 def other_rows(lengths: Int[Tensor, "rows"], parts: Sequence[Part]) -> dict[Part, Int[Tensor, "rows"]]:
-    """For each part, the row that each row has its variable of: its own, or in the copies that are the part's (drawn at
-    random) another of the same length."""
+    """For each part, the row from which each row takes the part's variable: itself, or another of the same length. Each
+    copy takes the variable of one part, drawn at random."""
     each, n = torch.arange(len(lengths)), len(lengths) // (1 + COPIES)
     random = torch.Generator().manual_seed(0)
     other = each.clone()

@@ -57,7 +57,7 @@ class Reading:
     """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
     whether a head that selects keys must weigh none. Trained models may have a program only without this."""
     others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
-    """For a part, the row that each row has its variable of, once it is described; see programs.moved_rows."""
+    """For each part, the row from which each row takes its variable, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
@@ -192,7 +192,7 @@ class Reading:
         return False
 
     def move(self, part: Part) -> None:
-        """From here on, some rows have the variable of a part that another row has."""
+        """From here on, some rows take the variable of a part from another row."""
         rows, before = self.others.get(part), self.running
         if rows is None or before.moved is None:
             return

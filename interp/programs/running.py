@@ -45,7 +45,7 @@ class Running:
     earlier: Running | None = None
     """The same before the last of these were replaced: what runs before them is known from there."""
     moved: Moved | None = None
-    """The answers that must stay, where some rows have variables of other rows."""
+    """The answers that must stay, where some rows take a variable from another row."""
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Running:
@@ -505,7 +505,8 @@ class Running:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """The answers where some rows have variables of other rows; first: how many are, before these, of rows without."""
+    """The answers where some rows take a variable from another row; first: how many reads, the first ones, are of rows
+    as they are."""
 
     answers: Int[Tensor, "reads"]
     first: int
