@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interp.certificates import Certificate
-from interp.certificates.certify import convert
+from interp.certificates.certify import converted_subject
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
 from interp.models.architecture.task_model import TaskModel
@@ -274,7 +274,7 @@ def one_case(seed: int) -> tuple[str, str, int, int]:
         economize(model, economies)
         model = model if kind == "random" else trained(model, task, 25, seed, economies)
     subject = Subject.external(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
-    found = certify_places(convert(subject), seconds=1)
+    found = certify_places(converted_subject(subject), seconds=1)
     true = truth(subject)
     compare(subject, found, true)
     return kind, found.status, len(true.margins), int(true.wrong.any(1).sum())

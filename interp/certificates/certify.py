@@ -30,7 +30,7 @@ from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare, compare_with_fresh, hooks_on, probes_of, remake_model
 from interp.errors import InterpError, UnsupportedError, one_of, quoted, refuse_if, short
 from interp.models.architecture.comparison import compare as compare_logits
-from interp.models.architecture.stock import expressed
+from interp.models.architecture.stock import to_task_model
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.support.progress import LateBar
@@ -64,7 +64,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     """Plan the certificate of a model. Raises UnsupportedError, with the reasons, if no method applies.
 
     A task model is certified as a fresh model of its spec and parameters. For an external model, if a spec can express
-    it, this is a proof about its config and parameters (see convert); otherwise the model is run on every input.
+    it, this is a proof about its config and parameters; otherwise the model is run on every input.
     """
     model = subject if isinstance(subject, TaskModel) else subject.model
     if isinstance(model, TaskModel) and (subject is model or subject.token_ids is None):
@@ -75,7 +75,7 @@ def plan(subject: Subject | TaskModel) -> Plan:
     if model.cfg.positional_embedding_type == "alibi":  # TransformerLens keeps the longest bias so far
         subject = replace(subject, model=copy.deepcopy(model))
     try:
-        made = convert(subject)
+        made = converted_subject(subject)
         method = method_for(made, name_of(model))
         if method.takes is not None:
             return Plan(method, partial(certify_converted, subject, made, partial(_proof, method)))
@@ -140,13 +140,13 @@ def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options
 CONVERTED = "the config and the parameters, as a spec in a fresh model; the model at hand was run on the probes alone"
 
 
-def convert(subject: Subject) -> TaskModel:
+def converted_subject(subject: Subject) -> TaskModel:
     """Build a task model from an external model's config and parameters. Raises InterpError if that is impossible."""
     model = subject.model
     if isinstance(model, TaskModel):
         raise UnsupportedError("a task model with token ids of its own is run as it is")
     refuse_if(hooks_on(model))
-    return expressed(model, remade(subject.task), subject.token_ids, subject.output_ids, subject.padding)
+    return to_task_model(model, remade(subject.task), subject.token_ids, subject.output_ids, subject.padding)
 
 
 def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:

@@ -198,7 +198,7 @@ def _load_external(
     dtype: torch.dtype | str | None,
 ) -> TaskModel | Subject:
     """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
-    from interp.models.architecture.stock import expressed
+    from interp.models.architecture.stock import to_task_model
     from interp.models.architecture.task_model import TaskModel, as_device, as_dtype
     from interp.models.readers.models import convert
     from interp.models.subject import Subject, check_nothing_else
@@ -216,7 +216,7 @@ def _load_external(
         return _finish_converted(found.model, found.notes, path, place, kind)
     subject = Subject.external(found.model, task, found.tokens, outputs, padding)
     try:
-        made = expressed(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
+        made = to_task_model(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
         return replace(subject, model=_move_model(subject.model, place, kind), notes=found.notes, source=path)
     return _finish_converted(made, found.notes, path, place, kind)

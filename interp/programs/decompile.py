@@ -16,7 +16,7 @@ from interp.measures.runs import Part
 from interp.programs.language import Answer, Program
 from interp.programs.minimal import minimal
 from interp.programs.naming import with_names
-from interp.programs.quantize import KEPT
+from interp.programs.quantize import SHARE_KEPT_BY_VALUES
 from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
@@ -35,8 +35,8 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
-    loose = [part for part, share in reading.without.items() if share >= KEPT]
-    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= KEPT)
+    loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
+    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= SHARE_KEPT_BY_VALUES)
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
     reading.moved = {part: reading.left([part], moved=True) for part in odd}
     return reading

@@ -135,7 +135,7 @@ class Interchanger:
         return self.program.run(self.running.batch.tokens, self.counts)
 
     @cached_property
-    def own(self) -> Int[Tensor, "reads"]:
+    def own_answers(self) -> Int[Tensor, "reads"]:
         """The program's answers."""
         return self._read(self._sums(self.made))
 
@@ -279,7 +279,7 @@ class Interchanger:
     def _scored(self, tried: Sequence[Sequence[tuple[Placed, Donors]]], how: str, every: bool) -> Interchange:
         """Every one of these interchanges, which are all; or one for each row that changes the program's answer, and
         one that does not."""
-        rows, own, before = self.running.reads.rows, self.own, self.running.answers
+        rows, own, before = self.running.reads.rows, self.own_answers, self.running.answers
         if every:
             each = (Interchange.of(self.answered(one), self.wanted(one), own, before, rows, True, how) for one in tried)
             return sum(each, Interchange.none())

@@ -36,7 +36,7 @@ def with_names(program: Program, marks: Collection[str] = ()) -> Program:
     for step in program.steps:
         if not isinstance(step, Table | Linear) or not unnamed(step.values):
             continue
-        if (numbers := counted(program, step, marks)) is not None:
+        if (numbers := counts_tokens(program, step, marks)) is not None:
             program = renamed(program, step.name, tuple(map(str, numbers)))
             beside = program.values[step.of[0]][_once(program, step.of[0], marks)[0]]
             meaning = f"the number of positions that {step.of[0]} selects beside {beside!r}"
@@ -96,7 +96,7 @@ def _answering(program: Program, step: Step) -> Values | None:
     return tuple(answer.values[at] for at in best.tolist())
 
 
-def counted(program: Program, step: Step, marks: Collection[str]) -> list[int] | None:
+def counts_tokens(program: Program, step: Step, marks: Collection[str]) -> list[int] | None:
     """For each value, the number n of positions at which it is taken, if it is by a share of 1 / (1 + n).
 
     The step reads one head with even attention, of which it weighs the value of a mark against all others.

@@ -139,7 +139,7 @@ def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> 
     for start in range(0, len(box), CHUNK):
         check()
         query, counts, classes = shape.answer_rows(box.counts(start, start + CHUNK))
-        running = Running.counted(subject, query, counts.float(), classes, classes)
+        running = Running.with_counts(subject, query, counts.float(), classes, classes)
         with torch.no_grad():
             answers = decide(subject.columns(model.read_counts(CountedRows(query, counts))), subject.decision)
         wrong += int((_given(program, running) != answers).sum())

@@ -19,7 +19,7 @@ from interp.measures.runs import Part
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 
-KEPT = 0.9975
+SHARE_KEPT_BY_VALUES = 0.9975
 """Share of the model's answers that values must keep."""
 FIXED = 2e-4
 """Largest share of the answers that may change where a part is said not to matter at positions of a kind."""
@@ -66,7 +66,7 @@ def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r
     value = running.value(part)
     original = running.original.value(part) @ low
     base = running.kept({}).share
-    enough = min(KEPT, base - (1 - KEPT) / 4)
+    enough = min(SHARE_KEPT_BY_VALUES, base - (1 - SHARE_KEPT_BY_VALUES) / 4)
     exact = base - FIXED if strict else enough
     where = kinds.present
     fixed: tuple[int, ...] = ()

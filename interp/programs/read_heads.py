@@ -37,7 +37,7 @@ SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
-EVEN = 0.25
+MOST_UNEVEN = 0.25
 """Largest difference of scores of keys that get even attention: one at most 1.28 times that of another."""
 ALIKE = 3.0
 """Largest difference of scores between keys of which none comes before another."""
@@ -460,17 +460,17 @@ def uniform(asked: Queries) -> Pattern | None:
     there = asked.counts > -torch.inf
     scores = asked.scores * asked.times
     spread = scores.masked_fill(~there, -torch.inf).amax(1) - scores.masked_fill(~there, torch.inf).amin(1)
-    if asked.total or float(spread.max()) > EVEN:
+    if asked.total or float(spread.max()) > MOST_UNEVEN:
         return None
     (one,) = patterns(asked, {}, {})
     return one if one.distance <= SELECTED else None
 
 
 def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
-    """The same selection without grades: for each query value, keys within EVEN of the best one alike, others never."""
+    """The same selection without grades: for each query value, all keys within MOST_UNEVEN of the best one."""
     scores = pattern.scores.masked_fill(~pattern.seen, -torch.inf)
     best = scores.amax(1, keepdim=True)
-    return torch.where((scores >= best - EVEN) & pattern.seen, 0.0, NEVER)
+    return torch.where((scores >= best - MOST_UNEVEN) & pattern.seen, 0.0, NEVER)
 
 
 def ordered(pattern: Pattern) -> bool:

@@ -69,7 +69,7 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     if cells := limits.wrong(points):
         values = torch.tensor(sorted({value for value, _ in cells}))
         limits = limits.with_sums(cells, Points.of(reading, before, drawn(reading, population, 4), values))
-    answer, more = limits.steps(before[-1], tuple(task.answer_words))
+    answer, more = limits.as_steps(before[-1], tuple(task.answer_words))
     return program_of(reading, (answer, [*before, *more]))
 
 
@@ -219,7 +219,7 @@ class ValueLimits:
                 found[value, limit] = (weights, float(at))
         return replace(self, sums=found)
 
-    def steps(self, own: Product, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
+    def as_steps(self, own: Product, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
         """The answer, and the steps before it.
 
         A sum of one value is 0 at all others: the value adds so much to it that it is positive, and all others so

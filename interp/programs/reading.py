@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import Answer, sums_at
-from interp.programs.quantize import KEPT, Quantized, quantize
+from interp.programs.quantize import SHARE_KEPT_BY_VALUES, Quantized, quantize
 from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -209,7 +209,7 @@ class Reading:
 
     def enough(self) -> float:
         """The share of answers that the next description must keep."""
-        return min(KEPT, self.running.kept({}).share - (1 - KEPT) / 4)
+        return min(SHARE_KEPT_BY_VALUES, self.running.kept({}).share - (1 - SHARE_KEPT_BY_VALUES) / 4)
 
     def low(self, part: Part) -> Tensor:
         """What later parts read of a part's value; of later MLPs, those that its direct path matters to."""

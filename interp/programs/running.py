@@ -61,10 +61,10 @@ class Running:
         counts = torch.zeros(len(batch), len(subject.task.vocabulary))
         counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
         here = batch.tokens[reads.rows, reads.positions]
-        return cls.counted(subject, here, counts, batch.labels, reads.classes)
+        return cls.with_counts(subject, here, counts, batch.labels, reads.classes)
 
     @classmethod
-    def counted(
+    def with_counts(
         cls, subject: Subject, here: Int[Tensor, "rows"], counts: Float[Tensor, "rows d_vocab"],
         labels: Int[Tensor, "rows"], classes: Int[Tensor, "rows"],
     ) -> Running:  # fmt: skip
@@ -104,7 +104,7 @@ class Running:
             return self.earlier._at(name)
         return self._seen[name]
 
-    def _counted(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
+    def _with_counts(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
         """The hooks that count equal tokens; after the last token of a row, there are none."""
         if self.counts is None:
             return []
@@ -158,7 +158,7 @@ class Running:
             inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
             rows, positions = self.reads.rows[inside] - here.start, self.reads.positions[inside]
             # Replaced values are kept, and scores without counts.
-            hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._counted(here)]
+            hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._with_counts(here)]
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
                 out = self.subject(self.batch.tokens[here])
             found.setdefault("out", []).append(out[rows, positions].cpu())
@@ -258,7 +258,7 @@ class Running:
     def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
         model = self.subject.model
         stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
-        hooks = [*self._counted(here), *self._put(edits, here)]
+        hooks = [*self._with_counts(here), *self._put(edits, here)]
         with model.hooks(fwd_hooks=[*hooks]), self.subject.masked(self.batch[here]):
             for block in self.blocks[first:]:
                 stream = block(stream, attention_mask=self._padding(here))
@@ -464,7 +464,7 @@ class Running:
         def stop(value: Tensor, hook: Any) -> None:
             raise _Reached(value.detach())
 
-        every = [*hooks, (place, stop), *self._counted(here)]
+        every = [*hooks, (place, stop), *self._with_counts(here)]
         with self.subject.model.hooks(fwd_hooks=every), self.subject.masked(self.batch[here]):
             cfg = self.subject.model.cfg
             try:

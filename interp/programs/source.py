@@ -133,7 +133,7 @@ def product(one, other):
     return [{value: weight * b.get(value, 0.0) for value, weight in a.items()} for a, b in zip(one, other)]
 '''
 
-EVEN = '''\
+EVENED_SOURCE = '''\
 def evened(query, shares, scores):
     """What would be read with even attention: the shares divided by the weights of their scores."""
     rows = []
@@ -151,7 +151,8 @@ def sparse(n, rows):
     """For each value a row of n weights: those given by their places, and 0 elsewhere."""
     return {value: tuple(row.get(i, 0.0) for i in range(n)) for value, row in rows.items()}
 '''
-ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVEN, "product": MULTIPLY, "sparse": SPARSE}
+ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVENED_SOURCE, "product": MULTIPLY,
+         "sparse": SPARSE}  # fmt: skip
 """Functions that are added where they are called; `waves` comes with `cosines`."""
 MATH = {"waves": ("cos", "hypot", "pi", "sin"), "by_length": ("log",)}
 """What these import."""

@@ -13,7 +13,7 @@ from small_adders import adder, compare, exact, truth
 import interp
 from interp.certificates import places_search, probes
 from interp.certificates.certificate import registered_methods
-from interp.certificates.certify import CONVERTED, convert
+from interp.certificates.certify import CONVERTED, converted_subject
 from interp.certificates.places import certify_places
 from interp.certificates.places_search import Proof
 from interp.certificates.places_sets import Bounds, Sight
@@ -45,7 +45,7 @@ def without_nines(digits: int) -> int:
 
 def certified(model: HookedTransformer, task: Addition, **options: float) -> interp.Certificate:
     words = {word: at for at, word in enumerate(task.answer_words)}
-    return certify_places(convert(Subject.external(model, task, outputs=words)), **options)
+    return certify_places(converted_subject(Subject.external(model, task, outputs=words)), **options)
 
 
 def test_a_right_adder_is_certified() -> None:
@@ -95,8 +95,8 @@ def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
     ids = {word: int((order == at).nonzero()) for at, word in enumerate(task.vocabulary)}
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.external(turned, task, tokens=ids, outputs=words)
-    assert certify_places(convert(subject)).status == "certified"
-    assert certify_places(convert(Subject.external(turned, task, outputs=words))).status == "refuted"
+    assert certify_places(converted_subject(subject)).status == "certified"
+    assert certify_places(converted_subject(Subject.external(turned, task, outputs=words))).status == "refuted"
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_a_small_budget_of_memory_cuts_a_batch_into_parts(monkeypatch: pytest.Mo
     model = exact(task)
     (paths,) = declared(task)
     words = {word: at for at, word in enumerate(task.answer_words)}
-    proof = Proof.of(convert(Subject.external(model, task, outputs=words)), paths)
+    proof = Proof.of(converted_subject(Subject.external(model, task, outputs=words)), paths)
     rows, sizes = paths.draw(500), []
     right = proof.right(proof.reads[2].at)[paths.walk(rows)[:, proof.reads[2].after]]
     whole = proof.reads[2].points(rows, right)
@@ -198,7 +198,7 @@ def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     words = {word: at for at, word in enumerate(task.answer_words)}
     subject = Subject.external(model, task, outputs=words)
     (paths,) = declared(task)
-    read = Proof.of(convert(subject), paths).reads[5]
+    read = Proof.of(converted_subject(subject), paths).reads[5]
     steps = [cost for _, (cost, _) in zip(range(100), read.explore())]
     assert len(steps) == 100
     assert max(steps) <= 1024 * next(read.sights()).cost
@@ -383,7 +383,7 @@ def test_a_switch_that_no_spec_expresses_is_refused(switch: str) -> None:
 @pytest.mark.slow
 def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Addition(digits=2)
-    model = convert(
+    model = converted_subject(
         Subject.external(exact(task), task, outputs={word: at for at, word in enumerate(task.answer_words)})
     )
     assert np.isfinite(certify_places(model).worst_margin)

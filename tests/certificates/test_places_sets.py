@@ -16,7 +16,7 @@ from rounded_forward import Machine, forward
 from small_adders import stock
 
 from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.certify import convert
+from interp.certificates.certify import converted_subject
 from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer
 from interp.certificates.places_ranges import Cells, Routes
@@ -57,7 +57,7 @@ def read_proof(name: str) -> ReadProof:
     words = {word: at for at, word in enumerate(TASK.answer_words)}
     was, ROUNDOFF[torch.float32] = ROUNDOFF[torch.float32], COARSE
     try:
-        proof = Proof.of(convert(Subject.external(model, TASK, outputs=words)), PATHS)
+        proof = Proof.of(converted_subject(Subject.external(model, TASK, outputs=words)), PATHS)
         return next(read for read in proof.reads if read.at == AT)
     finally:
         ROUNDOFF[torch.float32] = was

@@ -235,7 +235,7 @@ def test_equal_sums_are_no_case() -> None:
     tokens = of.running.batch.tokens[torch.arange(8).roll(1)]
     undecided = of.wanted([(one, donors)]) == UNDECIDED
     assert undecided.tolist() == (tokens[:, 0] != tokens[:, 2]).tolist()
-    changes, stays = split(of.wanted([(one, donors)]), of.own, of.running.answers)
+    changes, stays = split(of.wanted([(one, donors)]), of.own_answers, of.running.answers)
     assert not bool(((changes | stays) & undecided).any())
 
 

@@ -1,7 +1,7 @@
 """External models: a TransformerLens config with weights, and the equivalent task model.
 
 If a spec can express the config, the model becomes a task model, with rows of the embedding and columns of the readout
-in the task's order. Otherwise it stays a HookedTransformer, and `expressed` raises UnsupportedError with the reason.
+in the task's order. Otherwise it stays a HookedTransformer, and `to_task_model` raises UnsupportedError.
 """
 
 from collections.abc import Mapping
@@ -205,7 +205,7 @@ def unread_field(cfg: Any, also: tuple[str, ...] = ()) -> str | None:
     return None
 
 
-def expressed(
+def to_task_model(
     model: HookedTransformer,
     task: Task,
     token_ids: Int[Tensor, "d_vocab"] | None = None,

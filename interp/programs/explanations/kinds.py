@@ -79,7 +79,7 @@ def plural(token: str) -> str:
 
 
 @kind("own", tokens=True, words="the current token", code="tokens[i]")
-def own(view: View) -> Tensor:
+def value_here(view: View) -> Tensor:
     """The token at the position itself."""
     return view.tokens.masked_fill(~view.mask, NOTHING)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 import interp
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
 from interp.models.architecture.plain import describe
-from interp.models.architecture.stock import expressed, refusal, stock_model
+from interp.models.architecture.stock import refusal, stock_model, to_task_model
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
@@ -328,7 +328,7 @@ def test_a_difference_in_outputs_refuses_the_conversion(monkeypatch: pytest.Monk
     _, own = made(attn_only=True, d_vocab_out=4)
     monkeypatch.setattr("interp.models.architecture.stock._scale", lambda cfg: 2.0)
     with pytest.raises(UnsupportedError, match="logits differ by at most"):
-        expressed(own, Largest(), torch.tensor([TOKENS[word] for word in Largest.vocabulary]))
+        to_task_model(own, Largest(), torch.tensor([TOKENS[word] for word in Largest.vocabulary]))
 
 
 def test_a_native_bridge_is_converted() -> None:
