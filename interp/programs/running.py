@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.func import functional_call
 
 from interp.measures.runs import Edit, Part, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
@@ -26,6 +28,9 @@ from interp.tasks.batch import Reads
 
 CHUNK = 2**26
 """Numbers in the attention patterns of one layer that are held at once."""
+
+OF_HEADS = tuple(f"{kind}_{name}" for kind in "Wb" for name in "QKVO" if kind + name != "bO")
+"""The weights of attention that each head has of its own."""
 
 Edits = Mapping[Part, Tensor]
 """New values of parts, (rows, length, d): hook_z of a head, or hook_mlp_out."""
@@ -430,25 +435,53 @@ class Running:
         self, head: Part, sides: Sequence[str], change: Mapping[str, Tensor]
     ) -> Float[Tensor, "rows length d_head"]:
         """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone."""
-        assert head.head is not None
-        places, index = {side: f"blocks.{head.layer}.attn.hook_{side}" for side in "qkv"}, head.head
-        stream = self.stream(change, head.layer, reads=False, attention=True)
-        before = self._at(f"blocks.{head.layer}.hook_resid_pre")
-        alone, found = self._heads_apart(head.layer), []
+        changed = self.stream(change, head.layer, reads=False, attention=True)
+        return self._in_head(head, "z", sides, changed).float().cpu()
+
+    def scores_of_keys(self, head: Part, moved: Callable[[Tensor], Tensor]) -> Float[Tensor, "queries keys"]:
+        """The scores of a head's queries, as `scores` has them, on keys in another order; moved: what reorders the
+        positions (rows, length, ...) of a value."""
+        keys = moved(self._in_head(head, "k"))[:, :, None]
+        rows, positions, _ = self.scores(head)
+        return self._in_head(head, "attn_scores", keys=keys)[rows, positions].float().cpu()
+
+    @torch.no_grad()
+    def _in_head(
+        self, head: Part, what: str, sides: Sequence[str] = "", changed: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Float[Tensor, "rows length d"]:  # fmt: skip
+        """What a head computes if some sides read a changed residual stream; keys: what takes the place of its keys."""
+        block, cfg, found = self.blocks[head.layer], self.subject.model.cfg, list[Tensor]()
+        place, before = f"blocks.{head.layer}.attn.hook_", self._at(f"blocks.{head.layer}.hook_resid_pre")
+        of_kind = {side: self._at(f"{place}v").shape[2] for side in "qkv"} | {"q": cfg.n_heads}
+        at, weights = (head.head or 0) * (of_kind["k"] if what == "k" else cfg.n_heads) // cfg.n_heads, {}
+        if self._heads_apart(head.layer):
+            tensors = chain(block.attn.named_parameters(), block.attn.named_buffers())
+            weights = {name: one[at : at + 1] for name, one in tensors if name in OF_HEADS}
+            of_kind, at = dict.fromkeys("qkv", 1), 0
+
+        def entering(stream: Tensor) -> Tensor:
+            stream = stream.to(cfg.device, cfg.dtype)
+            return stream if isinstance(block, PostNormBlock) or not hasattr(block, "ln1") else block.ln1(stream)
+
+        def stop(value: Tensor, hook: Any) -> None:
+            raise _Reached(value[:, at] if what == "attn_scores" else value[:, :, at])
+
         for here in self._chunks():
-            new = {places[side]: self._in_block(head.layer, stream, here, places[side]) for side in sides}
-
-            def put(value: Tensor, hook: Any, new: dict[str, Tensor] = new) -> Tensor:
-                at = index * value.shape[2] // self.subject.model.cfg.n_heads  # heads may share keys and values
-                read = new.get(hook.name, value)
-                if alone:
-                    return read[:, :, at : at + 1]
-                at_head = torch.tensor([at], device=value.device)
-                return value.index_copy(2, at_head, read[:, :, at : at + 1]) if hook.name in new else value
-
-            z = self._in_block(head.layer, before, here, head.hook, [(place, put) for place in places.values()])
-            found.append(z[:, :, 0] if alone else head.get(z))
-        return torch.cat(found).float().cpu()
+            own = entering(before[here])
+            other = own if changed is None else entering(changed[here])
+            inputs = {side: other if side in sides else own for side in "qkv"}
+            if cfg.use_split_qkv_input or cfg.use_attn_in:
+                inputs = {side: one[:, :, None].expand(-1, -1, of_kind[side], -1) for side, one in inputs.items()}
+            hooks: list[Any] = [(place + what, stop), *self._with_counts(here)]
+            if keys is not None:
+                hooks.append((f"{place}k", lambda value, hook, here=here: keys[here].to(value).expand_as(value)))
+            with self.subject.model.hooks(fwd_hooks=hooks), self.subject.masked(self.batch[here]):
+                try:
+                    functional_call(block.attn, weights, (*inputs.values(),), {"attention_mask": self._padding(here)})
+                except _Reached as reached:
+                    found.append(reached.value)
+        return torch.cat(found)
 
     def _heads_apart(self, layer: int) -> bool:
         """Whether a head of a layer may run without the others: each has queries, keys and values, and only these."""
@@ -457,33 +490,6 @@ class Running:
             isinstance(attn, AttentionForward) and own == self.subject.model.cfg.n_heads
             and not attn.sloped and not hasattr(attn, "W_mix")
         )  # fmt: skip
-
-    def _in_block(self, layer: int, stream: Tensor, here: slice, place: str, hooks: Sequence[Any] = ()) -> Tensor:
-        """The activation at a place of a block that runs on a residual stream, up to there."""
-
-        def stop(value: Tensor, hook: Any) -> None:
-            raise _Reached(value.detach())
-
-        every = [*hooks, (place, stop), *self._with_counts(here)]
-        with self.subject.model.hooks(fwd_hooks=every), self.subject.masked(self.batch[here]):
-            cfg = self.subject.model.cfg
-            try:
-                self.blocks[layer](stream[here].to(cfg.device, cfg.dtype), attention_mask=self._padding(here))
-            except _Reached as reached:
-                return reached.value
-        raise ValueError(f"block {layer} does not reach {place}")
-
-    def scores_of_keys(self, head: Part, moved: Callable[[Tensor], Tensor]) -> Float[Tensor, "queries keys"]:
-        """The scores of a head's queries, as `scores` has them, on keys in another order; moved: what reorders the
-        positions (rows, length, ...) of a value."""
-        place, before = f"blocks.{head.layer}.attn.hook_attn_scores", self._at(f"blocks.{head.layer}.hook_resid_pre")
-        key, found = f"blocks.{head.layer}.attn.hook_k", []
-        keys = moved(torch.cat([self._in_block(head.layer, before, here, key) for here in self._chunks()]))
-        for here in self._chunks():
-            put = (key, lambda value, hook, here=here: keys[here])
-            found.append(self._in_block(head.layer, before, here, place, [put])[:, head.head])
-        rows, positions, _ = self.scores(head)
-        return torch.cat(found).float().cpu()[rows, positions]
 
     def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
         """The activations of an MLP's neurons (hook_post), as its output weights read them."""
@@ -513,7 +519,7 @@ class Moved:
 
 
 class _Reached(Exception):
-    """Stops a block once it has computed what is asked for."""
+    """Stops attention once it has computed what is asked for."""
 
     def __init__(self, value: Tensor):
         self.value = value
