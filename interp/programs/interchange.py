@@ -11,10 +11,11 @@ Inputs are drawn apart from those on which the program was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -40,6 +41,8 @@ PAIRED = 2**20
 """Most positions of all pairs of inputs that are interchanged instead, where the inputs are all that there are."""
 ENOUGH = 100
 """Cases in which the answer changes from which on no other way of pairing positions is tried."""
+AT_ONCE = 2**21
+"""Most numbers of a variable, or sums, that are held at once."""
 MOST_PAIRS = 28
 """Most pairs of variables that are interchanged together."""
 SAME = 1e-6
@@ -58,6 +61,10 @@ class Placed:
 
     steps: tuple[str, ...]
     parts: tuple[str, ...]
+
+
+Swaps: TypeAlias = Sequence[tuple[Placed, Donors]]
+"""Variables that are interchanged at once, each with the sources of its values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +146,7 @@ class Interchanger:
         """The program's answers."""
         return self._read(self._sums(self.made))
 
-    def _read(self, sums: Float[Tensor, "reads answers"]) -> Int[Tensor, "reads"]:
+    def _read(self, sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried reads"]:
         return self.running.of_words(sums.argmax(-1), self.program.answers)
 
     def _sums(self, made: Mapping[str, Tensor]) -> Float[Tensor, "reads answers"]:
@@ -160,24 +167,32 @@ class Interchanger:
     def _at_reads(self) -> dict[str, Tensor]:
         """The variables that the answer reads, at the reads."""
         names = "token", *self.program.answer.of
-        return {name: self.running.reads.pick(self.made[name])[:, None] for name in names}
+        return {name: self.running.reads.pick(self.made[name])[None] for name in names}
 
-    def wanted(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
-        """The program's answers with variables interchanged; UNDECIDED where the largest sums are equal."""
-        self.check()
-        moved = {name: donors for one, donors in swaps for name in one.steps}
+    def wanted(self, tried: Sequence[Swaps]) -> Int[Tensor, "tried reads"]:
+        """The program's answers with the same variables interchanged in several ways; UNDECIDED where the largest sums
+        are equal."""
+        moved = {name: k for k, (one, _) in enumerate(tried[0]) for name in one.steps}
         changed = set[str]().union(*(self._later[name] for name in moved))
-        if not changed - set(moved):  # the answer alone reads them
-            here = {name: _moved(self.made[name], self.running.reads.pick(donors))[:, None]
-                    for name, donors in moved.items()}  # fmt: skip
-            sums = self.program.answer.sums({**self._at_reads, **here})[:, 0]
-        else:
-            given = {name: _moved(self.made[name], donors) for name, donors in moved.items()}
-            same = {name: weights for name, weights in self.made.items() if name not in changed}
-            sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))
-        return self._read(sums).masked_fill(equal(sums), UNDECIDED)
+        alone = not changed - set(moved)  # the answer alone reads them
+        reads, wide = self.running.reads, max(self.made[name].shape[-1] for name in (*moved, *self.program.answer.of))
+        n = max(1, AT_ONCE // max(1, len(reads) * max(wide, len(self.program.answers)))) if alone else 1
+        found = []
+        for some in (tried[at : at + n] for at in range(0, len(tried), n)):
+            self.check()
+            donors = {name: [swaps[k][1] for swaps in some] for name, k in moved.items()}
+            if alone:
+                here = {name: _moved(self.made[name], torch.stack([*map(reads.pick, each)]))
+                        for name, each in donors.items()}  # fmt: skip
+                sums = self.program.answer.sums({**self._at_reads, **here})
+            else:
+                given = {name: _moved(self.made[name], each[0]) for name, each in donors.items()}
+                same = {name: weights for name, weights in self.made.items() if name not in changed}
+                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))[None]
+            found.append(self._read(sums).masked_fill(equal(sums), UNDECIDED))
+        return torch.cat(found)
 
-    def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
+    def answered(self, swaps: Swaps) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places interchanged."""
         self.check()
         edits = {
@@ -197,7 +212,7 @@ class Interchanger:
             return DRAWN, MORE
         return (None,) if n <= EVERY else (DRAWN, None)
 
-    def pairings(self, drawn: int | None) -> Iterator[tuple[str, Iterator[Donors]]]:
+    def pairings(self, drawn: int | None) -> Iterator[tuple[str, list[Donors]]]:
         """Ways of pairing positions, in words, each with the sources that are drawn for all positions; None: all."""
         batch, length = self.running.batch, self.running.batch.tokens.shape[1]
         each = torch.arange(len(batch))
@@ -210,10 +225,22 @@ class Interchanger:
                     other[here] = here.roll(1 + n if drawn is None else 1 + n % max(1, len(here) - 1))
                 yield other
 
-        yield "of one length", (other[:, None] * length + torch.arange(length) for other in rows())
-        if len(alike) > 1:
-            yield "of any lengths", (self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
-        yield "at other positions", (self._shifted(other, n) for n, other in enumerate(rows(), 1))
+        ways: dict[str, Callable[[], Iterable[Donors]]] = {
+            "of one length": lambda: (other[:, None] * length + torch.arange(length) for other in rows()),
+            "of any lengths": lambda: (
+                self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1) if len(alike) > 1
+            ),
+            "at other positions": lambda: (self._shifted(other, n) for n, other in enumerate(rows(), 1)),
+        }
+        for how, made in ways.items():
+            if (drawn, how) not in self._paired:
+                self._paired[drawn, how] = [*made()]
+            yield how, self._paired[drawn, how]
+
+    @cached_property
+    def _paired(self) -> dict[tuple[int | None, str], list[Donors]]:
+        """The pairings that are known."""
+        return {}
 
     def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:
         """Positions from the first on, and the read position with the read position; others keep their own."""
@@ -270,20 +297,22 @@ class Interchanger:
 
     def both(self, one: Placed, other: Placed) -> Interchange:
         """Interchange two variables at once, with values from two inputs."""
-        how, donors = next(self.pairings(self.drawn[0]))
-        listed = list(donors)
+        how, listed = next(self.pairings(self.drawn[0]))
         return self._scored(
             [[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how, self.drawn[0] is None
         )
 
-    def _scored(self, tried: Sequence[Sequence[tuple[Placed, Donors]]], how: str, every: bool) -> Interchange:
+    def _scored(self, tried: Sequence[Swaps], how: str, every: bool) -> Interchange:
         """Every one of these interchanges, which are all; or one for each row that changes the program's answer, and
         one that does not."""
+        if not tried:
+            return Interchange.none()
         rows, own, before = self.running.reads.rows, self.own_answers, self.running.answers
+        said = self.wanted(tried)
         if every:
-            each = (Interchange.of(self.answered(one), self.wanted(one), own, before, rows, True, how) for one in tried)
+            each = (Interchange.of(self.answered(one), wanted, own, before, rows, True, how)
+                    for one, wanted in zip(tried, said))  # fmt: skip
             return sum(each, Interchange.none())
-        said = torch.stack([self.wanted(one) for one in tried])
         found = Interchange.none()
         for fits in split(said, own, before):
             by_row = torch.zeros(len(tried), len(self.running.batch), dtype=torch.long)
@@ -376,10 +405,10 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
     return n == m > 1 and len((a * m + b).unique()) == n
 
 
-def equal(sums: Float[Tensor, "reads answers"]) -> Bool[Tensor, "reads"]:
+def equal(sums: Float[Tensor, "*tried reads answers"]) -> Bool[Tensor, "*tried reads"]:
     """Whether the two largest sums are equal, up to rounding."""
     if sums.shape[-1] < 2:
-        return torch.zeros(len(sums)).bool()
+        return torch.zeros(sums.shape[:-1]).bool()
     first, second = sums.topk(2, dim=-1).values.unbind(-1)
     return first - second <= TIED * first.abs().clamp(min=1.0)
 

@@ -233,9 +233,9 @@ def test_equal_sums_are_no_case() -> None:
     (one,) = of.variables
     donors = torch.arange(8).roll(1)[:, None] * 3 + torch.arange(3)
     tokens = of.running.batch.tokens[torch.arange(8).roll(1)]
-    undecided = of.wanted([(one, donors)]) == UNDECIDED
+    undecided = of.wanted([[(one, donors)]])[0] == UNDECIDED
     assert undecided.tolist() == (tokens[:, 0] != tokens[:, 2]).tolist()
-    changes, stays = split(of.wanted([(one, donors)]), of.own_answers, of.running.answers)
+    changes, stays = split(of.wanted([[(one, donors)]])[0], of.own_answers, of.running.answers)
     assert not bool(((changes | stays) & undecided).any())
 
 
