@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, MutableMapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from interp.certificates.certificate import Certificate
 from interp.certificates.certify import certify_model
@@ -24,16 +28,41 @@ from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
-from interp.tasks import Batch, Task
+from interp.tasks import Batch
 from interp.tasks.populations import everything, sample
 
 Row: TypeAlias = dict[str, Any]
-Tasks: TypeAlias = dict[tuple[type, str], Task]
-"""Tasks that draw each sample once, by class and reference."""
 COMMON = 256
 """Most inputs on which programs are compared."""
 SEED = 3
 """Seed of these inputs, if they are drawn."""
+
+
+@dataclass(frozen=True, repr=False)
+class OfOneTask(Subject):
+    """A model under study whose task draws each sample once for all models of a comparison, and labels it once."""
+
+    known: MutableMapping[Batch, dict[tuple[str, str], Tensor]] = field(
+        default_factory=WeakKeyDictionary, compare=False
+    )
+
+    def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+        """See Subject.read_mask."""
+        return self._once("read_mask", super().read_mask, batch)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
+        """See Subject.classes."""
+        return self._once("classes", super().classes, batch)
+
+    def _once(self, what: str, make: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+        known, key = self.known.setdefault(batch, {}), (what, self.read_at)
+        if key not in known:
+            known[key] = make(batch)
+        return known[key]
+
+
+Tasks: TypeAlias = dict[tuple[type, str], OfOneTask]
+"""The first model of each task, by the task's class and reference."""
 
 
 @torch.no_grad()
@@ -58,9 +87,10 @@ def sharing(model: TaskModel, tasks: Tasks) -> Subject:
     subject = Subject.of(model)
     key = type(subject.task), subject.task.ref.model_dump_json()
     if key not in tasks:
-        tasks[key] = copy(subject.task)
-        tasks[key].sample = cache(subject.task.sample)  # type: ignore[method-assign]
-    return replace(subject, task=tasks[key])
+        task = copy(subject.task)
+        task.sample = cache(subject.task.sample)  # type: ignore[method-assign]
+        tasks[key] = OfOneTask(model, task)
+    return replace(tasks[key], model=model, notes=subject.notes)
 
 
 def right_of(model: Model, certify: bool) -> Row:

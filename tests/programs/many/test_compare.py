@@ -14,6 +14,7 @@ from shared.random_programs import random_program
 import interp
 from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.language import Program
 from interp.programs.many import compare as room
@@ -246,7 +247,11 @@ def test_models_of_one_task_share_its_samples() -> None:
     one, two, three = (sharing(model, tasks) for model in (first, second, other))
     assert one.task is two.task is not three.task
     assert one.task.sample(5, seed=1) is two.task.sample(5, seed=1) is not one.task.sample(5, seed=2)
-    assert torch.equal(one.task.sample(5, seed=1).tokens, first.task.sample(5, seed=1).tokens)
+    batch = one.task.sample(5, seed=1)
+    assert one.classes(batch) is two.classes(batch) is not two.classes(two.task.sample(5, seed=2))
+    assert one.read_mask(batch) is two.read_mask(batch)
+    assert torch.equal(one.read_mask(batch), Subject.of(first).read_mask(batch))
+    assert torch.equal(batch.tokens, first.task.sample(5, seed=1).tokens)
     assert first.task.sample(5) is not first.task.sample(5)  # the given model's own task stays as it is
 
 
