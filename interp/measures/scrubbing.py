@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.interchange import Interchange, split
-from interp.measures.runs import ScoreWithLoss, activations, forward, hooks_of, pieces
+from interp.measures.runs import ScoreWithLoss, activations, hooks_of, pieces
 from interp.models.architecture.answers import answers_of, decide
 from interp.models.subject import Subject, budget
 from interp.support.words import either, share
@@ -101,18 +101,8 @@ class Scrubber:
     def _prepare(self) -> tuple[Float[Tensor, "units n_out"], dict[Place, Tensor]]:
         """Run the model on all units; return the logits at the read positions and the value of every place."""
         places = [place for some in self.places.values() for place in some]
-        names = list(dict.fromkeys(place.hook(self.subject) for place in places))
-        at = {place: self.units.at(place) for place in places}
-        logits: list[Tensor] = []
-        found: dict[Place, list[Tensor]] = {place: [] for place in places}
-        for here, _ in pieces(self.subject, self.units.batch, len(names) * self.subject.model.cfg.d_model):
-            out, seen = activations(self.subject, self.units.batch[here], names)
-            rows = torch.arange(len(out))
-            logits.append(out[rows, self.units.read_at[here]].double().cpu())
-            for place in places:
-                value = place.get(seen[place.hook(self.subject)]).detach().cpu()
-                found[place].append(value.clone() if place.each else value[rows, at[place][here]])
-        return torch.cat(logits), {place: torch.cat(parts) for place, parts in found.items()}
+        logits, *values = self.run(torch.arange(len(self.units)), (), places)
+        return logits, dict(zip(places, values))
 
     def donated(self, place: Place, donors: Int[Tensor, "wanted *length"]) -> Tensor:
         """Return a place's values on the donors. A donor for one position is given as unit * length + position."""
@@ -138,7 +128,7 @@ class Scrubber:
         donors, places = self._donors(one, units, generator), self.places[one.name]
         if not one.of:
             return [(place, self.donated(place, donors)) for place in places]
-        return list(zip(places, self._run(one.of, donors, generator, places)))
+        return list(zip(places, self._run(one.of, donors, generator, places)[1:]))
 
     def _sources(self, names: Sequence[str]) -> tuple[list[Variable], list[str]]:
         """Split variables by whether they have places; one without places is replaced by its parents, if any."""
@@ -177,29 +167,25 @@ class Scrubber:
     def _run(
         self, names: Sequence[str], units: Int[Tensor, "wanted"], generator: torch.Generator, read: Sequence[Place] = ()
     ) -> list[Tensor]:
-        """Scrub the variables `names`; return the values of the places `read`, or the logits if there are none."""
+        """Scrub the variables `names`; return the logits, and the values of the places `read`."""
         placed, free = self._sources(names)
         rest = self.rest(tuple(free), final=not read).draw(units, generator)
         patches = [patch for one in placed for patch in self._value(one, units, generator)]
         return self.run(rest, patches, read)
 
     def run(self, rest: Int[Tensor, "wanted"], patches: Sequence[Patch], read: Sequence[Place] = ()) -> list[Tensor]:
-        """Run the model on some units with patched places; return the values of the places `read`, or the logits."""
+        """Run the model on some units with patched places; return the logits, and the values of the places `read`."""
         units, subject, found = self.units, self.subject, []
-        read_at = units.read_at[rest]
         at = {place: units.at(place)[rest] for place in [*read, *(place for place, _ in patches)]}
         names = [place.hook(subject) for place in read]
-        for here, _ in pieces(subject, units.batch[rest], subject.model.cfg.d_model * (1 + len(patches))):
-            batch = units.batch[rest[here]]
+        for here, _ in pieces(subject, units.batch[rest], subject.model.cfg.d_model * (1 + len(patches) + len(names))):
+            some = rest[here]
             hooks = hooks_of(place.edit(subject, value[here], at[place][here]) for place, value in patches)
-            rows = torch.arange(len(batch))
-            if not read:
-                out = forward(subject, batch, hooks)
-                found.append([out[rows, read_at[here]].double().cpu()])
-                continue
-            _, seen = activations(subject, batch, list(dict.fromkeys(names)), hooks)
+            out, seen = activations(subject, units.batch[some], list(dict.fromkeys(names)), hooks)
+            rows = torch.arange(len(some))
             values = [place.get(seen[name]).detach().cpu() for place, name in zip(read, names)]
-            found.append([v.clone() if p.each else v[rows, at[p][here]] for p, v in zip(read, values)])
+            values = [v.clone() if p.each else v[rows, at[p][here]] for p, v in zip(read, values)]
+            found.append([out[rows, units.read_at[some]].double().cpu(), *values])
         return [torch.cat(parts) for parts in zip(*found)]
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ from interp.measures.head_types import head_types
 from interp.measures.heads import outputs_of_each
 from interp.measures.results import batch_of
 from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
-from interp.measures.separation import SeparatorPath, score_groups
+from interp.measures.separation import score_groups
 from interp.measures.variables import chance, feature_at_reads
 from interp.models.architecture.ties import leveled
 from interp.models.subject import Model, Subject, no_sum
@@ -36,7 +36,6 @@ def survey(
     model: Model,
     test: Batch | None = None,
     train: Batch | None = None,
-    C: float = 1000.0,
     looked: Batch | None = None,
 ) -> pd.DataFrame:
     """Measure every head and MLP of any model with hooks, one row per part, layer by layer.
@@ -48,13 +47,12 @@ def survey(
 
     test: the inputs to measure on. train: the inputs for separators and replacements. Both default to the task's data
     sets, or inputs as in populations.usual. looked: the inputs for effects and attention, which need whole sequences
-    (default: `test`). C: weight of errors in the separators' objective.
+    (default: `test`).
 
     The table's attrs: numbers of inputs (test, train, looked); accuracy of the whole model; chance, the accuracy of
     always giving the most frequent answer in `test`; by_position, whether means are per position (see
     measures.ablation); no_s_acc, the reason if s_acc is NaN.
     """
-    SeparatorPath(C)  # an invalid C raises here
     subject = Subject.of(model)
     test, train = batch_of(subject, test), batch_of(subject, train, "train")
     looked = test if looked is None else looked
@@ -76,7 +74,7 @@ def survey(
         whole, *scores = scores_without(subject, [[], *([part] for part in parts)], test, mode, train)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
-    table["s_acc"], no_s_acc = _separation(subject, train, test, C)
+    table["s_acc"], no_s_acc = _separation(subject, train, test)
     where = head_types(subject, looked, "read").to_frame().drop(columns="queries")
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     table.attrs |= {"test": len(test), "train": len(train), "looked": len(looked)}
@@ -85,16 +83,12 @@ def survey(
     return table
 
 
-def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) -> list[float]:
-    """Return s-acc of each head at the read positions, fitted on train and measured on test, for two or more classes.
-
-    Raises InterpError for a single class, and for fewer reads than a head has dimensions.
-    """
-    return separation_of_each([Subject.of(model)], train, test, C)[0]
-
-
 def separation_of_each(subjects: Sequence[Subject], train: Batch, test: Batch, C: float = 1000.0) -> list[list[float]]:
-    """head_separation of several models of one spec."""
+    """Return s-acc of each head of several models of one spec at the read positions, for two or more classes.
+
+    Separators are fitted on train and measured on test. C: weight of errors in their objective. Raises InterpError for
+    a single class, and for fewer reads than a head has dimensions.
+    """
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(subjects[0].model.cfg.n_layers)]
     found = []
     for batch in (train, test):
@@ -110,11 +104,11 @@ def separation_of_each(subjects: Sequence[Subject], train: Batch, test: Batch, C
     ]
 
 
-def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[list[float], str | None]:
+def _separation(subject: Subject, train: Batch, test: Batch) -> tuple[list[float], str | None]:
     """Return s-acc of each part in the order of the table (NaN for MLPs), and the reason if all are NaN."""
     reason = None
     try:
-        found = head_separation(subject, train, test, C)
+        (found,) = separation_of_each([subject], train, test)
     except InterpError as error:  # one class, too few rows, outputs too badly scaled for a proof
         found, reason = [float("nan")] * len(heads_of(subject)), str(error)
     ordered = iter(found)

@@ -30,8 +30,7 @@ from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, red
 from interp.measures.runs import (
     Edit,
     activations,
-    forward,
-    hooks_of,
+    outputs_at,
     pieces,
     read_out,
     reads_of,
@@ -440,10 +439,6 @@ def answered_pairs(
     subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[Edit]]
 ) -> Bool[Tensor, "pairs"]:
     """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
-    where, found = reads_of(subject, batch), []
-    for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
-        bases = pairs.base[here]
-        out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks_of(edits(here)))
-        logits = out[torch.arange(len(bases)), where.positions[bases]].double().cpu()
-        found.append(correct(logits, pairs.wanted[here], subject.decision))
-    return torch.cat(found)
+    where, kept = reads_of(subject, batch), 3 * subject.model.cfg.d_model
+    logits = outputs_at(subject, batch[where.rows[pairs.base]], where.positions[pairs.base], edits, kept)
+    return correct(logits, pairs.wanted, subject.decision)

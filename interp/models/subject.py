@@ -43,8 +43,6 @@ LEAST_BYTES, MOST_BYTES = 2**26, 2**28
 """Limits on the bytes of activations per batch. Within them, a batch may take as many bytes as the weights."""
 
 Padding: TypeAlias = Literal["mask", "attend"]
-Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]
-"""TransformerLens hooks (name, function), or a function from a slice of rows to hooks."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,34 +236,32 @@ class Subject:
         return replace(self, model=cast(self.model, dtype))
 
     @torch.no_grad()
-    def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
-        """Return the outputs at every read position, row by row, in the task's order, optionally with hooks.
+    def logits(self, batch: Batch, chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
+        """Return the outputs at every read position, row by row, in the task's order.
 
-        Rows run in chunks of bounded memory. Hooks that depend on the rows must be given as a function of their slice.
+        Rows run in chunks of bounded memory, or of `chunk` rows.
         """
         places, found = self.read_mask(batch), []
-        if chunk is None and not fwd_hooks and batch.counts is None and self.count_space and self.read_at != "all":
+        if chunk is None and batch.counts is None and self.count_space and self.read_at != "all":
             chunk = max(1, COUNTED // batch.tokens.shape[1])  # rows become counts, and no pattern is built
-        for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
-            hooks = fwd_hooks(rows) if callable(fwd_hooks) else fwd_hooks
-            piece = batch[rows] if hooks else self.trimmed(batch[rows])  # hooks may know the batch's length
-            found.append(self._outputs(piece, places[rows, : piece.tokens.shape[1]], hooks).cpu())
+        for rows in self.chunks(batch, chunk):
+            piece = self.trimmed(batch[rows])
+            found.append(self._outputs(piece, places[rows, : piece.tokens.shape[1]]).cpu())
         if not found:
             return torch.zeros(0, self.n_classes if self.n_classes > 2 else self.task.n_out)
         return self.columns(torch.cat(found))
 
-    def _outputs(self, batch: Batch, places: Tensor, hooks: Sequence[tuple[str, Any]]) -> Tensor:
+    def _outputs(self, batch: Batch, places: Tensor) -> Tensor:
         tokens, where = self.inputs(batch.tokens).to(self.model.cfg.device), places.to(self.model.cfg.device)
         if isinstance(self.model, TaskModel) and self.token_ids is None and batch.counts is None:
-            with self.model.hooks(fwd_hooks=[*hooks]):
-                out = self.model.read(tokens)
+            out = self.model.read(tokens)
             return out if self.read_at != "all" else out[where]
         with self.masked(batch):
-            return self.model.run_with_hooks(tokens, fwd_hooks=[*hooks])[where]
+            return self.model(tokens)[where]
 
-    def answers(self, batch: Batch, fwd_hooks: Hooks = ()) -> Tensor:
+    def answers(self, batch: Batch) -> Tensor:
         """Return the model's answers in the units of Batch.labels: one per row, or one per position."""
-        return self.answers_of(self.logits(batch, fwd_hooks), batch)
+        return self.answers_of(self.logits(batch), batch)
 
     def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
         """Convert outputs to answers in the units of Batch.labels; -1 for an output that is no answer of the task."""
@@ -276,18 +272,18 @@ class Subject:
         spread[places] = classes
         return answers_of(self.task, spread, batch.tokens)
 
-    def right(self, batch: Batch, fwd_hooks: Hooks = ()) -> Bool[Tensor, "reads"]:
+    def right(self, batch: Batch) -> Bool[Tensor, "reads"]:
         """Test whether each answer is right: one value per read position, row by row."""
-        return self.right_of(self.logits(batch, fwd_hooks), batch)
+        return self.right_of(self.logits(batch), batch)
 
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
         """Test whether outputs give the right answers; outputs that are not finite count as wrong."""
         right = self.answers_of(logits, batch) == batch.labels
         return (right[self.read_mask(batch)] if self.read_at == "all" else right) & has_answer(logits)
 
-    def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
+    def accuracy(self, batch: Batch) -> float:
         """Return the share of right answers over all read positions."""
-        return float(self.right(batch, fwd_hooks).double().mean())
+        return float(self.right(batch).double().mean())
 
     @property
     def n_classes(self) -> int:
@@ -306,12 +302,12 @@ class Subject:
         labels = batch.labels[:, :used] if batch.labels.ndim == 2 else batch.labels
         return replace(batch, tokens=batch.tokens[:, :used], labels=labels)
 
-    def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
-        """Yield slices of `chunk` rows, or with activations of at most `most` bytes (default: `budget`)."""
+    def chunks(self, batch: Batch, chunk: int | None = None) -> Iterator[slice]:
+        """Yield slices of `chunk` rows, or with activations of at most `budget` bytes."""
         cfg, length = self.model.cfg, batch.tokens.shape[1]
         width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
         row_bytes = 4 * length * (3 * cfg.n_heads * length + width)
-        size = max(1, min(4096, (most or budget(self.model)) // max(1, row_bytes))) if chunk is None else chunk
+        size = max(1, min(4096, budget(self.model) // max(1, row_bytes))) if chunk is None else chunk
         for start in range(0, len(batch), size):
             yield slice(start, min(start + size, len(batch)))
 
@@ -348,11 +344,6 @@ class Subject:
         """Call the model's run_with_cache on a batch of the task, with padding masked."""
         with self.masked(batch):
             return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
-
-    def answer_logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Tensor:
-        """Return `logits` if rows have one answer each. Raises UnsupportedError if every position has an answer."""
-        self.answer_positions(batch.tokens)
-        return self.logits(batch, fwd_hooks, chunk)
 
     # ------------------------------------------------------------ structure
 

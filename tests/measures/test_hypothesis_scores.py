@@ -136,7 +136,8 @@ def test_interchange_is_what_a_loop_gives() -> None:
             activation[:, 1] = cache[name][source, 1]
             return activation
 
-        answer = subject.answers(batch[base : base + 1], [(name, put)])[0]
+        with subject.model.hooks(fwd_hooks=[(name, put)]):
+            answer = subject.answers(batch[base : base + 1])[0]
         wanted = int(batch.tokens[source, 1] == ends[base])
         if (change := wanted != program[base]) and wanted == own[base]:
             continue

@@ -125,7 +125,9 @@ def interchanged_by_hand(subject: Subject, batch: interp.Batch, layer: int) -> f
     def put(stream: torch.Tensor, hook: object) -> torch.Tensor:
         return stream.index_put((rows, here[1]), given)
 
-    before, after = subject.answers(bases), subject.answers(bases, [(hook, put)])
+    before = subject.answers(bases)
+    with subject.model.hooks(fwd_hooks=[(hook, put)]):
+        after = subject.answers(bases)
     if subject.read_at == "all":
         before, after = before[rows, here[1]], after[rows, here[1]]
     return float(((after == pairs.wanted) & (before != pairs.wanted)).double().mean())

@@ -70,19 +70,6 @@ def test_answers_at_each_position_count_every_one_that_is_read() -> None:
     assert subject.answers(batch)[:, 0].tolist() == [-1] * 40
 
 
-def test_hooks_that_depend_on_the_row() -> None:
-    model, task = stock(n_layers=1), Parity(length=4)
-    batch = task.sample(10, seed=0)
-    noise = torch.randn(10, 8, generator=torch.Generator().manual_seed(0))
-
-    def at(rows: slice) -> list[Any]:
-        return [("hook_embed", lambda x, hook: x + noise[rows, None].to(x))]
-
-    subject = Subject.external(model, task)
-    torch.testing.assert_close(subject.logits(batch, at, chunk=3), subject.logits(batch, at))
-    assert not torch.allclose(subject.logits(batch, at), subject.logits(batch))
-
-
 def test_ids_that_do_not_fit() -> None:
     with pytest.raises(InterpError, match=r"has 3 outputs, task parity has 2 answers; .*outputs=.'not a member': 0"):
         Subject.external(stock(d_vocab_out=3), "parity")

@@ -92,7 +92,7 @@ def test_of_several_models_an_error_names_the_one_it_is_about() -> None:
 
 def test_options_of_a_section_that_nobody_asked_for_are_refused() -> None:
     with pytest.raises(InterpError, match="options are given for section heads, but sections does not name it"):
-        interp.analyze("count01/minimal", sections=["question"], options={"heads": {"C": 1.0}})
+        interp.analyze("count01/minimal", sections=["question"], options={"heads": {"inputs": 5}})
 
 
 def own_model(order: list[int], **changes: object) -> HookedTransformer:
@@ -123,8 +123,8 @@ def test_a_model_of_your_own_with_its_own_vocabulary() -> None:
     ids = dict(zip(task.vocabulary, order.tolist()))
     batch = task.sample(6, "train", seed=0)
     torch.testing.assert_close(
-        Subject.external(permuted, "count01", ids).answer_logits(batch),
-        Subject.external(plain, "count01").answer_logits(batch),
+        Subject.external(permuted, "count01", ids).logits(batch),
+        Subject.external(plain, "count01").logits(batch),
     )
 
 

@@ -47,9 +47,9 @@ class HeadPlanes:
 
 
 def head_planes(
-    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2"), C: float = 1000.0
+    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2")
 ) -> HeadPlanes:
-    """Compute the planes of all heads, with separators (with this C) from `fitted` and points from `tested`."""
+    """Compute the planes of all heads, with separators from `fitted` and points from `tested`."""
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
     vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
@@ -69,7 +69,7 @@ def head_planes(
             first, second = (float(share) for share in size[:2] ** 2 / (size**2).sum())
             variance[head] = first, second
         else:
-            w, b = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
+            w, b = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy())
             lines[head] = (float(w[0]), float(w[1]) if d_head == 2 else 0.0, b)
         if d_head == 1:
             middle = np.full((len(its_values), 1), row.max() / 2)

@@ -108,7 +108,7 @@ def table_of(subject: Subject) -> TableTask:
 def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
     """Return the model's logits after every context, in the order of the table."""
     subject = Subject.of(model)
-    logits = subject.answer_logits(table_of(subject).all_contexts(), chunk=1024)
+    logits = subject.logits(table_of(subject).all_contexts(), chunk=1024)
     return logits.double().numpy()
 
 

@@ -85,11 +85,6 @@ def ratios(study: Study) -> pd.DataFrame:
     return token_ratios(study.subject, at=study.subject.read_at, tokens=study.task.counted, batch=batch)
 
 
-def weighed(C: float) -> str:
-    """Return a phrase on the weight C in the separators' objective; "" for the paper's weight."""
-    return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
-
-
 def parts_population(study: Study) -> Population:
     """Return the inputs for measures of single heads and MLPs."""
     counted, fits = _counted(study.subject), len(heads_of(study.subject))
@@ -107,37 +102,34 @@ def _counted(subject: Subject) -> bool:
     return subject.count_space and subject.read_at != "all"
 
 
-def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """Return the table of measures.survey, shared by all sections on single parts. C: as in `metrics`."""
+def surveyed(study: Study) -> pd.DataFrame:
+    """Return the table of measures.survey, shared by all sections on single parts."""
     tested = study.once(parts_population)
     looked = study.once(looked_at).batch
-    return survey(study.subject, tested.batch, reference(study, tested).batch, C=C, looked=looked)
+    return survey(study.subject, tested.batch, reference(study, tested).batch, looked=looked)
 
 
-def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd.DataFrame:
-    """Return s-acc, l-acc and ROC AUC of single heads, of pairs, and of sampled groups of all sizes.
-
-    groups: number of sampled groups; the column `sampled` marks them. C: weight of errors in the separators' objective.
-    """
+def metrics(study: Study) -> pd.DataFrame:
+    """Return s-acc, l-acc and ROC AUC of single heads, of pairs, and of SAMPLED_GROUPS groups of all sizes."""
     n_heads = study.once(outputs, "test").n_heads
-    few = 2**n_heads - 1 <= groups
-    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, groups, seed=0)
+    few = 2**n_heads - 1 <= SAMPLED_GROUPS
+    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, SAMPLED_GROUPS, seed=0)
     small = select_groups("singles+pairs" if n_heads > 1 else "singles", n_heads)
     wanted = [*small, *(group for group in sampled if len(group) > 2 or group not in set(small))]
-    table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted, C=C)
+    table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted)
     return table.assign(sampled=table["heads"].isin(set(sampled)))
 
 
-def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
+def singles(study: Study) -> pd.DataFrame:
     """Return one row per head: head, category, s_acc, l_acc, roc_auc."""
-    table = study.once(metrics, SAMPLED_GROUPS, C)
+    table = study.once(metrics)
     alone = table[table["size"] == 1].reset_index(drop=True)
     heads = pd.DataFrame({"head": [group[0] for group in alone["heads"]]})
     heads["category"] = [category(value) for value in alone["s_acc"]]
     return heads.join(alone[["s_acc", "l_acc", "roc_auc"]])
 
 
-def by_category(study: Study, C: float = 1000.0) -> list[int]:
+def by_category(study: Study) -> list[int]:
     """Return the heads by decreasing s-acc, as in the figures: successful, mixed, failed."""
-    heads = study.once(singles, C)
+    heads = study.once(singles)
     return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]

@@ -28,9 +28,9 @@ def needs(study: Study) -> str | None:
 
 
 @section("heads", title="Heads and MLPs", order=300, block="where", needs=needs)
-def make(study: Study, report: Report, C: float = 1000.0) -> None:
-    """Write a table of all parts, and sentences about it. C: weight of errors in the separators' objective."""
-    table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
+def make(study: Study, report: Report) -> None:
+    """Write a table of all parts, and sentences about it."""
+    table, population = study.once(shared.surveyed), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
     fewer = "" if table.attrs["looked"] == population.n else f", effect and attention {study.once(shared.looked_at).on}"
     said = [
@@ -48,7 +48,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         shown,
         "effect: the part's direct contribution to the logit of the right answer minus that to the best wrong answer. "
         f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean}, or "
-        f"by its value on another input. {describe_separation(table, C)} {describe_attention(table)} "
+        f"by its value on another input. {describe_separation(table)} {describe_attention(table)} "
         f"Measured {population.measured}{fewer}; separators are from the same inputs as the means.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
@@ -142,13 +142,13 @@ def describe_mean(table: pd.DataFrame, population: Population) -> str:
     return f"its mean{where} over {table.attrs['train']:,} {'training' if population.own else 'more'} inputs"
 
 
-def describe_separation(table: pd.DataFrame, C: float = 1000.0) -> str:
-    """Caption for the column s_acc, or the reason why it is missing. C: as in head_metrics."""
+def describe_separation(table: pd.DataFrame) -> str:
+    """Caption for the column s_acc, or the reason why it is missing."""
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
     return (
         "s_acc: accuracy of the best linear separator (each answer against the rest) of the head's output at the "
-        f"read positions{shared.weighed(C)}."
+        "read positions."
     )
 
 

@@ -120,23 +120,18 @@ def test_strings_are_as_long_as_the_budget_allows(letters: str, each: float, mon
     assert explanation.affordable(its) == 7
 
 
-def test_the_paper_s_weight_of_errors_is_not_named() -> None:
-    assert _shared.weighed(1000.0) == ""
-    assert _shared.weighed(10.0) == " with errors weighted by C = 10 in its objective"
-
-
 @pytest.mark.parametrize(("n", "groups"), [(1, 320), (3, 320), (4, 15), (4, 14), (7, 30)])
 def test_no_group_of_heads_is_fitted_twice(n: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fitted(train: Any, test: Any, wanted: list[tuple[int, ...]], C: float) -> pd.DataFrame:
-        return pd.DataFrame({"heads": wanted, "C": C})
+    def fitted(train: Any, test: Any, wanted: list[tuple[int, ...]]) -> pd.DataFrame:
+        return pd.DataFrame({"heads": wanted})
 
     monkeypatch.setattr(_shared, "group_metrics", fitted)
+    monkeypatch.setattr(_shared, "SAMPLED_GROUPS", groups)
     its = study()
     its.once = lambda *_: SimpleNamespace(n_heads=n)
-    table = _shared.metrics(its, groups, C=3.0)
+    table = _shared.metrics(its)
     made = table["heads"].tolist()
     assert len(set(made)) == len(made)
-    assert set(table["C"]) == {3.0}
     small = [group for size in (1, 2) for group in itertools.combinations(range(n), size)]
     assert set(small) <= set(made)
     every = {group for size in range(1, n + 1) for group in itertools.combinations(range(n), size)}

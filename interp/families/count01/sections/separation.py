@@ -28,13 +28,10 @@ SOLVES = 0.5
 @section(
     "separation", title="Heads that separate the answers", order=310, block="where", needs=shared.needs_two_answers
 )
-def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: float = 1000.0) -> None:
-    """Show single heads and pairs as tables and maps, and sampled groups of every size as distributions.
-
-    C: weight of errors in the separators' objective, as in head_metrics.
-    """
-    metrics = study.once(shared.metrics, groups, C)
-    heads = study.once(heads_table, C)
+def make(study: Study, report: Report) -> None:
+    """Show single heads and pairs as tables and maps, and sampled groups of every size as distributions."""
+    metrics = study.once(shared.metrics)
+    heads = study.once(heads_table)
     pairs = metrics[metrics["size"] == 2]
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
@@ -44,8 +41,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
     scored = f"the better of the '{one}' and '{other}' logits as a score" if two else "the best of the answers' logits"
     report.heading(
         "Heads that separate the answers",
-        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
-        f"set{shared.weighed(C)}. l-acc: "
+        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
         f"accuracy when all other heads and the skip connection are silenced. ROC AUC: {scored}. weight: the head's "
         f"share in the readout of '{one}' against '{other}'. accuracy_without: of the model when the head is silenced.",
     )
@@ -57,12 +53,12 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
     for metric, name in METRICS.items():
         report.add_figure(
             f"heads_{metric}",
-            draw.heads_heatmap(small, metric, study.once(shared.by_category, C)),
+            draw.heads_heatmap(small, metric, study.once(shared.by_category)),
             f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs, the successful heads first "
             "(Figure 3 of the paper).",
         )
     if len(heads) > 2:
-        order = study.once(shared.by_category, C)
+        order = study.once(shared.by_category)
         names = [f"0.{head}" for head in order]
         report.add_figure(
             "pair_gain",
@@ -93,9 +89,9 @@ def pair_gains(small: pd.DataFrame, order: Sequence[int] | Sequence[str]) -> np.
     return gains
 
 
-def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
+def heads_table(study: Study) -> pd.DataFrame:
     """Return one row per head with all measures of single heads."""
-    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles)
     if len(study.task.counted) == 3:
         heads = heads.merge(study.once(shared.ratios), on="head")
     heads = heads.merge(head_weights(study.subject), on="head")

@@ -41,12 +41,9 @@ def head_logits(study: Study, report: Report) -> None:
 
 
 @section("head_planes", title="Head outputs", order=320, block="where", needs=shared.needs_two_answers)
-def planes(study: Study, report: Report, C: float = 1000.0) -> None:
-    """Show head outputs with value vectors and separators: best and worst head by s-acc, then all (Figures 6, 7, 15).
-
-    C: weight of errors in the separators' objective.
-    """
-    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
+def planes(study: Study, report: Report) -> None:
+    """Show head outputs with value vectors and separators: best and worst head, then all (Figures 6, 7, 15)."""
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles)
     d_head = tested.z.shape[-1]
     axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
     report.heading(
@@ -55,7 +52,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
         f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
     )
     seen = study.once(tokens_seen)
-    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen, C)
+    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen)
     points, values, lines = planes.points, planes.values, planes.lines
     if study.subject.count_space:
         points.attrs["counted"] = study.task.counted
@@ -72,7 +69,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     )
     for word, head in chosen.items():
         mine, its_values = (frame[frame["head"] == head] for frame in (points, values))
-        line = f" The line is the separator that was fitted on the training set{shared.weighed(C)}."
+        line = " The line is the separator that was fitted on the training set."
         report.add_figure(
             f"{word}_head",
             _title_vertical_axis(
@@ -83,7 +80,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     if len(heads) > 1:
         report.add_figure(
             "all_heads",
-            head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category, C)),
+            head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category)),
             "The same for every head, the best by s-acc first (Figure 15).",
         )
 
@@ -147,17 +144,8 @@ def reweighting_needs(study: Study) -> str | None:
 
 
 @section("reweighting", title="Interventions on attention", order=510, block="where", needs=reweighting_needs)
-def reweighting(
-    study: Study,
-    report: Report,
-    w01: tuple[float, ...] = SWEEP_W01,
-    w02: tuple[float, ...] = SWEEP_W02,
-    C: float = 1000.0,
-) -> None:
-    """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1.
-
-    C: weight of errors in the separators' objective, as in head_metrics.
-    """
+def reweighting(study: Study, report: Report) -> None:
+    """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1."""
     counted = one, two, three = study.task.counted
     fit = partial(
         reweight_attention,
@@ -165,16 +153,14 @@ def reweighting(
         train=study.once(shared.rows, "train"),
         test=study.once(shared.rows, "test"),
         tokens=counted,
-        C=C,
     )
     report.heading(
         "Interventions on attention",
         f"The attention at '{study.subject.read_at}' is set by hand, and everything else stays: what could a head do "
         "if it attended differently? s-acc: accuracy of the best linear separator of its outputs, fitted on the "
-        "training "
-        f"set{shared.weighed(C)}.",
+        "training set.",
     )
-    swept = {"w01": (fit(w01=w01), "Figure 8"), "w02": (fit(w01=1.0, w02=w02), "Figure 9")}
+    swept = {"w01": (fit(w01=SWEEP_W01), "Figure 8"), "w02": (fit(w01=1.0, w02=SWEEP_W02), "Figure 9")}
     captions = {
         "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
         "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",
