@@ -273,11 +273,10 @@ def _check_name(name: object) -> None:
         )
 
 
-def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
-    """Write a model to a .safetensors checkpoint, with its training curve, if any (a few kB).
+def save(model: TaskModel, path: str | Path) -> Path:
+    """Write a model to a .safetensors checkpoint, with model.summary and its training curve, if any (a few kB).
 
-    summary: small facts about its training (default: model.summary). Raises InterpError for anything but a task model,
-    and for weights that the spec's dtype would round.
+    Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
 
     Example:
 
@@ -293,7 +292,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
             "interp.load converts your own state dict with its spec"
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    facts = dict(model.summary if summary is None else summary)
+    facts = dict(model.summary)
     if model.notes:
         facts.setdefault("notes", list(model.notes))
     if model.history is not None:
