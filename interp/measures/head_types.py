@@ -39,14 +39,13 @@ from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
 from interp.measures.variables import (
-    MAX_VALUES,
-    ROWS_A_VALUE,
     answered_pairs,
     chance,
-    feature_at_reads,
+    features_at_reads,
     input_at_reads,
     pairs_of,
     probe_accuracy,
+    to_probe,
 )
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
@@ -213,20 +212,8 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     numbers. Raises InterpError for fewer than 40 inputs and for unknown features.
     """
     subject = Subject.of(model)
-    inputs, where, reasons = input_at_reads(subject, batch), reads_of(subject, batch), {}
-    known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
-    values: dict[str, Int[Tensor, "reads"]] = {}
-    for name in known:
-        value = feature_at_reads(subject, batch, name)
-        n_values = len(value.unique())
-        if not bool((value == value.long()).all()):
-            reasons[name] = f"The feature {name} has values that are not whole numbers"
-        elif n_values < 2:
-            reasons[name] = f"The feature {name} has only one value on these inputs"
-        elif n_values > min(MAX_VALUES, len(where) // ROWS_A_VALUE):
-            reasons[name] = f"The feature {name} has {n_values} values, too many for {len(where):,} reads"
-        else:
-            values[name] = value.long()
+    inputs = input_at_reads(subject, batch)
+    values, reasons = to_probe(features_at_reads(subject, batch, names))
     heads, batch = heads_of(subject), reduced(subject, batch)
     where, seen = reads_of(subject, batch), at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS

@@ -13,7 +13,7 @@ has the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
@@ -42,6 +42,7 @@ from interp.models.architecture.ties import first_largest
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
 from interp.tasks import Batch
+from interp.tasks.batch import Reads
 
 Feature: TypeAlias = str | Tensor | Callable[[Batch], Tensor]
 """A feature of the task by its name, its values, or a function that gives them for a batch."""
@@ -139,17 +140,11 @@ def probe(
     subject = Subject.of(model)
     batch = batch_of(subject, inputs, most=1_000)
     same = input_at_reads(subject, batch)
-    found = _features(subject, batch, feature)
-    values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
-    most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
+    values, reasons = to_probe(features_at_reads(subject, batch, feature))
     places = sites(subject, batch)
     if all(site.position is None for site in places):
         batch = reduced(subject, batch)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
-    reasons = {
-        name: f"The feature {name} has values that are not whole numbers" for name in found if name not in values
-    }
-    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     alone = where.positions.unique()  # one position at which all inputs are read is also a site by its index
     rows: list[dict[str, object]] = []
     with LateBar("probe") as bar:
@@ -193,8 +188,10 @@ def _probed(
     }
 
 
-def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] | None) -> dict[str, Tensor]:
-    """Return the values at the reads of the features that are asked for, by name."""
+def features_at_reads(
+    subject: Subject, batch: Batch, feature: Feature | Sequence[str] | None = None
+) -> dict[str, Tensor]:
+    """Return the values at the reads of the features that are asked for (default: all of the task), by name."""
     if callable(feature) or isinstance(feature, Tensor):
         name = getattr(feature, "__name__", "given")
         value = feature if isinstance(feature, Tensor) else feature(batch)
@@ -202,6 +199,22 @@ def _features(subject: Subject, batch: Batch, feature: Feature | Sequence[str] |
     names = [feature] if isinstance(feature, str) else feature
     declared = subject.task.features(batch[slice(0, 2)])
     return {name: feature_at_reads(subject, batch, name) for name in (declared if names is None else names)}
+
+
+def to_probe(found: Mapping[str, Tensor]) -> tuple[dict[str, Int[Tensor, "reads"]], dict[str, str]]:
+    """Return the features with whole numbers, at least two and not too many, and why each other one is left out."""
+    values, reasons = {}, {}
+    for name, value in found.items():
+        n_values = len(value.unique())
+        if not bool((value == value.long()).all()):
+            reasons[name] = f"The feature {name} has values that are not whole numbers"
+        elif n_values < 2:
+            reasons[name] = f"The feature {name} has only one value on these inputs"
+        elif n_values > min(MAX_VALUES, len(value) // ROWS_A_VALUE):
+            reasons[name] = f"The feature {name} has {n_values} values, too many for {len(value):,} reads"
+        else:
+            values[name] = value.long()
+    return values, reasons
 
 
 def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
@@ -238,9 +251,9 @@ def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length 
     return [torch.cat(found[name]) for name in names]
 
 
-def _at(stream: Tensor, where: object, site: StreamSite) -> Float[Tensor, "reads d_model"]:
-    rows, positions = where.rows, where.positions  # type: ignore[attr-defined]
-    return stream[rows, positions if site.position is None else torch.full_like(positions, site.position)].double()
+def _at(stream: Tensor, where: Reads, site: StreamSite) -> Float[Tensor, "reads d_model"]:
+    at = where.positions if site.position is None else torch.full_like(where.positions, site.position)
+    return stream[where.rows, at].double()
 
 
 # ---------------------------------------------------------------- probes

@@ -146,6 +146,8 @@ def test_outputs_that_are_no_answers_compete_in_any_model(tmp_path: Path) -> Non
 
 
 def test_an_older_checkpoint_without_some_outputs_is_refused(tmp_path: Path) -> None:
-    path = interp.save(interp.build("count01/minimal"), tmp_path / "old.safetensors", {"outputs_left_out": 2})
+    model = interp.build("count01/minimal")
+    model.summary = {"outputs_left_out": 2}
+    path = interp.save(model, tmp_path / "old.safetensors")
     with pytest.raises(UnsupportedError, match="some of the original's outputs were left out of it"):
         interp.certify(path, box=BOX)

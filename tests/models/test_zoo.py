@@ -31,7 +31,9 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.toml").write_text(SPEC.to_toml() + '\n[zoo]\ndefault = "seed-2"\nsummary = "small"\n')
     for seed in (0, 2, 10):
-        zoo.save(zoo.build(SPEC, seed=seed), folder / f"seed-{seed}.safetensors", {"accuracy": 0.5 + seed / 100})
+        model = zoo.build(SPEC, seed=seed)
+        model.summary = {"accuracy": 0.5 + seed / 100}
+        zoo.save(model, folder / f"seed-{seed}.safetensors")
     work = tmp_path / "work" / "deeper"
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
