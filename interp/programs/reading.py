@@ -152,11 +152,22 @@ class Reading:
             if not self.before(name, part):
                 continue
             where = self.matters(name) & (self.running.mask if mask is None else mask)
-            one = (weights[where].amax(-1) > HARD) & (weights[where].sum(-1) < 2 - HARD)
-            if float(one.double().mean()) > 0.999:
-                code = weights.argmax(-1)
+            one, code = self._divided(name)
+            if float(one[where].double().mean()) > 0.999:
                 found[name] = (code if mask is None else code[mask], weights.shape[-1])
         return found
+
+    def _divided(self, name: str) -> tuple[Tensor, Tensor]:
+        """Where a variable has one value, and its largest value everywhere."""
+        weights = self.made[name]
+        if (known := self._known.get(name)) is None or known[0] is not weights:
+            one = (weights.amax(-1) > HARD) & (weights.sum(-1) < 2 - HARD)
+            self._known[name] = known = (weights, one, weights.argmax(-1))
+        return known[1:]
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+        return {}
 
     def of_part(self, name: str) -> str:
         """The part that makes a variable; its own name for the token, the position, and what is computed of others."""

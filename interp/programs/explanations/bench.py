@@ -121,6 +121,8 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
     found = set() if task.pad_id is None else {task.pad_id}
     for place in places:
         token = int(tokens[0, place[0]])
+        if token in found:
+            continue
         everywhere = bool((tokens[few, place[few]] == token).all() and (tokens[rows, place] == token).all())
         if everywhere and tokens.shape[1] > 1 and int(((tokens == token) & mask).sum()) == len(tokens):
             found.add(token)

@@ -148,7 +148,7 @@ def by_parts(
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-        rows = with_edges(subject, batch[some])
+        rows = with_edges(subject, batch if n == len(batch) else batch[some])
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
         program = program_of(reading)
