@@ -104,33 +104,35 @@ class Hypothesis:
 
     def __post_init__(self) -> None:
         variables = tuple(self.variables)
-        if not variables or not all(isinstance(one, Variable) for one in variables):
+        if not variables or not all(isinstance(variable, Variable) for variable in variables):
             raise InterpError("a hypothesis needs at least one variable: Hypothesis([Variable('sum', at='MLP 0')])")
-        known = {one.name: one for one in variables}
+        known = {variable.name: variable for variable in variables}
         if len(known) < len(variables):
-            names = [one.name for one in variables]
+            names = [variable.name for variable in variables]
             raise InterpError(f"two variables are named {next(n for n in names if names.count(n) > 1)!r}")
-        for one in variables:
-            for name in one.of:
-                check_one_of(f"variable that {one.name} is computed from", name, known)
-        used = {name for one in variables for name in one.of}
+        for variable in variables:
+            for name in variable.of:
+                check_one_of(f"variable that {variable.name} is computed from", name, known)
+        used = {name for variable in variables for name in variable.of}
         wanted = (self.of,) if isinstance(self.of, str) else tuple(self.of)
         for name in wanted:
             check_one_of("variable that the answer is computed from", name, known)
         object.__setattr__(self, "variables", variables)
-        object.__setattr__(self, "of", wanted or tuple(one.name for one in variables if one.name not in used))
+        object.__setattr__(self, "of", wanted or tuple(name for name in known if name not in used))
         object.__setattr__(self, "order", _ordered(known))
 
     def __getitem__(self, name: str) -> Variable:
-        known = {one.name: one for one in self.variables}
+        known = {variable.name: variable for variable in self.variables}
         return known[check_one_of("variable", name, known)]
 
     def __str__(self) -> str:
         lines = []
-        for one in self.order:
-            lives = f"in {', '.join(map(str, one.at))}" if one.at else "without a place"
-            source = f"from {', '.join(one.of)}" if one.of else "from the tokens"
-            lines.append(f"{one.name}: {lives}, computed {source}" + (f" ({one.words})" if one.words else ""))
+        for variable in self.order:
+            lives = f"in {', '.join(map(str, variable.at))}" if variable.at else "without a place"
+            source = f"from {', '.join(variable.of)}" if variable.of else "from the tokens"
+            lines.append(
+                f"{variable.name}: {lives}, computed {source}" + (f" ({variable.words})" if variable.words else "")
+            )
         return "\n".join([*lines, f"answer: computed from {', '.join(self.of)}"])
 
 
@@ -139,11 +141,11 @@ def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
     found: dict[str, Variable] = {}
     left = dict(known)
     while left:
-        ready = [one for one in left.values() if all(name in found for name in one.of)]
+        ready = [variable for variable in left.values() if all(name in found for name in variable.of)]
         if not ready:
             raise InterpError(f"variables are computed from each other in a circle: {first_few(left)}")
-        for one in ready:
-            found[one.name] = left.pop(one.name)
+        for variable in ready:
+            found[variable.name] = left.pop(variable.name)
     return tuple(found.values())
 
 
@@ -323,47 +325,51 @@ class Values:
         self.features = subject.task.features(units.batch)
         self.tables: dict[str, CodeTable] = {}
         self.known: dict[str, Value] = {}
-        for one in hypothesis.order:
-            if one.of and one.function is None:
-                given = [self.known[name] for name in one.of]
-                self.tables[one.name] = CodeTable.exact(one, given, self._feature(one))
-            self.known[one.name] = self._value(one, self.known)
+        for variable in hypothesis.order:
+            if variable.of and variable.function is None:
+                given = [self.known[name] for name in variable.of]
+                self.tables[variable.name] = CodeTable.exact(variable, given, self._feature(variable))
+            self.known[variable.name] = self._value(variable, self.known)
 
-    def _feature(self, one: Variable) -> Value:
-        if one.name not in self.features:
+    def _feature(self, variable: Variable) -> Value:
+        if variable.name not in self.features:
             known = [*self.features]
             raise InterpError(
-                f"{one_of(f'feature of task {self.subject.task.name}', one.name, known)}; "
+                f"{one_of(f'feature of task {self.subject.task.name}', variable.name, known)}; "
                 "a variable with another name needs its function"
             )
-        return self._checked(one, self.features[one.name])
+        return self._checked(variable, self.features[variable.name])
 
-    def _value(self, one: Variable, known: Mapping[str, Value]) -> Value:
-        if one.function is None:
-            return self.tables[one.name](*(known[name] for name in one.of)) if one.of else self._feature(one)
-        given = [known[name] for name in one.of] if one.of else [self.units.batch.tokens]
-        return self._checked(one, one.function(*given))
+    def _value(self, variable: Variable, known: Mapping[str, Value]) -> Value:
+        if variable.function is None and not variable.of:
+            return self._feature(variable)
+        given = [known[name] for name in variable.of] if variable.of else [self.units.batch.tokens]
+        if variable.function is None:
+            return self.tables[variable.name](*given)
+        return self._checked(variable, variable.function(*given))
 
-    def _checked(self, one: Variable, value: Any) -> Value:
+    def _checked(self, variable: Variable, value: Any) -> Value:
         """Check a variable's values, and pick or repeat them to fit its places: one per unit, or one per position."""
         shape, found = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
         if tuple(found.shape) not in ((shape[0],), shape):
             raise InterpError(
-                f"variable {one.name} has values of shape {tuple(found.shape)}; it must be ({shape[0]},), one for each "
-                f"input, or {shape}, one for each position"
+                f"variable {variable.name} has values of shape {tuple(found.shape)}; it must be ({shape[0]},), one for "
+                f"each input, or {shape}, one for each position"
             )
         whole = found.long()
         if not bool((whole == found).all()):
-            raise InterpError(f"variable {one.name} has values that are not whole numbers")
-        return self._placed(one, whole, torch.arange(len(whole)))
+            raise InterpError(f"variable {variable.name} has values that are not whole numbers")
+        return self._placed(variable, whole, torch.arange(len(whole)))
 
-    def _placed(self, one: Variable, whole: Value, units: Int[Tensor, "wanted"]) -> Value:
+    def _placed(self, variable: Variable, whole: Value, units: Int[Tensor, "wanted"]) -> Value:
         """Pick or repeat a variable's values on some units to fit its places."""
-        places = self.places[one.name]
+        places = self.places[variable.name]
         if whole.ndim == 2 and places and not places[0].each:
             at = [self.units.at(place)[units] for place in places]
             if any(bool((other != at[0]).any()) for other in at[1:]):
-                raise InterpError(f"variable {one.name} has places at different positions, and its values there differ")
+                raise InterpError(
+                    f"variable {variable.name} has places at different positions, and its values there differ"
+                )
             whole = whole.gather(1, at[0][:, None])[:, 0]
         if whole.ndim == 1 and places and places[0].each:
             whole = whole[:, None].expand(-1, self.units.batch.tokens.shape[1])
@@ -371,15 +377,15 @@ class Values:
 
     def interchanged(self, name: str, base: Tensor, source: Tensor) -> dict[str, Value]:
         """Return values on base units with one variable set to the source's value and its descendants recomputed."""
-        here = {one.name: self.known[one.name][base] for one in self.hypothesis.order}
+        here = {variable.name: self.known[variable.name][base] for variable in self.hypothesis.order}
         here[name] = self.known[name][source]
         changed = {name}
-        for one in self.hypothesis.order:
-            if one.name != name and changed.intersection(one.of):
-                changed.add(one.name)
-                given = [here[other] for other in one.of]
-                found = self.tables[one.name](*given) if one.function is None else one.function(*given)
-                here[one.name] = self._placed(one, torch.as_tensor(found).long(), base)
+        for variable in self.hypothesis.order:
+            if variable.name != name and changed.intersection(variable.of):
+                changed.add(variable.name)
+                given = [here[other] for other in variable.of]
+                found = self.tables[variable.name](*given) if variable.function is None else variable.function(*given)
+                here[variable.name] = self._placed(variable, torch.as_tensor(found).long(), base)
         return here
 
 
@@ -389,7 +395,7 @@ class CodeTable:
     NONE = -(2**62)
 
     def __init__(self, given: Sequence[Value], value: Value):
-        self.seen = [torch.unique(one) for one in given]
+        self.seen = [torch.unique(column) for column in given]
         keys, inside = self._keys(given)
         assert bool(inside.all())
         self.keys, which = keys.unique(return_inverse=True)
@@ -400,24 +406,25 @@ class CodeTable:
         self.unanimous = bool((counts.amax(1) == counts.sum(1)).all())
 
     @classmethod
-    def exact(cls, one: Variable, given: Sequence[Value], value: Value) -> CodeTable:
+    def exact(cls, variable: Variable, given: Sequence[Value], value: Value) -> CodeTable:
         """Tabulate a variable. Raises InterpError if it is not a function of its `of` variables."""
         if any(other.ndim != 1 for other in given) or value.ndim != 1:
             raise InterpError(
-                f"variable {one.name} needs a function: a table has one value per input, not per position"
+                f"variable {variable.name} needs a function: a table has one value per input, not per position"
             )
         found = cls(given, value)
         if not found.unanimous:
             raise InterpError(
-                f"variable {one.name} does not follow from {', '.join(one.of)}: inputs that agree on them differ in it"
+                f"variable {variable.name} does not follow from {', '.join(variable.of)}: inputs that agree on them "
+                "differ in it"
             )
         return found
 
     def _keys(self, given: Sequence[Value]) -> tuple[Tensor, Tensor]:
         keys, inside = torch.zeros_like(given[0]), torch.ones_like(given[0], dtype=torch.bool)
-        for one, seen in zip(given, self.seen):
-            index = torch.searchsorted(seen, one.contiguous()).clamp(max=len(seen) - 1)
-            inside &= seen[index] == one
+        for column, seen in zip(given, self.seen):
+            index = torch.searchsorted(seen, column.contiguous()).clamp(max=len(seen) - 1)
+            inside &= seen[index] == column
             keys = keys * len(seen) + index
         return keys, inside
 

@@ -150,7 +150,7 @@ def evaluate_hypothesis(
     subject = Subject.of(model)
     if not isinstance(hypothesis, Hypothesis):
         raise InterpError(f"{of_type(hypothesis)} is not a hypothesis: interp.Hypothesis([interp.Variable(...)])")
-    places = {one.name: [Place.of(subject, place) for place in one.at] for one in hypothesis.variables}
+    places = {variable.name: [Place.of(subject, place) for place in variable.at] for variable in hypothesis.variables}
     _check_places(hypothesis, places)
     if inputs is not None:
         subject.check(inputs)
@@ -284,19 +284,19 @@ def _recovered(model: float, scrubbed: float, shuffled: float) -> float:
 def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, seed: int) -> pd.DataFrame:
     rows = []
     most = _most_runs(scrubber)
-    for one in scrubber.hypothesis.variables:
-        if not scrubber.places[one.name]:
+    for variable in scrubber.hypothesis.variables:
+        if not scrubber.places[variable.name]:
             continue
-        found = interchange(scrubber, program, one, most, pairs, seed)
+        found = interchange(scrubber, program, variable, most, pairs, seed)
         row = {
-            "variable": one.name,
-            "places": ", ".join(map(str, scrubber.places[one.name])),
-            "values": len(scrubber.values.known[one.name].unique()),
-            "alone": scrubber.groups[one.name].alone,
+            "variable": variable.name,
+            "places": ", ".join(map(str, scrubber.places[variable.name])),
+            "values": len(scrubber.values.known[variable.name].unique()),
+            "alone": scrubber.groups[variable.name].alone,
         }
         reason, shown = (found, Interchange.none()) if isinstance(found, str) else ("", found)
         if not reason and not shown.changes.n:
-            reason = f"by the hypothesis, no pair of inputs with another {one.name} must have another answer"
+            reason = f"by the hypothesis, no pair of inputs with another {variable.name} must have another answer"
         rows.append({**row, **shown.row(), "reason": reason})
     return pd.DataFrame(rows)
 

@@ -70,12 +70,16 @@ class Scrubber:
         self.values, self.units, self.subject = values, values.units, values.subject
         self.hypothesis, self.places = values.hypothesis, values.places
         self.each = any(place.each for some in self.places.values() for place in some)
-        self.groups = {one.name: self._groups(one) for one in self.hypothesis.variables if self.places[one.name]}
+        self.groups = {
+            variable.name: self._groups(variable)
+            for variable in self.hypothesis.variables
+            if self.places[variable.name]
+        }
         self._rest: dict[tuple[tuple[str, ...], bool], Groups] = {}
         self.logits, self.natural = self._prepare()
 
-    def _groups(self, one: Variable) -> Groups:
-        value = self.values.known[one.name]
+    def _groups(self, variable: Variable) -> Groups:
+        value = self.values.known[variable.name]
         if value.ndim == 1:
             return Groups(value)
         positions = torch.arange(value.shape[1]).expand_as(value)
@@ -86,7 +90,7 @@ class Scrubber:
     @property
     def alone(self) -> float:
         """Share of the units that are alone in their groups at every place."""
-        every = [one.single.view(len(self.units), -1).all(1) for one in self.groups.values()]
+        every = [group.single.view(len(self.units), -1).all(1) for group in self.groups.values()]
         return float(torch.stack(every).all(0).double().mean())
 
     def score(
@@ -113,33 +117,33 @@ class Scrubber:
 
     # ------------------------------------------------------------ scrubbing
 
-    def _donors(self, one: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> Tensor:
-        groups = self.groups[one.name]
-        if self.values.known[one.name].ndim == 1:
+    def _donors(self, variable: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> Tensor:
+        groups = self.groups[variable.name]
+        if self.values.known[variable.name].ndim == 1:
             return groups.draw(units, generator)
-        if one.of:
+        if variable.of:
             return units  # its places at all positions are computed from the same input's variables
         length = self.units.batch.tokens.shape[1]
         cells = units[:, None] * length + torch.arange(length)
         return groups.draw(cells.flatten(), generator).view_as(cells)
 
-    def _value(self, one: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> list[Patch]:
+    def _value(self, variable: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> list[Patch]:
         """Return the places of a variable with their scrubbed values for some units."""
-        donors, places = self._donors(one, units, generator), self.places[one.name]
-        if not one.of:
+        donors, places = self._donors(variable, units, generator), self.places[variable.name]
+        if not variable.of:
             return [(place, self.donated(place, donors)) for place in places]
-        return list(zip(places, self._run(one.of, donors, generator, places)[1:]))
+        return list(zip(places, self._run(variable.of, donors, generator, places)[1:]))
 
     def _sources(self, names: Sequence[str]) -> tuple[list[Variable], list[str]]:
         """Split variables by whether they have places; one without places is replaced by its parents, if any."""
         placed: list[Variable] = []
         free: list[str] = []
         for name in names:
-            one = self.hypothesis[name]
+            variable = self.hypothesis[name]
             if self.places[name]:
-                placed.append(one)
-            elif one.of:
-                more, others = self._sources(one.of)
+                placed.append(variable)
+            elif variable.of:
+                more, others = self._sources(variable.of)
                 placed += [other for other in more if other not in placed]
                 free += [other for other in others if other not in free]
             else:
@@ -154,10 +158,10 @@ class Scrubber:
         """
         if (names, final) not in self._rest:
             columns: list[Value] = [self.values.known[name] for name in names]
-            each = self.each or any(one.ndim == 2 for one in columns)
+            each = self.each or any(column.ndim == 2 for column in columns)
             if final:
-                columns = [self.units.at_read(one, self.subject) for one in columns]
-            columns = [one if one.ndim == 2 else one[:, None] for one in columns]
+                columns = [self.units.at_read(column, self.subject) for column in columns]
+            columns = [column if column.ndim == 2 else column[:, None] for column in columns]
             if each:
                 columns += [self.units.batch.lengths[:, None], self.units.read_at[:, None]]
             columns = columns or [torch.zeros(len(self.units), 1, dtype=torch.long)]
@@ -205,7 +209,7 @@ class Scrubber:
         if (plan := self._flat()) is None:
             return None
         groups, combinations = plan
-        return sum(prod(int(one.sizes[i]) for one, i in zip(groups, row)) for row in combinations)
+        return sum(prod(int(group.sizes[i]) for group, i in zip(groups, row)) for row in combinations)
 
     def _flat(self) -> tuple[list[Groups], dict[tuple[int, ...], dict[int, int]]] | None:
         """Return the groups to draw from, first those of the model's input, or None if donors cannot be listed.
@@ -214,10 +218,10 @@ class Scrubber:
         all placed variables that the answer needs have no parents and one value per input.
         """
         placed, free = self._sources(self.hypothesis.of)
-        if any(one.of or self.values.known[one.name].ndim > 1 for one in placed):
+        if any(variable.of or self.values.known[variable.name].ndim > 1 for variable in placed):
             return None
         groups = [self.rest(tuple(free), final=True), *(self.groups[one.name] for one in placed)]
-        index = torch.stack([*(one.of for one in groups), self.units.classes], 1)
+        index = torch.stack([*(group.of for group in groups), self.units.classes], 1)
         found: dict[tuple[int, ...], dict[int, int]] = {}
         for (*row, c), n in zip(*(some.tolist() for some in index.unique(dim=0, return_counts=True))):
             found.setdefault(tuple(row), {})[c] = n
@@ -234,13 +238,13 @@ class Scrubber:
         groups, combinations = plan
         placed, _ = self._sources(self.hypothesis.of)
         for row, classes in combinations.items():
-            members = [one.members(i) for one, i in zip(groups, row)]
+            members = [group.members(i) for group, i in zip(groups, row)]
             index = torch.cartesian_prod(*members).view(-1, len(members))
             for some in index.split(1 << 16):
                 patches = [
                     (place, self.donated(place, some[:, k + 1]))
-                    for k, one in enumerate(placed)
-                    for place in self.places[one.name]
+                    for k, variable in enumerate(placed)
+                    for place in self.places[variable.name]
                 ]
                 chances = [(c, n / len(self.units) / len(index)) for c, n in classes.items()]
                 yield self.run(some[:, 0], patches)[0], chances
@@ -273,7 +277,7 @@ class HypothesisAnswers:
         found = [known[name] for name in self.values.hypothesis.of]
         if self.values.hypothesis.answer:
             return found
-        return [self._as_number(self.units.at_read(one, self.subject, which)) for one in found]
+        return [self._as_number(self.units.at_read(value, self.subject, which)) for value in found]
 
     def _as_number(self, value: Tensor) -> Tensor:
         """Hash each row of values to one number."""
@@ -293,7 +297,7 @@ class HypothesisAnswers:
         if isinstance(answer, AtRead):
             which = torch.arange(len(self.units)) if which is None else which
             at = self.units.read_at[which]
-            there = [one if one.ndim == 1 else one.gather(1, at[:, None])[:, 0] for one in roots]
+            there = [value if value.ndim == 1 else value.gather(1, at[:, None])[:, 0] for value in roots]
             return labels_of(self.subject, self.units, which, answer.function(at, *there))
         found = torch.as_tensor(answer(*roots)).cpu().long()
         if found.shape != roots[0].shape[:1]:
@@ -319,7 +323,7 @@ def labels_of(
 
 @torch.no_grad()
 def interchange(
-    scrubber: Scrubber, program: HypothesisAnswers, one: Variable, most: int, pairs: int, seed: int
+    scrubber: Scrubber, program: HypothesisAnswers, variable: Variable, most: int, pairs: int, seed: int
 ) -> Interchange | str:
     """Interchange one variable on all pairs of units if there are at most `most`, otherwise on random ones.
 
@@ -332,7 +336,7 @@ def interchange(
     base, source = _pairs(scrubber, n, exact, seed)
     if not len(base):
         return "no two inputs have the same length, so values at all positions cannot be interchanged"
-    wanted = program.of(program.values.interchanged(one.name, base, source), base)
+    wanted = program.of(program.values.interchanged(variable.name, base, source), base)
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
     changes, stays = split(wanted, program.answers[base], program.model[base])
@@ -346,7 +350,7 @@ def interchange(
     if not exact:
         keep = (changes & (changes.cumsum(0) <= pairs)) | (stays & (stays.cumsum(0) <= pairs))
     base, source, wanted = base[keep], source[keep], wanted[keep]
-    patches = [(place, scrubber.donated(place, source)) for place in scrubber.places[one.name]]
+    patches = [(place, scrubber.donated(place, source)) for place in scrubber.places[variable.name]]
     answers = decide(scrubber.run(base, patches)[0], scrubber.subject.decision)
     given = labels_of(scrubber.subject, units, base, answers)
     return Interchange.of(given, wanted, program.answers[base], program.model[base], units.rows[base], exact)

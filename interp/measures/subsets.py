@@ -119,13 +119,18 @@ def subset_logit_metrics(
     indices. l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts
     as the largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
     probability that logit c is larger for a random row labeled c than for another random row; scores that are equal
-    up to rounding count half. Each column is the label of some rows, but not of all.
+    up to rounding count half.
 
-    Raises InterpError for values that are not finite, and for the groups that `check_groups` refuses.
+    Raises InterpError for a column whose class is the label of no row or of every row, values that are not finite, and
+    the groups that `check_groups` refuses.
     """
     parts = features("contributions", contributions, "rows heads classes")
     n_rows, n_heads, _ = parts.shape
     offset, classes = features("bias", np.atleast_2d(as_array(bias)), "rows classes"), as_array(labels)
+    for column in columns:
+        if (n_positive := int((classes == column).sum())) in (0, n_rows):
+            which = "every row" if n_positive else "no row"
+            raise InterpError(f"{which} has the label {column}: an ROC AUC needs rows with and without it")
     groups = check_groups(subsets, n_heads)
     order = np.argsort(classes, kind="stable")  # put rows with equal labels together
     classes, offset = classes[order], (offset[order] if len(offset) == n_rows else offset).T

@@ -105,6 +105,8 @@ CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)
     [
         ({"contributions": CONTRIBUTIONS * np.nan}, "contributions has 200 values that are NaN"),
         ({"contributions": CONTRIBUTIONS[0]}, "(rows, heads, classes) is needed"),
+        ({"columns": (2, 4)}, "no row has the label 4"),
+        ({"labels": np.full(10, 2)}, "every row has the label 2"),
         ({"subsets": [()]}, "empty"),
     ],
 )

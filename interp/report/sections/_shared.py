@@ -109,11 +109,14 @@ def surveyed(study: Study) -> pd.DataFrame:
     return survey(study.subject, tested.batch, reference(study, tested).batch, looked=looked)
 
 
-def metrics(study: Study) -> pd.DataFrame:
-    """Return s-acc, l-acc and ROC AUC of single heads, of pairs, and of SAMPLED_GROUPS groups of all sizes."""
+def metrics(study: Study, groups: int = SAMPLED_GROUPS) -> pd.DataFrame:
+    """Return s-acc, l-acc and ROC AUC of single heads, of pairs, and of sampled groups of all sizes.
+
+    groups: number of sampled groups; the column `sampled` marks them.
+    """
     n_heads = study.once(outputs, "test").n_heads
-    few = 2**n_heads - 1 <= SAMPLED_GROUPS
-    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, SAMPLED_GROUPS, seed=0)
+    few = 2**n_heads - 1 <= groups
+    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, groups, seed=0)
     small = select_groups("singles+pairs" if n_heads > 1 else "singles", n_heads)
     wanted = [*small, *(group for group in sampled if len(group) > 2 or group not in set(small))]
     table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted)

@@ -28,9 +28,9 @@ SOLVES = 0.5
 @section(
     "separation", title="Heads that separate the answers", order=310, block="where", needs=shared.needs_two_answers
 )
-def make(study: Study, report: Report) -> None:
+def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> None:
     """Show single heads and pairs as tables and maps, and sampled groups of every size as distributions."""
-    metrics = study.once(shared.metrics)
+    metrics = study.once(shared.metrics, groups)
     heads = study.once(heads_table)
     pairs = metrics[metrics["size"] == 2]
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}

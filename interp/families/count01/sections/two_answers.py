@@ -144,7 +144,9 @@ def reweighting_needs(study: Study) -> str | None:
 
 
 @section("reweighting", title="Interventions on attention", order=510, block="where", needs=reweighting_needs)
-def reweighting(study: Study, report: Report) -> None:
+def reweighting(
+    study: Study, report: Report, w01: tuple[float, ...] = SWEEP_W01, w02: tuple[float, ...] = SWEEP_W02
+) -> None:
     """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1."""
     counted = one, two, three = study.task.counted
     fit = partial(
@@ -160,7 +162,7 @@ def reweighting(study: Study, report: Report) -> None:
         "if it attended differently? s-acc: accuracy of the best linear separator of its outputs, fitted on the "
         "training set.",
     )
-    swept = {"w01": (fit(w01=SWEEP_W01), "Figure 8"), "w02": (fit(w01=1.0, w02=SWEEP_W02), "Figure 9")}
+    swept = {"w01": (fit(w01=w01), "Figure 8"), "w02": (fit(w01=1.0, w02=w02), "Figure 9")}
     captions = {
         "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
         "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",

@@ -11,7 +11,6 @@ from interp.families.count01.sections.head_failures import needs
 from interp.families.count01.sections.separation import make, pair_gains
 from interp.models.subject import Subject
 from interp.report import Report
-from interp.report.sections import _shared
 from interp.report.sections.base import Study
 from interp.tasks.populations import InputsAsked
 
@@ -34,9 +33,8 @@ def test_raw_scores_are_no_shares_of_attention(normalizer: str, says: str | None
     assert (reason is None) if says is None else says in str(reason)
 
 
-def test_the_scores_of_two_answers_are_their_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shared, "SAMPLED_GROUPS", 2)
+def test_the_scores_of_two_answers_are_their_logits() -> None:
     spec = ModelSpec(task="count01", d_model=6, layers=(Layer(n_heads=2, d_head=2),), dtype="float64")
     report = Report("two heads")
-    make(Study(Subject.of(interp.build(spec, seed=1)), asked=InputsAsked(inputs=30)), report)
+    make(Study(Subject.of(interp.build(spec, seed=1)), asked=InputsAsked(inputs=30)), report, groups=2)
     assert "ROC AUC: the better of the '4' and '5' logits as a score." in report.items[1].text
