@@ -59,6 +59,8 @@ class Small(interp.Task):
         return len(self.content) ** self.length if self.listed else None
 
     def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
+        if not self.listed:
+            yield from super().inputs(chunk)  # raises UnsupportedError
         base, places = len(self.content), torch.arange(self.length).flip(0)
         for numbers in torch.arange(base**self.length).split(chunk):
             yield self.batch(self.row(numbers[:, None] // base**places % base))
