@@ -32,6 +32,8 @@ from interp.tasks.populations import Population
 
 ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
+COUNTED = 5_000
+"""Most base inputs where equal tokens of a row are held once: a row is a few tokens, and few change their answer."""
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
 DRAWN, MORE = 16, 128
@@ -86,7 +88,7 @@ class Interchanger:
     ) -> Interchanger:  # fmt: skip
         """Take as many of the inputs as are interchanged, in random order: listed ones are like those beside them."""
         batch = population.batch
-        n = min(len(batch), ROWS if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
+        n = min(len(batch), COUNTED if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))[:n]
         return cls(Running.of(subject, batch[some]), program, copies, population.exact and n == len(batch), check)
 

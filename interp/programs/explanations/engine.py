@@ -136,7 +136,7 @@ def by_parts(
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
     The strict reading comes first (see `Reading`), then the looser one, on more inputs. If the model does not compute
-    with the variables of a program, its parts are described anew where variables are those of other inputs, too (see
+    with the variables of a program, its parts may be described anew where variables are those of other inputs, too (see
     programs.moved_rows). Where no reading gives a program and all parts are described, the readout is fitted anew, to
     inputs drawn for it (see programs.read_limits). The first that explains the model is taken, or else the best.
     """
@@ -159,13 +159,22 @@ def by_parts(
             found.append(explained(empty, reading, program, population, fresh, share, on))
             if found[-1].level == "explained":
                 return found[-1]
-            if found[-1].level != "imitated" or reading.running.has_sets:
+            if not may_move(found[-1]) or reading.running.has_sets:
                 break
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
     return best
+
+
+def may_move(found: Explanation) -> bool:
+    """Whether rows with variables of other rows may tell more: the model does not compute with a variable of a program,
+    which holds no sums that are fitted. (Those of trained models then need most of the model's weights.)"""
+    program = found.program
+    if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
+        return False
+    return bool(found.more) or any(one.interchange.verdict == "refuted" for one in found.variables)
 
 
 def rank(found: Explanation) -> int:
