@@ -10,15 +10,16 @@ import torch
 from shared.random_programs import random_program
 
 import interp
+from interp.measures.interchange import Cases, Interchange
 from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation
 from interp.programs.explanations.causal import reads_more
-from interp.programs.explanations.engine import MOST_SUMS, lists, numbers_of_one, with_edges
+from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, with_edges
 from interp.programs.explanations.explanation import GIVEN
-from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns
+from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
 from interp.programs.interchange import Interchanger, interchanged, same_partition
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.relevance import Kinds
@@ -37,6 +38,20 @@ def test_the_program_of_the_parts() -> None:
     batch = model.task.sample(30, seed=4)
     words = [[model.task.vocabulary[token] for token in row] for row in batch.tokens.tolist()]
     assert [found.answer(row) for row in words] == [str(answer) for answer in model.predict(batch.tokens).tolist()]
+
+
+def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
+    found = replace(interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3)), level="imitated")
+    refuted, few = (Interchange(Cases(n, 4, n), Cases(100, 100, 100)) for n in (100, 4))
+    roles = {one.verdict: (VariableRole("it", ("head 0.0",), "", one),) for one in (refuted, few)}
+    assert may_move(replace(found, variables=roles["refuted"]))
+    assert not may_move(replace(found, variables=roles["too few cases"]))
+    assert not may_move(replace(found, variables=roles["refuted"], level="in part"))
+    assert found.program is not None
+    sums = replace(
+        found.program, steps=(*found.program.steps, Sums("sum", ("token",), (((0.0,),) * 4,), (0.0,), False))
+    )
+    assert not may_move(replace(found, variables=roles["refuted"], program=sums))
 
 
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
