@@ -144,17 +144,6 @@ def activations(
     return forward(subject, batch, [*hooks, *((name, keep) for name in names)]), found
 
 
-def outputs_at(
-    subject: Subject, batch: Batch, at: Int[Tensor, "rows"], edits: Callable[[slice], Iterable[Edit]], kept: int
-) -> Float[Tensor, "rows n_out"]:
-    """Return the outputs at one position per row, with edits made for each slice of the rows. kept: as for `pieces`."""
-    found = []
-    for here, piece in pieces(subject, batch, kept):
-        out = forward(subject, piece, hooks_of(edits(here)))
-        found.append(out[torch.arange(len(piece)), at[here]].double().cpu())
-    return torch.cat(found)
-
-
 def gradients(
     subject: Subject, batch: Batch, names: Sequence[str], score: Callable[[Float[Tensor, "rows length n_out"]], Tensor]
 ) -> dict[str, Tensor]:

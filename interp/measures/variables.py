@@ -30,7 +30,8 @@ from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, red
 from interp.measures.runs import (
     Edit,
     activations,
-    outputs_at,
+    forward,
+    hooks_of,
     pieces,
     read_out,
     reads_of,
@@ -170,10 +171,9 @@ def _probed(
 ) -> dict[str, object]:  # fmt: skip
     """Return the row of a feature at a site, without the feature's name. same: a number for the input of each read."""
     told = fit_probe(_at(streams[site.layer], reads_of(subject, batch), site), value, same, seed)
-    swapped = (float("nan"), float("nan"))
+    whole = along = float("nan")
     if not isinstance(pairs, str):
         whole, along = (_interchanged(subject, batch, streams, site, pairs, part) for part in (None, told.projection))
-        swapped = (whole, along)
     return {
         "layer": site.layer,
         "position": "read" if site.position is None else str(site.position),
@@ -182,8 +182,8 @@ def _probed(
         "probe": told.accuracy,
         "half": told.half,
         "fitted": told.fitted,
-        "interchange": swapped[0],
-        "along_probe": swapped[1],
+        "interchange": whole,
+        "along_probe": along,
         "pairs": 0 if isinstance(pairs, str) else len(pairs.base),
     }
 
@@ -452,6 +452,9 @@ def answered_pairs(
     subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[Edit]]
 ) -> Bool[Tensor, "pairs"]:
     """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
-    where, kept = reads_of(subject, batch), 3 * subject.model.cfg.d_model
-    logits = outputs_at(subject, batch[where.rows[pairs.base]], where.positions[pairs.base], edits, kept)
-    return correct(logits, pairs.wanted, subject.decision)
+    where, found = reads_of(subject, batch), []
+    bases, at = batch[where.rows[pairs.base]], where.positions[pairs.base]
+    for here, piece in pieces(subject, bases, 3 * subject.model.cfg.d_model):
+        out = forward(subject, piece, hooks_of(edits(here)))
+        found.append(out[torch.arange(len(piece)), at[here]].double().cpu())
+    return correct(torch.cat(found), pairs.wanted, subject.decision)
