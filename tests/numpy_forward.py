@@ -1,15 +1,16 @@
 """The forward pass of a spec in plain numpy, one row of tokens at a time: the reference for every engine and model.
 
-Nothing is padded and nothing is batched here, so masks, fused kernels and stacked models have something to agree with.
+Nothing is padded and, but for `table_forward`, nothing is batched here, so masks, fused kernels and stacked models have
+something to agree with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import erf
 
 from interp.models.spec import Layer, ModelSpec
@@ -129,19 +130,18 @@ def forward(spec: ModelSpec, weights: dict[str, Any], tokens: list[int]) -> tupl
     return x @ unembedding + W.get("unembed.b_U", 0.0), seen
 
 
-def table_forward(tensors: dict[str, Any], tokens: Sequence[int]) -> np.ndarray:
-    """Logits at every position of a model of a table: positions in queries, keys and values, but not in the stream."""
+def table_forward(tensors: dict[str, Any], tokens: ArrayLike) -> np.ndarray:
+    """Logits at every position of a model of a table: positions in queries, keys and values, but not in the stream.
+
+    tokens: one sequence, or rows of sequences, which the result has as well.
+    """
     W_E, W_pos, W_Q, W_O, W_U = (
         tensors[name].numpy()
         for name in ("embed.W_E", "blocks.0.attn.W_pos", "blocks.0.attn.W_Q", "blocks.0.attn.W_O", "unembed.W_U")
     )
-    stream = W_E[list(tokens)]
-    seen = stream + W_pos[: len(tokens)]
-    out = stream.copy()
-    for query_key, value_output in zip(W_Q, W_O):
-        scores = seen @ query_key @ seen.T / np.sqrt(W_E.shape[1])
-        scores[np.triu_indices(len(tokens), 1)] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        out += weights @ seen @ value_output
-    return out @ W_U
+    stream = W_E[np.asarray(tokens)]
+    length, width = stream.shape[-2:]
+    seen = (stream + W_pos[:length])[..., None, :, :]  # for every head
+    scores = seen @ W_Q @ seen.swapaxes(-1, -2) / np.sqrt(width)
+    scores[..., ~np.tri(length, dtype=bool)] = -np.inf
+    return (stream + (softmax(scores) @ seen @ W_O).sum(-3)) @ W_U

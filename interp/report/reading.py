@@ -101,7 +101,8 @@ def _traces(figure: go.Figure) -> list[Any]:
 
 def _marks(trace: Any) -> Iterator[DrawnValue]:
     """Return the finite values of a trace."""
-    name = f"{trace.name}, " if trace.name else ""
+    own = trace.name  # plotly takes a while for each attribute
+    name = f"{own}, " if own else ""
     if trace.type == "heatmap":
         values, rows, columns = np.asarray(values_of(trace.z), dtype=float), tuple(trace.y), tuple(trace.x)
         for row, column in zip(*np.nonzero(np.isfinite(values))):
@@ -114,7 +115,7 @@ def _marks(trace: Any) -> Iterator[DrawnValue]:
     for place, height in zip(places, heights):
         if height is not None and np.isfinite(float(height)):
             where = place if isinstance(place, str) else number(float(place))  # avoid repeating "head" in "head 0.1"
-            said = where if trace.name and where.startswith(f"{trace.name} ") else f"{name}{where}"
+            said = where if own and where.startswith(f"{own} ") else f"{name}{where}"
             yield DrawnValue(float(height), html.unescape(said))
 
 

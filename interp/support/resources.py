@@ -9,12 +9,14 @@ seconds.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from interp.errors import InterpError, quoted
 
@@ -72,10 +74,16 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with _pools(len(sys.modules)).limit(limits=1):
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _pools(imported: int) -> ThreadpoolController:
+    """Find the loaded BLAS and OpenMP, anew when modules were imported since: reading all libraries takes a while."""
+    return ThreadpoolController()
 
 
 def threads_for(model: torch.nn.Module) -> AbstractContextManager[None]:

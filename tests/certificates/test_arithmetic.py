@@ -109,6 +109,7 @@ SHAPES = [(256, 1, 8, 16), (2, 4, 8, 2000), (1, 1, 800, 1500), (64, 2, 40, 40), 
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.thinned(5)
 def test_fused_and_explicit_softmax_stay_within_their_bound(
     shape: tuple[int, int, int, int], dtype: torch.dtype, threads: int
 ) -> None:

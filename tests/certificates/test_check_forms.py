@@ -54,7 +54,7 @@ def drawn(rng: np.random.Generator, size: float) -> Any:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("size", [1e-3, 0.1, 1.0])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_every_point_lies_within(name: str, size: float) -> None:
     rng, (bounded, plain), reached = np.random.default_rng(1), OPERATIONS[name], 0.0
     for _ in range(30):

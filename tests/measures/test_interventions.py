@@ -58,6 +58,7 @@ def from_counts(model: interp.TaskModel, batch: interp.Batch, w01: float, w02: f
 
 
 @pytest.mark.parametrize(("w01", "w02"), [(2.0, 5.0), (1.0, float("inf")), (0.01, 3.0)])
+@pytest.mark.thinned(2)
 def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w02) -> None:
     positions = (batch.tokens == 4).int().argmax(1)
     hook = attention_ratios.attention_hook(model, batch, w01, w02)
@@ -177,7 +178,7 @@ def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -
      "algorithmic/modular-addition-fourier", "histogram/dot", "histogram/dot-exact", "histogram/bos-exact",
      "histogram/dot-softmax-p32-d32"],
 )  # fmt: skip
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(7)
 def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
     from standins import NAMES, standin
 

@@ -41,7 +41,7 @@ def check(seed: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_restarted_runs_equal_whole_runs(seed: int) -> None:
     check(seed)
 

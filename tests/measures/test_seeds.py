@@ -42,6 +42,7 @@ def check_as_alone(measure: Callable[..., interp.Result], models: list[interp.Ta
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MEASURES])
+@pytest.mark.thinned(3)
 def test_seeds_in_count_space(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "TOGETHER", 2)  # three models are two stacks
     models = [interp.load(f"count01/paper/seed-{seed}") for seed in (0, 2, 3)]
@@ -51,6 +52,7 @@ def test_seeds_in_count_space(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["ablate", "resample", "ablate_heads"])
+@pytest.mark.thinned(2)
 def test_seeds_that_run_one_after_the_other(name: str) -> None:
     measure = interp.ablate if name == "ablate" else partial(interp.ablate, mode="resample")
     if name == "ablate_heads":

@@ -23,6 +23,7 @@ def heads(seed: int, n_heads: int = 5, d_head: int = 2, n: int = 500) -> tuple[n
 
 @pytest.mark.parametrize("bias", ["penalized", "free"])
 @pytest.mark.parametrize(("n_heads", "d_head"), [(5, 2), (4, 1), (3, 4), (1, 3)])
+@pytest.mark.thinned(3)
 def test_all_subsets_equal_single_fits(n_heads: int, d_head: int, bias: str) -> None:
     z, y, test_z, test_y = heads(0, n_heads, d_head)
     path = SeparatorPath(bias=bias).fit(z, y)

@@ -57,6 +57,7 @@ def test_a_length_has_only_as_many_sums_as_it_needs() -> None:
 
 @pytest.mark.parametrize("mlp", [None, MLP(d_mlp=12, activation="relu")])
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
+@pytest.mark.thinned(3)
 def test_norms_before_parts(norm: Literal["pre", "post", "none"], mlp: MLP | None) -> None:
     """What a part reads is the stream through the norm, whether that is its own or follows an earlier part."""
     layer = Layer(n_heads=2, d_head=4, mlp=mlp, norm=norm)

@@ -77,6 +77,7 @@ ERRATA = {  # largest length without an error, tolerance half of the smallest |s
 
 
 @pytest.mark.parametrize("order", P.ORDERS)
+@pytest.mark.thinned(3)
 def test_errata_table(order: str) -> None:
     """The exact power-of-two order gives the errata's numbers; the others depend on the exponential's last bits."""
     single, double = ERRATA[order]

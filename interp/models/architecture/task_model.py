@@ -84,8 +84,10 @@ class TaskModel(HookedTransformer):
         if problems := model_problems(spec, task):
             raise SpecError(problems)
         cfg = _config(spec, task, as_dtype(dtype or spec.dtype), as_device(device))
+        cfg.n_layers = 0  # the base class' blocks would be replaced
         with quiet_construction():
             super().__init__(cfg, move_to_device=False)
+        cfg.n_layers = len(spec.layers)
         self.spec, self.task, self.seed = spec, task, seed
         self.length_limit: LengthLimit | None = None
         self.history: Any = None
@@ -98,8 +100,7 @@ class TaskModel(HookedTransformer):
         self._loaded: tuple[str, object] = ("", None)
         parts: Any = self  # the base class declares other types for these modules
         parts.pos_embed = make_positions(spec, cfg)
-        for index in range(len(spec.layers)):
-            self.blocks[index] = make_block(spec, cfg, index)
+        parts.blocks.extend(make_block(spec, cfg, index) for index in range(len(spec.layers)))
         if spec.final_norm != "none":
             parts.ln_final = make_final_norm(spec, cfg)
         if spec.readout == "relu_mlp":

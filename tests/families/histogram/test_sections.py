@@ -39,6 +39,7 @@ def test_report_of_each_model(tmp_path, name):
 
 
 @pytest.mark.parametrize(("T", "L"), [(2, 2), (3, 5), (12, 10)])
+@pytest.mark.thinned(2)
 def test_any_size(T, L):
     report = interp.analyze(interp.build("histogram/bos-softmax-exact", T=T, L=L), sections=COUNTING)
     assert "The counting is relation-based" in report.verdict

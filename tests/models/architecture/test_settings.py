@@ -124,7 +124,7 @@ def test_the_table_has_every_field_of_a_config() -> None:
 
 @pytest.mark.skipif(not LENS3, reason="the originals are TransformerLens 3's")
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(10)
 def test_a_field_is_shown_asked_for_or_assumed_by_name(name: str) -> None:
     _, model, rows = original(name)
     with quiet_construction():

@@ -114,7 +114,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 
 
 @EVERY
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 def test_gradients_are_finite_differences(name: str) -> None:
     model, tokens, step = make(name), rows(2), 1e-6
     loss = model(tokens).square().mean()
@@ -142,6 +142,7 @@ def test_a_frozen_embedding_is_not_trained() -> None:
 
 
 @EVERY
+@pytest.mark.thinned(3)
 def test_a_seed_fixes_all_weights_and_no_global_generator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS[name]
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002

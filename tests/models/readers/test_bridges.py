@@ -56,7 +56,7 @@ def native(**fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_a_native_bridge_is_loaded_as_it_runs(name: str) -> None:
     fields, word = BRIDGES[name]
     bridge = native(**fields)

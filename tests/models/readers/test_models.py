@@ -210,6 +210,7 @@ def test_ids_come_from_a_vocabulary_with_all_tokens() -> None:
     ("first", "activation", "norm"), [(False, "relu", False), (True, "gelu", True), (False, "gelu", True)]
 )
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.thinned(4)
 def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm: bool, causal: bool) -> None:
     torch.manual_seed(2)
     made = Encoder(first, activation, norm).eval()
@@ -408,6 +409,7 @@ def as_mingpt(model: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 3's originals")
 @pytest.mark.parametrize("name", LIKE_GPT2)
+@pytest.mark.thinned(3)
 def test_relatives_of_gpt2_are_right_once_told(name: str) -> None:
     """Alone, what differs is in the warning by name; a setting of the reader makes it right."""
     from interp.models.lens import HookedTransformer, config, quiet_construction

@@ -29,6 +29,7 @@ def smallest(answers: list[np.ndarray], most: int) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.thinned(3)
 def test_no_smaller_automaton_gives_random_answers(seed, empty) -> None:
     draw = np.random.default_rng(seed)
     answers = table(lambda word: draw.random() < 0.4, 2, empty=empty)

@@ -125,7 +125,7 @@ def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(7)
 def test_it_trains_the_models_of_the_reference_engine(name: str) -> None:
     spec = SPECS[name]
     fast, slow = train(spec, [0, 5, 6], engine="vmap"), train(spec, [0, 5, 6], engine="reference")

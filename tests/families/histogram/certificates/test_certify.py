@@ -142,7 +142,7 @@ def test_never_certified_where_a_sequence_is_wrong(
 
 
 @pytest.mark.parametrize(("kind", "variant"), ALL_VARIANTS)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 def test_constructions_are_certified_at_full_size(kind: str, variant: str) -> None:
     model = interp.build(f"histogram/{kind}-exact", variant=variant)
     found = interp.certify(model)

@@ -102,6 +102,7 @@ def shaken(kind: str, size: float, **sizes: Any) -> TaskModel:
 
 @pytest.mark.parametrize("size", [0.0, 0.1])
 @pytest.mark.parametrize("kind", ["dot", "bos-softmax", "lin"])
+@pytest.mark.thinned(3)
 def test_the_same_certificate_and_the_same_numbers(kind: str, size: float, tmp_path: Path) -> None:
     model = shaken(kind, size, L=4)
     twin = translated(model)

@@ -136,6 +136,7 @@ def test_transpose_fills_the_padding_with_zeros(m: int, n: int, dtype: Any) -> N
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [(1, 1, 1), (4, 3, 16), (5, 8, 17), (11, 33, 40), (3, 2, 128), (34, 20, 48)])
 @pytest.mark.thinned(6)
+@pytest.mark.compiles
 def test_products_equal_numpy(size: tuple[int, int, int], dtype: Any) -> None:
     m, k, n = size
     width = -(-n // vectors.lanes(dtype)) * vectors.lanes(dtype)

@@ -45,7 +45,7 @@ def test_right_on_every_sequence(reference, model, variant, T, L):
         *(pytest.param(*case, 64, 15, marks=pytest.mark.slow) for case in CASES if "frame" in case[1]),
     ],
 )
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 def test_right_in_the_exact_worst_case(reference, model, variant, T, L):
     """Two-token sequences are the exact worst case, so this is every sequence; in float32 with a tenth of the lead."""
     built = build(model, T=T, L=L, variant=variant)

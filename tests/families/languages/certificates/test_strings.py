@@ -39,7 +39,7 @@ def test_strings_of_one_class_have_one_output(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["one", "parity", "first"])
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 def test_exact_models_are_certified(name: str, dtype: str) -> None:
     made = construct(f"languages/{name}")
     certificate = certify_model(made.model(dtype=dtype), longest=20)

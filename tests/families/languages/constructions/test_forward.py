@@ -48,7 +48,7 @@ def test_logits_equal_a_numpy_forward(name: str, variant: str | None, sizes: dic
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 def test_right_on_every_string_up_to_length_12(name: str, variant: str | None, sizes: dict, dtype: str) -> None:
     made = construct(f"languages/{name}", variant, **sizes)
     model, batch = made.model(dtype=dtype), made.task.enumerate_up_to(12)

@@ -36,6 +36,7 @@ def logits(model: interp.TaskModel) -> np.ndarray:
         (lookup(N=4, M=5, noise=0.1), 2),
     ],
 )
+@pytest.mark.thinned(3)
 def test_theorem1_by_name_has_the_divergence_of_the_optimum(task, d) -> None:
     model = interp.build("memorization/theorem1", table=task, d_model=d)
     assert isinstance(model, interp.TaskModel)

@@ -29,6 +29,7 @@ def test_smallest_case_against_a_grid():
     assert "strict local minimum" in found.evidence
 
 
+@pytest.mark.slow
 def test_the_order_of_table_b():
     # best <= svd start <= Newton rows <= f_wls or f_ls, and the best W_U needs joint optimization.
     for seed, (d, concentration) in enumerate(product((2, 4), (1.0, 5.0))):
