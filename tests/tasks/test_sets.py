@@ -69,6 +69,25 @@ def test_next_symbols_of_each_prefix() -> None:
     assert task.n_classes == 8
 
 
+class NoPairOfZeros(EvenOnes):
+    name = "test_no_pair_of_zeros"
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(torch.ones(n, 5, dtype=torch.long))
+
+    def allowed(self, tokens: torch.Tensor) -> torch.Tensor:
+        one = tokens == 1
+        return torch.stack([one, torch.ones_like(one), one], dim=-1)
+
+
+def test_members_prefixes_are_asked_where_samples_have_no_other() -> None:
+    """After 0 comes no other 0: what stands behind one is asked about only if samples hold such rows."""
+    task, other = NoPairOfZeros(), type("Random", (NoPairOfZeros,), {"sample": EvenOnes.sample})()
+    tokens = torch.tensor([[0, 0, 1, 2], [1, 0, 1, 1]])
+    assert task.asked(task.batch(tokens)).tolist() == [[True, False, False, False], [True] * 4]
+    assert other.asked(other.batch(tokens)).tolist() == [[True, True, True, False], [True] * 4]
+
+
 def test_both_general_engines_train_sets_alike() -> None:
     recipe = Training(epochs=2, batch_size=16, data="fresh", samples_per_epoch=48, learning_rate=0.01)
     spec = ModelSpec(

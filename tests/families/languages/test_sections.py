@@ -7,6 +7,9 @@ import pytest
 import interp
 from interp.families.languages import Dyck1, One
 from interp.families.languages.constructions.learned import learned_spec
+from interp.families.languages.sections import is_exact
+from interp.models.subject import Subject
+from interp.report.sections.base import Study
 
 COMMON = {"accuracy_by_length", "cross_entropy_by_length", "errors_by_length", "smallest_logit",
           "attention_from_answer", "attention_by_symbol", "sensitivity"}  # fmt: skip
@@ -43,6 +46,12 @@ def test_report_of_exact_models(tmp_path, name, variant):
     words = set(report.tables["string_components"]["source"]) | set(report.tables["string_components"]["target"])
     assert words <= set(interp.models.constructions.construct(f"languages/{name}", variant).weights.directions)
     assert not whole or (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_only_a_construction_is_exact():
+    trained = interp.build(learned_spec(One(length=6), "first"))
+    for model, exact in ((interp.build("languages/one"), True), (trained, False)):
+        assert is_exact(Study(Subject.of(model))) is exact
 
 
 @pytest.mark.slow

@@ -8,9 +8,11 @@ import pytest
 from shared.random_programs import random_program
 
 import interp
+from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import agrees, least
+from interp.programs.explanations.causal import agrees, least, variable
+from interp.programs.interchange import Placed
 from interp.programs.language import Head, Table
 from interp.programs.running import Running
 from interp.programs.task import ENDS
@@ -42,6 +44,15 @@ def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     found = least(reading, fatter, agrees(subject, fatter, population), population)
     assert found.shown
     assert found.program.step(name).of == table.of
+
+
+def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:
+    """Heads that carry one variable together do the same: it is said once."""
+    first, score = ENDS.steps[0], Interchange.none()
+    program = replace(ENDS, steps=(first, replace(first, name="again", part="head 7.7"), *ENDS.steps[1:]))
+    both = variable(program, Placed((first.name, "again"), (first.part, "head 7.7")), score)
+    assert both.does == variable(program, Placed((first.name,), (first.part,)), score).does
+    assert both.places == (first.part, "head 7.7")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import interp
 from interp.errors import InterpError
 from interp.models.subject import Subject
 from interp.report.sections.live import all_rows
-from interp.report.sections.live_payload import _in_task_order, payload
+from interp.report.sections.live_payload import Inputs, _in_task_order, payload
 
 
 @pytest.mark.parametrize(("rule", "said"), [(1, "1"), (("=", ("item",), 0), "KeyError: 'item'")])
@@ -62,6 +62,15 @@ def test_parameters_stand_in_the_order_of_the_task(bias: bool) -> None:
     assert found.keys() == given.keys()
     assert not bias or found["unembed.b_U"].tolist() == [12, 11]
     assert given["embed.W_E"].shape == (4, 2)  # the model's own are left as they are
+
+
+def test_a_long_input_is_shortened_between_its_fixed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads or clicks a thousand tokens."""
+    monkeypatch.setattr("interp.report.sections.live_payload.SHORT", 4)  # of which a quarter stays between the ends
+    model = interp.build("count01/minimal")
+    first, last = model.task.token_id("[BOS]"), model.task.token_id("=")
+    found = Inputs(Subject.of(model)).examples()
+    assert {(row[0], len(row), row[-1]) for row in found} == {(first, 3, last)}
 
 
 def test_counts_are_fixed_and_the_others_have_sliders() -> None:

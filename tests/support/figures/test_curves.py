@@ -45,6 +45,7 @@ def test_dots_close_to_each_other_share_a_label():
     frame = pd.DataFrame({"x": [0.0, 1.0, 0.01], "y": [0.0, 1.0, 0.02], "who": ["a", "b", "c"]})
     labels = scatter(frame, "x", "y", label="who", named=True).data[-1]
     assert dict(zip(labels.text, labels.y.tolist())) == {"a, c": np.float32(0.02), "b": 1.0}
+    assert not labels.showlegend
 
 
 def test_history_has_a_line_per_seed_and_quantity():
