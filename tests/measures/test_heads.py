@@ -7,6 +7,7 @@ import pytest
 import torch
 from closeness import close
 from hooked_heads import from_cache
+from short_count01 import sentences
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
 from standins import Balance, Recall, standin
@@ -26,7 +27,7 @@ def model() -> interp.TaskModel:
 
 @pytest.fixture(scope="module")
 def batch(model: interp.TaskModel) -> interp.Batch:
-    return model.task.sample(12, "train", seed=5)
+    return sentences(model.task, 12, seed=5)
 
 
 def test_outputs_from_counts_are_those_of_the_hooks(model, batch) -> None:

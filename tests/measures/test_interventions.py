@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hooked_heads import from_cache
+from short_count01 import sentences
 
 import interp
 from interp.errors import InterpError, UnsupportedError
@@ -21,7 +22,7 @@ def model() -> interp.TaskModel:
 
 @pytest.fixture(scope="module")
 def batch(model: interp.TaskModel) -> interp.Batch:
-    return model.task.sample(10, "train", seed=3)
+    return sentences(model.task, 10, seed=3)
 
 
 def test_ratios_are_those_of_the_pattern_in_every_input(model, batch) -> None:
@@ -97,7 +98,7 @@ def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("mode", ["zero", "mean"])
 def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
-    test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)
+    test, reference = sentences(model.task, 40, seed=8), sentences(model.task, 30, seed=9)
     table = interp.ablate_heads(model, [(3,), (0, 5)], mode=mode, inputs=test, reference=reference)
     at = (reference.tokens == 4).int().argmax(1)
     means = from_cache(model, reference, at).mean(0)
@@ -120,7 +121,7 @@ def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
         layers=[{"n_heads": 2, "d_head": 4}],
     )  # fmt: skip
     model = interp.build(spec, seed=1)
-    test = model.task.sample(8, "train", seed=0)
+    test = sentences(model.task, 8, seed=0)
     table = interp.ablate_heads(model, "singles", inputs=test)
     assert table["heads"].to_list() == [(), ("0.0",), ("0.1",)]
 
