@@ -157,6 +157,7 @@ def test_the_evidence_of_an_adder_holds(proved: dict) -> None:
     assert rounding == 0
 
 
+@pytest.mark.slow
 def test_the_evidence_of_the_construction_holds(tmp_path: Path) -> None:
     """It has no norm and no rotation, so that other kinds of claims can read it, too."""
     model = interp.build("algorithmic/addition-exact", digits=2)

@@ -9,7 +9,7 @@ from small_adders import one_case
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_some_adders(seed: int) -> None:
     one_case(seed)
 

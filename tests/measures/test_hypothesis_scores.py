@@ -192,7 +192,7 @@ def _number(row):
     return torch.arange(len(row))
 
 
-@pytest.mark.parametrize("name", ["recall", "ends", "balance"])
+@pytest.mark.parametrize("name", ["recall", "ends", pytest.param("balance", marks=pytest.mark.slow)])
 def test_the_recursion_reaches_the_tokens(name) -> None:
     """What the answer reads is all made of one row's streams below; with these anything, so is the answer."""
     subject = standin(name)

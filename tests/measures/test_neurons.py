@@ -18,7 +18,7 @@ from interp.models.subject import Subject
 from interp.tasks import Batch
 
 
-@pytest.mark.parametrize("name", ["ends", "balance"])
+@pytest.mark.parametrize("name", [pytest.param("ends", marks=pytest.mark.slow), "balance"])
 def test_each_neuron_by_hand(name) -> None:
     subject = standin(name)
     model, batch, reference = subject.model, subject.task.sample(60, seed=1), subject.task.sample(1000, "train")

@@ -29,7 +29,7 @@ def decompiled(model: interp.TaskModel, n: int = 1000) -> Reading:
     return decompile(Running.of(Subject.of(model), batch))
 
 
-@pytest.mark.parametrize("seed", [0, 5, 6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (55, 148))])
+@pytest.mark.parametrize("seed", [5, 6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 55, 148))])
 def test_compiled_programs_are_read_back(seed: int) -> None:
     """Used parts are the true parts, decoys are not, and the program gives every answer, with a rotated stream."""
     task = random_program(seed)

@@ -58,7 +58,7 @@ def test_a_trained_model() -> None:
 
 
 def test_a_difference_is_seen() -> None:
-    found = interp.explain(compiled(0))
+    found = interp.explain(compiled(5))
     said = form(found)
     assert found.program is not None
     part = next(step.part for step in found.program.steps if step.part.startswith("head"))

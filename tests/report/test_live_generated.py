@@ -34,7 +34,7 @@ def sums(error: float) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", ["nanogpt", "llama", "addition"])
+@pytest.mark.parametrize("name", ["nanogpt", pytest.param("llama", marks=pytest.mark.slow), "addition"])
 def test_the_page_generates_what_torch_does(name: str) -> None:
     needs_node()
     model: Any = {

@@ -39,7 +39,7 @@ def test_sentences(case) -> None:
 
 
 @pytest.mark.parametrize("name", ["recall", "ends", "balance"])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 def test_a_strangers_report_has_it(name) -> None:
     report = interp.analyze(standin(name), sections=["head_features"])
     assert "head_features" in report.tables

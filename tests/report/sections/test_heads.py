@@ -32,7 +32,9 @@ def test_what_a_head_gives_is_called_a_share_where_it_is_one(entropy, says) -> N
     assert says in describe_attention(pd.DataFrame({"entropy": [entropy, float("nan")]}))
 
 
-@pytest.mark.parametrize("name", ["histogram/dot-exact", "algorithmic/max-of-k-exact"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("histogram/dot-exact", marks=pytest.mark.slow), "algorithmic/max-of-k-exact"]
+)
 def test_a_model_of_one_part_has_a_paragraph_on_it(name: str) -> None:
     _, report = one_section(name, "heads")
     (said,) = (one.text for one in report.said if one.about == "where")

@@ -124,6 +124,7 @@ def test_sums_over_lanes(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (16, 16), (33, 7), (5, 40), (17, 31)])
 @pytest.mark.thinned(3)
+@pytest.mark.compiles
 def test_transpose_fills_the_padding_with_zeros(m: int, n: int, dtype: Any) -> None:
     pad = vectors.lanes(dtype)
     a = random((m, -(-n // pad) * pad), dtype)
