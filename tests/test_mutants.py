@@ -109,16 +109,22 @@ def test_golden_outputs_are_asked_last(tree: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_test_that_fails_without_the_mutant_kills_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_tests(copy: Path, tests: list[str], limit: float, checked: str) -> tuple[str, float]:
-        (copy / mutants.FAILED).write_text(tests[0])
-        return "failed", 0.1
+    """The others are asked without it."""
 
-    seen = mutants.Test("test_it", 0.1, frozenset({"toy/sums.py:1"}))
+    def run_tests(copy: Path, tests: list[str], limit: float, checked: str) -> tuple[str, float]:
+        scope: dict[str, object] = {}
+        exec((copy / "toy/sums.py").read_text(), scope)
+        wrong = {"test_always": True, "test_it": scope["double"](3) != 6}  # type: ignore[operator]
+        failed = [name for name in tests if wrong[name]]
+        (copy / mutants.FAILED).write_text("".join(failed[:1]))
+        return "failed" if failed else "passed", 0.1
+
+    seen = [mutants.Test(name, 0.1, frozenset({"toy/sums.py:1"})) for name in ("test_always", "test_it")]
     monkeypatch.setattr(mutants, "run_tests", run_tests)
-    monkeypatch.setattr(mutants, "tests_of", lambda tree, file: [seen])
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file: seen)
     monkeypatch.setattr(mutants, "LIBRARIES", ())
     verdicts = mutants.run(mutants.sample(tree, 99, 0), minutes=1)
-    assert {said for mutant, said in verdicts if mutant.function == 1} == {"survived"}
+    assert {mutant.line: said for mutant, said in verdicts if mutant.function == 1} == {1: "survived", 2: "killed"}
 
 
 def test_a_stopped_run_goes_on(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
