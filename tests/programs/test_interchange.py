@@ -112,6 +112,16 @@ def test_what_depends_on_position_is_swapped_across_positions() -> None:
     assert found["MLP 0",].changes.accuracy == 1.0
 
 
+def test_values_of_heads_that_read_alike_may_follow() -> None:
+    """Whether there is an "a" follows from the share of them, which says more."""
+    some = replace(FIRST, name="some", key="token", scores=((0.0, NEVER),))
+    share = replace(some, name="share", scores=((0.0, 0.0),), part="head 0.1")
+    vote = Linear("answer", ("some", "share"), (EYE, EYE), (0.0, 0.1), ("a", "b"))
+    subject = Subject.of(interp.compile(replace(PROGRAM, steps=(some, share), answer=vote)))
+    of = Interchanger.of(subject, everything(subject.task), subject.task.program, {})
+    assert of.parallel(*of.variables)
+
+
 def test_heads_that_carry_one_variable_are_interchanged_together() -> None:
     """Two heads that read the same letter, of which the readout needs both to agree, meet no mixture."""
     other = replace(FIRST, name="again", part="head 0.1")
