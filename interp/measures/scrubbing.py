@@ -37,14 +37,14 @@ class Groups:
     """Units, or positions of units, grouped by equal keys."""
 
     def __init__(self, keys: Int[Tensor, "units *columns"]):
-        self.of = torch.unique(keys, dim=0, return_inverse=True)[1]
-        self.order = self.of.argsort(stable=True)
-        self.sizes = self.of.bincount()
+        self.group_of = torch.unique(keys, dim=0, return_inverse=True)[1]
+        self.order = self.group_of.argsort(stable=True)
+        self.sizes = self.group_of.bincount()
         self.starts = self.sizes.cumsum(0) - self.sizes
 
     def draw(self, units: Int[Tensor, "wanted"], generator: torch.Generator) -> Int[Tensor, "wanted"]:
         """Draw a random member of each unit's group, possibly the unit itself."""
-        group = self.of[units]
+        group = self.group_of[units]
         chance = torch.rand(len(units), generator=generator, dtype=torch.float64)
         return self.order[self.starts[group] + (chance * self.sizes[group]).long()]
 
@@ -55,12 +55,12 @@ class Groups:
     @property
     def single(self) -> Bool[Tensor, "units"]:
         """Which units are alone in their group: resampling cannot change them."""
-        return self.sizes[self.of] == 1
+        return self.sizes[self.group_of] == 1
 
     @property
     def alone(self) -> float:
         """Share of the units that are alone in their group."""
-        return float(self.single.sum()) / len(self.of)
+        return float(self.single.sum()) / len(self.group_of)
 
 
 class Scrubber:
@@ -150,7 +150,7 @@ class Scrubber:
                 free.append(name)
         return list(dict.fromkeys(placed)), list(dict.fromkeys(free))
 
-    def rest(self, names: tuple[str, ...], final: bool = False) -> Groups:
+    def grouped_by(self, names: tuple[str, ...], final: bool = False) -> Groups:
         """Group units by the named variables, and by length and read position if these or places have all positions.
 
         final: the answer is computed from them, so only their values at the read position count where each position is
@@ -173,8 +173,8 @@ class Scrubber:
     ) -> list[Tensor]:
         """Scrub the variables `names`; return the logits, and the values of the places `read`."""
         placed, free = self._sources(names)
-        rest = self.rest(tuple(free), final=not read).draw(units, generator)
-        patches = [patch for one in placed for patch in self._value(one, units, generator)]
+        rest = self.grouped_by(tuple(free), final=not read).draw(units, generator)
+        patches = [patch for variable in placed for patch in self._value(variable, units, generator)]
         return self.run(rest, patches, read)
 
     def run(self, rest: Int[Tensor, "wanted"], patches: Sequence[Patch], read: Sequence[Place] = ()) -> list[Tensor]:
@@ -220,8 +220,8 @@ class Scrubber:
         placed, free = self._sources(self.hypothesis.of)
         if any(variable.of or self.values.known[variable.name].ndim > 1 for variable in placed):
             return None
-        groups = [self.rest(tuple(free), final=True), *(self.groups[one.name] for one in placed)]
-        index = torch.stack([*(group.of for group in groups), self.units.classes], 1)
+        groups = [self.grouped_by(tuple(free), final=True), *(self.groups[variable.name] for variable in placed)]
+        index = torch.stack([*(each.group_of for each in groups), self.units.classes], 1)
         found: dict[tuple[int, ...], dict[int, int]] = {}
         for (*row, c), n in zip(*(some.tolist() for some in index.unique(dim=0, return_counts=True))):
             found.setdefault(tuple(row), {})[c] = n
@@ -262,7 +262,7 @@ class HypothesisAnswers:
         everyone = torch.arange(len(self.units))
         self.model = labels_of(self.subject, self.units, everyone, decide(outputs, self.subject.decision))
         self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known, None), self.model)
-        self.answers = self.of(values.known)
+        self.answers = self.answers_for(values.known)
         given = torch.cat([self.units.batch.labels.flatten().cpu(), self.model]).unique()
         if not bool(torch.isin(self.answers, given).any()):
             said = either(map(str, self.answers.unique().tolist()))
@@ -288,7 +288,7 @@ class HypothesisAnswers:
             found = found * 1_000_003 + column + 7  # wraps; collisions have probability 2^-64
         return found
 
-    def of(self, known: dict[str, Tensor], which: Tensor | None = None) -> Int[Tensor, "units"]:
+    def answers_for(self, known: dict[str, Tensor], which: Tensor | None = None) -> Int[Tensor, "units"]:
         """Compute the answers of (some) units from the values of the variables."""
         roots, answer = self._roots(known, which), self.values.hypothesis.answer
         if self.table is not None:
@@ -336,7 +336,7 @@ def interchange(
     base, source = _pairs(scrubber, n, exact, seed)
     if not len(base):
         return "no two inputs have the same length, so values at all positions cannot be interchanged"
-    wanted = program.of(program.values.interchanged(variable.name, base, source), base)
+    wanted = program.answers_for(program.values.interchanged(variable.name, base, source), base)
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
     changes, stays = split(wanted, program.answers[base], program.model[base])
@@ -358,11 +358,11 @@ def interchange(
 
 def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:
     """Return all or random pairs of units, with equal lengths and read positions if places cover all positions."""
-    alike = scrubber.rest(()).of
+    alike = scrubber.grouped_by(()).group_of
     if exact:
         base, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
         fits = alike[base] == alike[source]
         return base[fits], source[fits]
     generator = torch.Generator().manual_seed(seed)
     base = torch.randint(n, (CANDIDATES,), generator=generator)
-    return base, scrubber.rest(()).draw(base, generator)
+    return base, scrubber.grouped_by(()).draw(base, generator)

@@ -137,7 +137,7 @@ class Subject:
     def once(self, make: Callable[[Batch], Value], batch: Batch, key: object) -> Value:
         """Return make(batch), or the cached result for the same inputs and key."""
         for model, inputs, known, value in self.recent or ():
-            if model is self.model and known == key and same(inputs, batch):
+            if model is self.model and known == key and same_inputs(inputs, batch):
                 return value
         value = make(batch)
         if self.recent is not None:
@@ -453,9 +453,9 @@ def budget(model: HookedTransformer) -> int:
     return min(MOST_BYTES, max(LEAST_BYTES, weights))
 
 
-def same(one: Batch, other: Batch) -> bool:
+def same_inputs(batch: Batch, other: Batch) -> bool:
     """Test whether two batches have the same inputs and labels."""
-    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "lengths", "labels"))
+    return all(torch.equal(getattr(batch, name), getattr(other, name)) for name in ("tokens", "lengths", "labels"))
 
 
 def check_nothing_else(

@@ -73,10 +73,10 @@ def n_reads(study: Study) -> int:
     return int((study.task.classes(study.once(rows, "test")) != IGNORED).sum(1).min())
 
 
-def first(found: HeadOutputs, n: int) -> HeadOutputs:
+def first_rows(outputs: HeadOutputs, n: int) -> HeadOutputs:
     """Return the first n rows."""
-    cut = {name: getattr(found, name)[:n] for name in ("z", "contributions", "skip", "labels")}
-    return replace(found, **cut)
+    cut = {name: getattr(outputs, name)[:n] for name in ("z", "contributions", "skip", "labels")}
+    return replace(outputs, **cut)
 
 
 def ratios(study: Study) -> pd.DataFrame:

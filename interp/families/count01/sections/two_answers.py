@@ -29,7 +29,7 @@ def head_logits(study: Study, report: Report) -> None:
     """Show box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
     batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
     reads = range(study.once(shared.n_reads))
-    found = [shared.first(study.once(shared.outputs, "test", *([read] if read else [])), SHOWN_ROWS) for read in reads]
+    found = [shared.first_rows(study.once(shared.outputs, "test", read), SHOWN_ROWS) for read in reads]
     named = ", ".join(f"'{token}'" for token in study.task.contrast or ())
     report.heading("Logits of single heads")
     report.add_figure(
