@@ -75,7 +75,7 @@ EXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("how", list(EXPS))
+@pytest.mark.parametrize("how", [pytest.param(one, marks=[pytest.mark.compiles] * (one == "numba")) for one in EXPS])
 @pytest.mark.thinned(3)
 def test_exponentials_are_as_near_as_the_premise_says(how: str, dtype: torch.dtype, threads: int) -> None:
     u, (smallest, _) = ROUNDOFF[dtype], limits(dtype)
@@ -141,6 +141,7 @@ def test_weights_that_underflow_stay_within_their_bound() -> None:
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("k", [3, 64, 1000])
 @pytest.mark.thinned(5)
+@pytest.mark.compiles
 def test_sums_of_products_stay_within_gamma_in_every_order(k: int, dtype: torch.dtype, threads: int) -> None:
     n = DRAWN // k
     a, b = draw((n, k), dtype, 2), draw((n, k), dtype, 3)

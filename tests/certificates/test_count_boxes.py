@@ -21,6 +21,7 @@ PAPER_LAYER = interp.load("count01/paper").spec.layers[0].model_copy(update={"no
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(2)
 def test_a_small_box_agrees_with_running_every_sentence(seed: int) -> None:
     spec = interp.load("count01/paper").spec
     model = interp.load(f"count01/paper/seed-{seed}") if seed else interp.build(spec, seed=3)

@@ -31,8 +31,8 @@ def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     return torch.zeros_like(x)
 
 
-@pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
-@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", ["histogram/dot-exact", "languages/one", "count01/minimal"])
+@pytest.mark.thinned(3)
 def test_a_model_that_runs_something_else_is_refused(name: str) -> None:
     model = interp.build(name)
     object.__setattr__(model.embed, "forward", lambda tokens: model.embed.W_E[tokens] * 2)
@@ -116,7 +116,7 @@ def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
         interp.certify(model)
 
 
-@pytest.mark.parametrize("name", ["count01/minimal", "languages/first"])
+@pytest.mark.parametrize("name", ["languages/first", "count01/minimal"])
 @pytest.mark.thinned(2)
 def test_labels_that_were_changed_are_refused(name: str) -> None:
     model = interp.load(name)

@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 def test_no_method_counts_a_tie_as_right(kind: str) -> None:
     name, sizes, status = MODELS[kind]
     found = interp.certify(without_readout(name, **sizes))

@@ -199,7 +199,7 @@ TINY = [
 
 
 @pytest.mark.parametrize(("name", "variant", "dtype", "size"), TINY)
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 def test_certificates_hold_where_subnormals_are_flushed(
     name: str, variant: str | None, dtype: str, size: float, flushed: None
 ) -> None:

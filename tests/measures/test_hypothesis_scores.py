@@ -314,7 +314,7 @@ def test_it_is_public() -> None:
 ], ids=["by number", "by word"])  # fmt: skip
 @pytest.mark.thinned(2)
 def test_answers_are_named_and_counted(subject: Subject, words: list[str]) -> None:
-    batch = subject.task.sample(200, seed=1)
+    batch = subject.task.sample(60, seed=1)
     found = score(subject, Hypothesis([Variable("answer", at="head 0.0")]), inputs=batch).by_answer
     classes = reads_of(subject, batch).classes
     wanted = {word: int((classes == c).sum()) for c, word in enumerate(words)}

@@ -72,7 +72,7 @@ def test_its_weights_are_the_construction_s() -> None:
 
 
 @pytest.mark.parametrize(("N", "wrong"), [(8, 0), (9, 0), (7, 20_000), (12, 0)])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_every_triple_of_the_cube(N: int, wrong: int) -> None:
     """8,120,601 inputs. N = 7 is forced here: the construction refuses it for 200 2s, and rightly."""
     assert errors_in_the_cube(N) == wrong

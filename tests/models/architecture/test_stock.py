@@ -128,6 +128,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.thinned(2)
 def test_a_state_dict_and_a_config_become_a_task_model(tmp_path: Path, shape: str) -> None:
     fields, own = made(**SHAPES[shape])
     torch.save(own.state_dict(), tmp_path / "theirs.pt")

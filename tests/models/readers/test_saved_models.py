@@ -33,6 +33,7 @@ answers alone, and '+' or '=' is often its largest output. All others are right 
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.thinned(2)
 def test_a_saved_model_has_its_librarys_logits(name: str) -> None:
     assert SHAPES[name].deviation(name) < 1e-5
 
@@ -168,6 +169,7 @@ def rows_of_the_table() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)), ids=[start for start, *_ in ROWS])
+@pytest.mark.thinned(2)
 def test_each_row_of_the_table_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (said, code), (start, name, given) = rows_of_the_table()[number], ROWS[number]
     assert said.startswith(start)

@@ -59,7 +59,7 @@ def by_source(quantity: Quantity, batch: Batch, row: int, position: int) -> Any:
 @pytest.mark.parametrize(
     "setting", [BITS, NUMBERS, BRACKETS, FEW_LETTERS], ids=["bits", "numbers", "brackets", "letters"]
 )
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 def test_source_and_tensors_agree_at_every_position(setting: Setting) -> None:
     batch = rows_of(setting)
     view = View.of(setting, batch)

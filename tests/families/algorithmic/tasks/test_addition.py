@@ -42,7 +42,7 @@ def test_a_row_by_hand() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS[::7] + FORMATS[-1:], ids=lambda form: " ".join(form.values()))
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(8)
 def test_rows_and_labels_against_python(form: dict[str, str]) -> None:
     task = Addition(digits=2, **form)
     rows = torch.cat([batch.tokens for batch in task.inputs(3000)])

@@ -158,6 +158,7 @@ def test_products_equal_numpy(size: tuple[int, int, int], dtype: Any) -> None:
     assert np.array_equal(out, kept)
 
 
+@pytest.mark.compiles
 def test_only_the_asked_columns_of_a_product_are_touched() -> None:
     a, b, out = random((6, 5), np.float32), random((5, 48), np.float32), random((6, 48), np.float32)
     kept = out.copy()

@@ -174,6 +174,7 @@ def test_circle_in_three_dimensions_works_in_float32(reference):
 @pytest.mark.parametrize(
     ("d", "kappa", "gap"), [(6, 1.47, 5.5e-4), (7, 1.44, 0.011), (8, None, 0.013), (12, None, 0.019)]
 )
+@pytest.mark.thinned(3)
 def test_dot_softmax_frames_reach_the_known_gaps(d, kappa, gap):
     """Erratum 26: optimized frames at T = 32, L = 10; ours are at least as good."""
     built = build("dot-softmax", T=32, L=10, d_model=d)

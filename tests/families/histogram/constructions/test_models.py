@@ -38,7 +38,7 @@ def test_right_on_every_sequence_and_equal_to_numpy(reference, model, variant, T
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.thinned(13)
+@pytest.mark.thinned(27)
 def test_published_size(reference, model, variant, dtype):
     if dtype == "float32" and variant.startswith("quarter-circle"):
         pytest.skip("scores of several thousand leave float32 no digits for the softmax")

@@ -23,7 +23,7 @@ CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 @pytest.mark.parametrize(("T", "L"), [(32, 10), (6, 4)])
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(9)
 def test_constructions_are_called_what_they_are(model, variant, T, L):
     found = mechanism(interp.build(f"histogram/{model}-exact", variant=variant, T=T, L=L))
     assert found.accuracy == 1

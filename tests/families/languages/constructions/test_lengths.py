@@ -38,7 +38,7 @@ def telling(length: int) -> torch.Tensor:
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 def test_right_at_lengths_to_2000(name: str, dtype: str, layer_norm: bool) -> None:
     made = construct(f"languages/{name}", layer_norm=layer_norm)
     for length in LENGTHS if not layer_norm else LENGTHS[:6]:
