@@ -38,7 +38,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Everything that is not slow: at most two and a half minutes on two idle cores.
+# Everything that is not slow: at most two minutes on two idle cores.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak"
 
