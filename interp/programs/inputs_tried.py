@@ -92,23 +92,27 @@ class InputsTried:
             return True
         whole = {source: one for source, one in added.items() if one is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
-        return not all(bool(self._stays(reader, ways, whole, donors).all()) for donors in chain(*self.donors))
+        each = (dict.fromkeys(whole, donors) for donors in chain(*self.donors))
+        return not all(bool(self._stays(reader, ways, whole, donors).all()) for donors in each)
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.
 
-        Values come from the same place in a row of the same length, so positions are as they are. sides: those of a
-        head that read so, of "q", "k" and "v".
+        Values come from the same place in a row of the same length; what positions add, from another place of the same
+        kind. sides: those of a head that read so, of "q", "k" and "v".
         """
         running = self.running
         if not running.paths:
             return 1.0
         before = [str(part) for part in running.parts if reader is None or runs_before(part, reader)]
-        added = {source: self.written(source) for source in ("token", *before) if source not in said}
+        added = {source: self.written(source) for source in ("token", "position", *before) if source not in said}
         whole = {source: one for source, one in added.items() if one is not None}
         if not whole:
             return 1.0
-        stays = (self._stays(reader, sides, whole, donors)[where] for donors, where in self.other_rows)
+        stays = (
+            self._stays(reader, sides, whole, {**dict.fromkeys(whole, rows), "position": kinds})[where]
+            for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
+        )
         return min(float(one.double().mean()) for one in stays)
 
     def even(self, head: Part) -> bool:
@@ -121,13 +125,13 @@ class InputsTried:
         return torch.equal(running.answers_with({head: z}), running.answers)
 
     def _stays(
-        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Tensor
+        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Mapping[str, Tensor]
     ) -> Bool[Tensor, "reads"]:
-        """Which answers stay if a part reads these sources from elsewhere, by direct paths."""
+        """Which answers stay if a part reads these sources from elsewhere, by direct paths. donors: of each source."""
         self.check()
         running = self.running
         at = running.reads.pick if reader is None else lambda value: value
-        change = {source: one.flatten(0, 1)[at(donors)] - at(one) for source, one in added.items()}
+        change = {source: one.flatten(0, 1)[at(donors[source])] - at(one) for source, one in added.items()}
         if reader is None:
             answers = running.read_out(change)
         elif reader.head is None:
