@@ -32,7 +32,7 @@ from interp.tasks.populations import Population
 
 SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
-RULES = 2
+RULES = 3
 """Version of what a model must show to be explained: in a comparison, rows by an earlier one are explained anew."""
 
 
