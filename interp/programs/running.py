@@ -235,7 +235,7 @@ class Running:
         at = torch.searchsorted(sets, found).clamp(max=len(sets) - 1)
         return at.where(sets[at] == found, -1)
 
-    def of_words(self, answers: Int[Tensor, "reads"], words: Sequence[str]) -> Int[Tensor, "reads"]:
+    def of_words(self, answers: Int[Tensor, "*tried reads"], words: Sequence[str]) -> Int[Tensor, "*tried reads"]:
         """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them."""
         if not self.has_sets:
             return answers
