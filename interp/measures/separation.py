@@ -30,6 +30,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from interp.errors import InterpError
 from interp.measures import separation_solver as data
 from interp.measures.separation_solver import TOLERANCE, solve_groups
 from interp.measures.subsets import Group, check_groups, select_groups
@@ -56,7 +57,7 @@ class SeparatorPath:
     """
 
     def __init__(self, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE) -> None:
-        data.check_weight(C)
+        data.check_settings(C, bias, tolerance)
         self.C, self.bias, self.tolerance = C, bias, tolerance
 
     def fit(self, train_z: ArrayLike, y: ArrayLike) -> SeparatorPath:
@@ -86,7 +87,12 @@ class SeparatorPath:
         Raises InterpError as select_groups does, for groups with more features than training rows, and for a separator
         whose optimality cannot be proven.
         """
+        self._check_fitted()
         test = data.features("test_z", test_z, "rows heads d_head")
+        if test.shape[1:] != (self.n_heads_, self.d_head_):
+            raise InterpError(
+                f"test_z has (heads, d_head) = {test.shape[1:]}, but train_z has {(self.n_heads_, self.d_head_)}"
+            )
         signs = data.signs_of(y, len(test), self.classes_)
         wanted = select_groups(groups, self.n_heads_)
         data.enough_rows(len(self._rows), max(map(len, wanted)) * self.d_head_)
@@ -111,12 +117,17 @@ class SeparatorPath:
 
     def weights(self, heads: Iterable[Any]) -> tuple[Float[ndarray, "heads d_head"], float]:
         """Return the optimal separator (w, b) of one group of heads; z w + b > 0 predicts the larger label."""
+        self._check_fitted()
         (group,) = check_groups([heads], self.n_heads_)
         data.enough_rows(len(self._rows), len(group) * self.d_head_)
         self._solve([group], lambda done, total: False)
         solved = self._optima[_mask(group)].weights
         w = solved[:-1].reshape(-1, self.d_head_)
         return w[np.argsort(np.argsort(group))], float(solved[-1])
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_rows"):
+            raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
 
     def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
         """Solve the groups and their starts: each group without its last head, and so on down to one head."""
@@ -223,6 +234,8 @@ def score_groups(
         table = path.score_subsets(test_z, wanted, groups)
         return table[["heads", "size", "s_acc", "relative_gap"]]
     test = data.features("test_z", test_z, "rows heads d_head")
+    if len(wanted) != len(test):
+        raise InterpError(f"{len(test)} test rows have {len(wanted)} labels; one per row is needed")
     tables, values = [], []
     chosen = groups if isinstance(groups, str) else list(groups)
     for value in classes:

@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
 
+BIASES = ("penalized", "free")
 _LARGEST = 1e100  # sums of squares of larger numbers could overflow float64
 
 
@@ -106,9 +107,13 @@ def enough_rows(n_rows: int, n_features: int) -> None:
         )
 
 
-def check_weight(C: float) -> None:
+def check_settings(C: float, bias: str, tolerance: float) -> None:
     if not (np.isfinite(C) and C > 0):
         raise InterpError(f"C is {C}; a positive number is needed (the paper's is 1000)")
+    if bias not in BIASES:
+        raise InterpError(f"bias is {bias!r}; known: {', '.join(BIASES)}")
+    if not 0 < tolerance < 1:
+        raise InterpError(f"tolerance is {tolerance}; a relative objective gap between 0 and 1 is needed")
 
 
 def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows"]) -> Float[ndarray, "rows columns"]:

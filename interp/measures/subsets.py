@@ -18,7 +18,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from interp.errors import InterpError, as_list
-from interp.measures.separation_solver import as_array, features
+from interp.measures.separation_solver import as_array, check_labels, features
 from interp.models.architecture.ties import TIED
 from interp.support.progress import LateBar
 
@@ -121,13 +121,23 @@ def subset_logit_metrics(
     probability that logit c is larger for a random row labeled c than for another random row; scores that are equal
     up to rounding count half.
 
-    Raises InterpError for a column whose class is the label of no row or of every row, values that are not finite, and
-    the groups that `check_groups` refuses.
+    Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
+    every row, values that are not finite, and the groups that `check_groups` refuses.
     """
     parts = features("contributions", contributions, "rows heads classes")
-    n_rows, n_heads, _ = parts.shape
-    offset, classes = features("bias", np.atleast_2d(as_array(bias)), "rows classes"), as_array(labels)
+    n_rows, n_heads, n_classes = parts.shape
+    offset = features("bias", np.atleast_2d(as_array(bias)), "rows classes")
+    if offset.shape not in {(1, n_classes), (n_rows, n_classes)}:
+        raise InterpError(
+            f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
+        )
+    classes = as_array(labels)
+    check_labels(classes, n_rows)
+    if bad := set(classes.tolist()) - set(range(n_classes)):
+        raise InterpError(f"the labels hold {min(bad)}, but the contributions have classes 0 to {n_classes - 1}")
     for column in columns:
+        if not 0 <= column < n_classes:
+            raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
         if (n_positive := int((classes == column).sum())) in (0, n_rows):
             which = "every row" if n_positive else "no row"
             raise InterpError(f"{which} has the label {column}: an ROC AUC needs rows with and without it")

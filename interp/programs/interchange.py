@@ -33,7 +33,7 @@ from interp.tasks.populations import Population
 ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
 COUNTED = 5_000
-"""Most base inputs where equal tokens of a row are held once: a row is a few tokens, and few change their answer."""
+"""Most base inputs where equal tokens of a row are held once: such rows cost little, and few change their answer."""
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
 DRAWN, MORE = 16, 128
@@ -227,21 +227,20 @@ class Interchanger:
                     other[here] = here.roll(1 + n if drawn is None else 1 + n % max(1, len(here) - 1))
                 yield other
 
-        ways: dict[str, Callable[[], Iterable[Donors]]] = {
-            "of one length": lambda: (other[:, None] * length + torch.arange(length) for other in rows()),
-            "of any lengths": lambda: (
-                self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1) if len(alike) > 1
-            ),
-            "at other positions": lambda: (self._shifted(other, n) for n, other in enumerate(rows(), 1)),
+        ways: dict[str, Iterable[Donors]] = {
+            "of one length": (other[:, None] * length + torch.arange(length) for other in rows())
         }
-        for how, made in ways.items():
+        if len(alike) > 1:
+            ways["of any lengths"] = (self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
+        ways["at other positions"] = (self._shifted(other, n) for n, other in enumerate(rows(), 1))
+        for how, donors in ways.items():
             if (drawn, how) not in self._paired:
-                self._paired[drawn, how] = [*made()]
+                self._paired[drawn, how] = [*donors]
             yield how, self._paired[drawn, how]
 
     @cached_property
     def _paired(self) -> dict[tuple[int | None, str], list[Donors]]:
-        """The pairings that are known."""
+        """The pairings so far, by how many are drawn and how."""
         return {}
 
     def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:

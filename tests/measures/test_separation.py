@@ -159,6 +159,7 @@ Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
         ({"groups": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
         ({"groups": [(-1,)]}, "names head -1"),
         ({"groups": [0, 1]}, "0 is not a group of heads"),
+        ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
         ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z has 300 values that are NaN"),
         ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
         ({"y": TEST_Y[:-1]}, "one label per row"),
@@ -181,6 +182,8 @@ def test_bad_training_rows() -> None:
     with pytest.raises(InterpError, match="8 rows are fewer than 10 features"):
         few.score_subsets(TEST_Z, TEST_Y)
     few.score_subsets(TEST_Z, TEST_Y, groups=[(0, 1, 2, 3)])  # 8 features are enough for 8 rows
+    with pytest.raises(InterpError, match="call fit"):
+        SeparatorPath().score_subsets(TEST_Z, TEST_Y)
 
 
 @pytest.mark.slow

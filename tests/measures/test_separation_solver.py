@@ -238,6 +238,8 @@ X, Y = cloud(9, n=20)
         ({"x": X[:, :0]}, "nothing to separate"),
         ({"x": X[:3], "y": np.array([0, 1, 0])}, "3 rows are fewer than 4 features"),
         ({"C": 0.0}, "C is 0.0"),
+        ({"bias": "none"}, "known: penalized, free"),
+        ({"tolerance": 0.0}, "tolerance is 0.0"),
     ],
 )
 def test_bad_input(arguments: dict, sentence: str) -> None:

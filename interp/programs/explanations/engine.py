@@ -148,6 +148,7 @@ def by_parts(
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
+        # The whole batch as it is: models that are compared know its labels already.
         rows = with_edges(subject, batch if n == len(batch) else batch[some])
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
@@ -169,8 +170,12 @@ def by_parts(
 
 
 def may_move(found: Explanation) -> bool:
-    """Whether rows with variables of other rows may tell more: the model does not compute with a variable of a program,
-    which holds no sums that are fitted. (Those of trained models then need most of the model's weights.)"""
+    """Whether parts are described anew on rows with variables of other rows.
+
+    They are where a variable of the program is refuted, or a part reads more than the program says, but not where the
+    program has fitted sums: trained models that were tried (sort, induction, unique reverse) then needed a constant for
+    every two to four of their parameters, which is no explanation (see MOST_SUMS).
+    """
     program = found.program
     if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
         return False
