@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from shared.accuracy_over_lengths import accuracy_by_length
 from shared.clock_or_pizza import clock_or_pizza
-from shared.pseudo_ensembles import heads_alone, pseudo_ensembles
+from shared.pseudo_ensembles import RIGHT, heads_alone, pseudo_ensembles
 from shared.script import Arguments, run
 
 import interp
@@ -50,8 +50,6 @@ GRID = (2, 4, 8, 16, 32, 64)
 TOKENS = 32
 """Alphabet of the histogram models."""
 MIXING = ("bos", "bos-softmax", "dot", "dot-softmax", "lin", "lin-softmax")
-RIGHT = 0.95
-"""Accuracy from which on a seed counts as right."""
 LONGER, STRINGS = 4, 1000
 """Recognizers are tried at this many times their length, on this many strings."""
 TOGETHER = 16

@@ -15,6 +15,9 @@ from interp.families.count01.sections.separation import GAIN, pair_gains
 from interp.measures.heads import SUCCESSFUL, head_weights
 from interp.tasks.scores import wilson
 
+RIGHT = 0.95
+"""Accuracy from which on a model counts as right."""
+
 
 def heads_alone(names: Iterable[str]) -> pd.DataFrame:
     """Of each model, how many heads are successful (s-acc of at least 0.98), the share of pairs that separate the
@@ -32,16 +35,22 @@ def heads_alone(names: Iterable[str]) -> pd.DataFrame:
 
 def pseudo_ensembles(models: pd.DataFrame) -> pd.DataFrame:
     """By number of heads: models with two successful heads or more, the mean share of such heads and of better pairs,
-    and Pearson's r, over models, of the weighted s-acc and the accuracy; with 95% intervals."""
+    and Pearson's r, over models, of the weighted s-acc and the accuracy; with 95% intervals. r of those that are right
+    (an accuracy of RIGHT) leaves out models that learned nothing or little, which alone can make an r."""
     rows = []
     for size, part in models.groupby("heads", sort=False):
         good, n = int((part["successful"] >= 2).sum()), len(part)
-        r = low = high = float("nan")
-        if n > 3:
-            fit = pearsonr(part["weighted s_acc"], part["accuracy"])
-            r, (low, high) = float(fit.statistic), fit.confidence_interval()
+        right = part[part["accuracy"] >= RIGHT]
         rows.append((size, n, good, good / n, *wilson(good / n, n), part["successful"].mean() / size,
-                     part["better pairs"].mean(), r, low, high))  # fmt: skip
+                     part["better pairs"].mean(), *correlated(part), len(right), *correlated(right)))  # fmt: skip
     columns = ["heads", "models", "pseudo-ensembles", "share", "low", "high", "successful", "better pairs", "r",
-               "r_low", "r_high"]  # fmt: skip
+               "r_low", "r_high", "right", "r of right", "right_low", "right_high"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def correlated(models: pd.DataFrame) -> tuple[float, float, float]:
+    """Pearson's r, over models, of the weighted s-acc and the accuracy, with its 95% interval; nan of three."""
+    if len(models) <= 3:
+        return float("nan"), float("nan"), float("nan")
+    fit = pearsonr(models["weighted s_acc"], models["accuracy"])
+    return float(fit.statistic), *map(float, fit.confidence_interval())
