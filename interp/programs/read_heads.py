@@ -328,7 +328,7 @@ def reads_all(reading: Reading, part: Part, side: str, name: str) -> bool:
     written = reading.writers(name) if name else set[str]()
     others = {source: added for source, added in reading.sources(part).items() if source not in written}
     change = {source: reading.kinds.shuffled(added) - added for source, added in others.items()}
-    return reading.stays(part, running.head_on(part, side, change)) >= reading.enough()
+    return not change or reading.stays(part, running.head_on(part, side, change)) >= reading.enough()
 
 
 def with_attention(found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
