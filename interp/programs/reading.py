@@ -83,7 +83,7 @@ class Reading:
 
     @cached_property
     def kinds(self) -> Kinds:
-        return Kinds(self.running)
+        return Kinds(self.running.original)
 
     @cached_property
     def readers(self) -> Readers:
