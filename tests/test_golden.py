@@ -24,7 +24,7 @@ QUICK = {
 
 
 @pytest.mark.parametrize("case", QUICK)
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 def test_nothing_moved(case: str) -> None:
     with golden.pinned():
         found = golden.moved(case, QUICK[case])

@@ -129,7 +129,7 @@ def test_an_archive_without_its_tensors(tmp_path: Path) -> None:
     refused(lambda: interp.load(tmp_path / "b.pt", spec=spec()), "b.pt")
 
 
-@pytest.mark.parametrize("names", [[f"t{i}" for i in range(20_000)], ["n" * 5000]], ids=["many", "long"])
+@pytest.mark.parametrize("names", [[f"t{i}" for i in range(2_000)], ["n" * 5000]], ids=["many", "long"])
 def test_checkpoints_of_strange_names(tmp_path: Path, names: list[str]) -> None:
     interp.save(interp.build(spec()), tmp_path / "ok.safetensors")
     with safe_open(tmp_path / "ok.safetensors", "pt") as file:

@@ -110,7 +110,7 @@ class Task(ABC):
                 raise InterpError(
                     f"{self.name}: {name} = {quoted(value)} must be {'an' if kind is int else 'a'} {kind.__name__}"
                 )
-        self.data_seed = check_size("data_seed", data_seed, least=0)
+        self.data_seed = TaskRef(name=self.name, data_seed=data_seed).data_seed  # one that a checkpoint can hold
         self.parameters: dict[str, Scalar] = {**self.defaults, **parameters}
 
     # ------------------------------------------------------------ required

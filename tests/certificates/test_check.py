@@ -293,12 +293,15 @@ def test_the_rounding_of_scores_grows_with_their_size_and_spread(form: str, u: f
     assert least <= allowed <= 1.01 * (least + 8 * 64 * u + 40 * u) + 8 * 2.0 ** (-39 if form == "float32" else -200)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 13))])
-def test_no_bound_above_the_truth_is_accepted(seed):
+SEEDS = [(6, 0), *(pytest.param(24, seed, marks=pytest.mark.slow) for seed in range(13))]
+
+
+@pytest.mark.parametrize(("count", "seed"), SEEDS)
+def test_no_bound_above_the_truth_is_accepted(count, seed):
     """Random models against every input; `python tests/certificates/attacks.py --count 1000` for more."""
-    done = attacks.run(24, seed)
-    assert sum(done.values()) == 24
-    assert done["refused as a whole"] < 8
+    done = attacks.run(count, seed)
+    assert sum(done.values()) == count
+    assert done["refused as a whole"] < count / 3
 
 
 def test_a_claim_beside_the_truth_is_decided_behind_a_logarithm():
@@ -360,9 +363,9 @@ LAYER_FIELDS: dict[str, tuple[object, ...]] = {
     [
         "count01/minimal",
         pytest.param("languages/parity", marks=pytest.mark.slow),
-        "languages/one",
+        pytest.param("languages/one", marks=pytest.mark.slow),
         pytest.param("mirror", marks=pytest.mark.slow),
-        "dot",
+        pytest.param("dot", marks=pytest.mark.slow),
         "bos-softmax",
         "lin",
     ],

@@ -116,7 +116,7 @@ def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
         interp.certify(model)
 
 
-@pytest.mark.parametrize("name", ["count01/minimal", "languages/first"])
+@pytest.mark.parametrize("name", ["languages/first", "count01/minimal"])
 @pytest.mark.thinned(2)
 def test_labels_that_were_changed_are_refused(name: str) -> None:
     model = interp.load(name)

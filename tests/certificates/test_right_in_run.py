@@ -28,9 +28,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "as run": ("algorithmic/induction-exact", {"v": 5, "length": 8, "shortest": 2, "longest": 3}, "refuted"),
     "products": ("algorithmic/max-of-k-exact", {"K": 3, "v": 4}, "refuted"),
     "classes of strings": ("languages/parity", {}, "refuted"),
+    "histograms": ("histogram/dot-exact", {"T": 4, "L": 3, "d_model": 4, "p": 1}, "undecided"),
     "counts": ("count01/minimal", {"N": 12, "n_max": 300}, "refuted"),
     "strings": ("languages/palindrome", {"variant": "binary"}, "refuted"),
-    "histograms": ("histogram/dot-exact", {"T": 4, "L": 3, "d_model": 4, "p": 1}, "undecided"),
 }
 """Status: undecided where a proof cannot tell a tie from rounding."""
 

@@ -15,7 +15,8 @@ from interp.measures.survey import survey
 from interp.report.sections.heads import describe_separation
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.thinned(2)
 def test_all_parts_of_a_strangers_model(name) -> None:
     subject = standin(name)
     test, train = subject.task.sample(150, seed=1), subject.task.sample(200, "train", seed=1)

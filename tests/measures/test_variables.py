@@ -98,7 +98,7 @@ def test_which_others_decide() -> None:
     assert others_that_decide("a", {"a": a}, (a + b) % 5) is None
 
 
-@pytest.mark.parametrize("name", ["recall", "ends", "balance"])
+@pytest.mark.parametrize("name", [pytest.param("recall", marks=pytest.mark.slow), "ends", "balance"])
 def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
     subject = standin(name)
     batch = subject.task.sample(300, seed=2)

@@ -128,7 +128,7 @@ def test_a_mark_has_a_value_of_its_own() -> None:
 
 def test_an_order_says_which_value_comes_next() -> None:
     """The largest of six tokens out of three is nearly always 'c': the program knows the others, too."""
-    program = Program(("a", "b", "c"), 8, True, (
+    program = Program(("a", "b", "c"), 6, True, (
         Head("largest", "", "token", ((0.0, 40.0, 80.0),), "token"),
     ), answered("largest", ("a", "b", "c")))  # fmt: skip
     read = step(explained(program), "head 0.0")

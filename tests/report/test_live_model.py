@@ -147,7 +147,7 @@ def check_cache(found: dict[str, Any], wanted: dict[str, torch.Tensor]) -> float
 
 
 @pytest.mark.parametrize("name", models())
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(16)
 def test_the_page_gives_torchs_numbers(name: str) -> None:
     subject = Subject.of(open_model(name))
     assert check_model(subject) < TOLERANCE

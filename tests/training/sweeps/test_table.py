@@ -34,14 +34,15 @@ def test_rows_come_back_as_a_tidy_table(tmp_path: Path) -> None:
     assert "version.torch" in frame.columns
 
 
-def test_a_table_cut_at_any_byte_is_its_whole_lines_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [37, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_table_cut_at_any_byte_is_its_whole_lines_and_goes_on(tmp_path: Path, step: int) -> None:
     rows = [a_row(name, loss=value) for name, value in (("a", 0.1), ("b", 1 / 3), ("ü", 2.0))]
     with RunTable(tmp_path) as table:
         for row in rows:
             table.append([row])
     whole = (tmp_path / FILE).read_bytes()
     ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
-    for cut in range(0, len(whole) + 1, 7):
+    for cut in range(0, len(whole) + 1, step):
         (tmp_path / FILE).write_bytes(whole[:cut])
         kept = sum(end <= cut for end in ends)
         assert read_rows(tmp_path / FILE) == (rows[:kept], ([0, *ends])[kept])
