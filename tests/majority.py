@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import Batch, Task
 from interp.tasks.counted import sentences
 
 
@@ -36,9 +36,3 @@ class Majority(Task):
         generator = torch.Generator().manual_seed(seed)
         counts = low + (torch.rand(n, 3, generator=generator) * (high - low + 1)).long()
         return sentences(self, counts, seed)
-
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return torch.where(batch.tokens == 4, batch.labels[:, None], IGNORED)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes

@@ -7,7 +7,7 @@ from itertools import product
 import torch
 
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import Batch, Task
 
 
 class Pairing(Task):
@@ -31,14 +31,6 @@ class Pairing(Task):
     def sample(self, n, split="test", seed=0):
         rows = torch.randint(9, (n,), generator=torch.Generator().manual_seed(seed))
         return next(self.inputs())[rows]
-
-    def classes(self, batch):
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels
-        return classes
-
-    def answers(self, classes, tokens):
-        return classes
 
     def features(self, batch):
         return {"a": batch.tokens[:, 0], "b": batch.tokens[:, 1], "answer": batch.labels}

@@ -126,11 +126,6 @@ class AtTheEnd(Listed, Task):
     def batch(self, tokens: Tensor) -> Batch:
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.label(tokens).long())
 
-    def classes(self, batch: Batch) -> Tensor:
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels
-        return classes
-
     def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
         return classes
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import Batch, Task
 
 FOLDER = Path(__file__).parent / "standins"
 
@@ -47,12 +47,6 @@ class Recall(Task):
         found = (tokens[:, :6:2] == tokens[:, 6:]).int().argmax(1, keepdim=True)
         labels = (tokens[:, 1:6:2].gather(1, found) - 3)[:, 0]
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), labels)
-
-    def classes(self, batch: Batch) -> Tensor:
-        return _at(batch, torch.full((len(batch),), 6))
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
 
 
 class Ends(Task):
@@ -80,12 +74,6 @@ class Ends(Task):
         labels = (tokens[:, 1] == tokens[torch.arange(len(tokens)), lengths - 1]).long()
         return Batch(tokens, lengths, labels)
 
-    def classes(self, batch: Batch) -> Tensor:
-        return _at(batch, torch.zeros(len(batch), dtype=torch.long))
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
-
 
 class Balance(Task):
     """8 letters a and b: at each position, are there so far fewer a (0), as many (1), or more (2)?"""
@@ -101,18 +89,6 @@ class Balance(Task):
     def batch(self, tokens: Tensor) -> Batch:
         balance = (1 - 2 * tokens).cumsum(1)
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), balance.sign() + 1)
-
-    def classes(self, batch: Batch) -> Tensor:
-        return batch.labels
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
-
-
-def _at(batch: Batch, positions: Tensor) -> Tensor:
-    classes = torch.full_like(batch.tokens, IGNORED)
-    classes[torch.arange(len(batch)), positions] = batch.labels
-    return classes
 
 
 TASKS: dict[str, Callable[[], Task]] = {"recall": Recall, "ends": Ends, "balance": Balance}

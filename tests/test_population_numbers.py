@@ -60,11 +60,6 @@ class Longer(Recall):
         tokens = torch.cat([short.tokens[:, :2], short.tokens], 1)
         return Batch(tokens, short.lengths + 2, short.labels)
 
-    def classes(self, batch: Batch) -> torch.Tensor:
-        found = torch.full_like(batch.tokens, -100)
-        found[:, -1] = batch.labels
-        return found
-
 
 @pytest.mark.parametrize(
     ("task", "says"),

@@ -102,11 +102,13 @@ SHAPES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("index", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, len(SHAPES)))])
-def test_every_adder_of_others_gets_a_verdict(index: int) -> None:
+@pytest.mark.parametrize(
+    ("index", "digits"), [(0, 5), *(pytest.param(i, 10, marks=pytest.mark.slow) for i in range(len(SHAPES)))]
+)
+def test_every_adder_of_others_gets_a_verdict(index: int, digits: int) -> None:
     """The libraries round angles differently in float32, and sharp heads enlarge that: no other model runs."""
     model = adder(index, **SHAPES[index])
-    found = interp.certify(Subject.external(model, task=Addition(digits=10, plus="0", equals="0")), seconds=0.2)
+    found = interp.certify(Subject.external(model, task=Addition(digits=digits, plus="0", equals="0")), seconds=0.2)
     assert (found.status, found.about) == ("refuted", CONVERTED)
 
 

@@ -25,7 +25,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
-from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks import Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
 
 
@@ -36,10 +36,7 @@ class Majority(Task):
     vocabulary = ("a", "b", "?", "x", "y")
     readout = "last"
     defaults: ClassVar[dict[str, Any]] = {"everywhere": False}
-
-    @property
-    def n_out(self) -> int:
-        return 2
+    n_out = 2
 
     @property
     def n_inputs(self) -> int:
@@ -55,14 +52,6 @@ class Majority(Task):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         return next(self.inputs())[slice(0, n)]
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels
-        return classes
-
-    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        return classes
 
 
 class Always(Majority):

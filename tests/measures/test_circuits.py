@@ -211,12 +211,6 @@ class Cycle(Task):
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         return standin("balance").task.sample(n, split, seed)
 
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return batch.labels
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
-
 
 def test_spectra_of_a_task_with_a_cycle() -> None:
     subject = Subject(standin("balance").model, Cycle())

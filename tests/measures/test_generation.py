@@ -113,12 +113,6 @@ class Copy(interp.Task):
         classes = torch.tensor([0, 1, -1, 2, -1])[following]
         return interp.Batch(tokens, (tokens != 4).sum(1), classes.masked_fill(~behind, -1))
 
-    def classes(self, batch: interp.Batch) -> torch.Tensor:
-        return batch.labels.masked_fill(batch.labels < 0, -100)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
-
 
 def test_declared_answers_of_several_lengths_stop_correctly() -> None:
     task = Copy()

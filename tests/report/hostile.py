@@ -17,10 +17,7 @@ class HostileTokens(Task):
     name = "live-hostile"
     readout = "last"
     vocabulary = ("a", HOSTILE, "'\"&<b>")
-
-    @property
-    def n_out(self) -> int:
-        return 2
+    n_out = 2
 
     @property
     def answer_words(self) -> tuple[str, ...]:
@@ -32,6 +29,3 @@ class HostileTokens(Task):
 
     def classes(self, batch: Batch) -> torch.Tensor:
         return torch.stack([torch.full((len(batch.tokens),), -100), batch.labels], 1)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes

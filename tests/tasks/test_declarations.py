@@ -116,12 +116,6 @@ class Plain(Task):
         tokens = torch.randint(0, 2, (n, 3), generator=torch.Generator().manual_seed(seed))
         return Batch(tokens, torch.full((n,), 3), tokens)
 
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return batch.labels
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
-
 
 def test_defaults_say_what_to_define() -> None:
     task = Plain()

@@ -19,7 +19,7 @@ from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec
 from interp.models.subject import Subject
-from interp.tasks import IGNORED, Batch, Task, domain, register_task
+from interp.tasks import Batch, Task, domain, register_task
 from interp.tasks.domain import every_input
 
 WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
@@ -34,10 +34,7 @@ class Five(Task):
     promised: Any = 32
     listed: Tensor = WORDS
     label: Callable[[Tensor], Tensor]
-
-    @property
-    def n_out(self) -> int:
-        return 2
+    n_out = 2
 
     @property
     def n_inputs(self) -> Any:
@@ -56,14 +53,6 @@ class Five(Task):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         return self.batch(WORDS[torch.randint(32, (n,), generator=torch.Generator().manual_seed(seed))])
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        classes = torch.full_like(batch.tokens, IGNORED)
-        classes[:, -1] = batch.labels
-        return classes
-
-    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        return classes
 
 
 def above_its_batch(tokens: Tensor) -> Tensor:

@@ -50,9 +50,6 @@ class Sums(Task):
     def classes(self, batch: Batch) -> Tensor:
         return batch.tokens
 
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
-
     def tables(self) -> dict[str, Tensor]:
         return {} if self.table is None else {"table": self.table}
 

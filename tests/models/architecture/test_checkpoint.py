@@ -375,19 +375,11 @@ class TableTask(Task):
         super().__init__(data_seed, **parameters)
         self.table = torch.eye(2, dtype=torch.float64) if table is None else table
 
-    @property
-    def n_out(self) -> int:
-        return 2
+    n_out = 2
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         tokens = torch.randint(2, (n, 1), generator=torch.Generator().manual_seed(seed))
         return Batch(tokens, torch.ones(n, dtype=torch.long), self.table.argmax(1)[tokens])
-
-    def classes(self, batch: Batch) -> Tensor:
-        return batch.labels
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
 
     def tables(self) -> dict[str, Tensor]:
         return {"table": self.table}

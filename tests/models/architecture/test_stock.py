@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 import interp
@@ -29,24 +28,13 @@ class Largest(Task):
     name = "largest-elsewhere"
     readout = "last"
     vocabulary = ("0", "1", "2", "3", "=")
-
-    @property
-    def n_out(self) -> int:
-        return 4
+    n_out = 4
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         generator = torch.Generator().manual_seed(seed)
         digits = torch.randint(0, 4, (n, 5), generator=generator)
         tokens = torch.cat([digits, torch.full((n, 1), 4)], 1)
         return Batch(tokens, torch.full((n,), 6), digits.amax(1))
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        classes = torch.full_like(batch.tokens, -100)
-        classes[:, -1] = batch.labels
-        return classes
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
 
 
 class Starts(Largest):
@@ -56,10 +44,7 @@ class Starts(Largest):
     readout = "first"
     vocabulary = ("0", "1", "2", "3", "_")
     pad = "_"
-
-    @property
-    def n_out(self) -> int:
-        return 2
+    n_out = 2
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         generator = torch.Generator().manual_seed(seed)
@@ -67,11 +52,6 @@ class Starts(Largest):
         lengths = torch.randint(2, 7, (n,), generator=generator)
         tokens[torch.arange(6) >= lengths[:, None]] = 4
         return Batch(tokens, lengths, (tokens == 3).any(1).long())
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        classes = torch.full_like(batch.tokens, -100)
-        classes[:, 0] = batch.labels
-        return classes
 
 
 TOKENS = {"0": 7, "1": 2, "2": 5, "3": 0, "=": 9}
