@@ -1,7 +1,5 @@
 """A page in headless Chromium, driven through the DevTools protocol over a pair of pipes: no port, no dependency."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

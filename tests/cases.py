@@ -1,8 +1,6 @@
 """Tables of cases, tokens -> labels, one per task; the tests of tasks, constructions, certificates and reports share
 them. Written by hand from the papers' definitions, never computed by interp."""
 
-from __future__ import annotations
-
 COUNT01 = {
     # What stands before '=' -> the answer (Definition 3.1: '4' if and only if there are more 1s than 0s).
     "": "5",

@@ -1,8 +1,6 @@
 """One comparison of numbers: within `atol`, whatever their size. numpy adds a relative 1e-7 on its own, torch one by
 dtype, which lets an error of 1e-7 pass where 1e-15 is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`interp ...` in the test's own process, which has the libraries; tests of what a new process does start one."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

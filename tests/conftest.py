@@ -12,8 +12,6 @@ A function is checked on its first calls in every test. What is called a hundred
 search or a sum over a domain, took five times as long when each call was checked, and shows nothing new.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """Specs of models of a conditional table, one for each way its forward pass can go."""
 
-from __future__ import annotations
-
 from interp.families.memorization import kgram
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.models.spec import MLP, Layer, ModelSpec, Training

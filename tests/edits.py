@@ -1,7 +1,5 @@
 """Small changes to nested dictionaries, such as evidence that a test forges."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -12,8 +12,6 @@ searches end after a number of steps, so that nothing depends on time. Integers 
 and decimals in text within the tolerances below.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

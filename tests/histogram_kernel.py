@@ -1,7 +1,5 @@
 """The compiled histogram loop at any sizes, outside its engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Head outputs as the model's own hooks give them: what every faster way is compared with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Random TransformerLens configs, and the ways in which a model of one comes to interp. Needs TransformerLens 3."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The live model outside a page: payloads in, what its JavaScript computes out, run by node."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

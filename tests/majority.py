@@ -1,7 +1,5 @@
 """A counting task of a user's own, with tokens in an order of its own, for tests of tasks and of evidence."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

@@ -15,8 +15,6 @@ can notice (a mistake in a message, a bound that is only looser) counts as a sur
 would see, but for tests that are slow because they compile: the score is one from below.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import hashlib

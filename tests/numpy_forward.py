@@ -4,8 +4,6 @@ Nothing is padded and, but for `table_forward`, nothing is batched here, so mask
 something to agree with.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

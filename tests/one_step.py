@@ -1,7 +1,5 @@
 """One training step of a compiled loop at learning rate 0: the loss and the gradient that training uses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

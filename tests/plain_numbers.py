@@ -1,7 +1,5 @@
 """The numbers of a report once more: stock hooks, a model's weights and its task's labels, and no measure of interp."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -176,7 +174,6 @@ class Plain:
         with torch.enable_grad():
             run = self.model.run_with_hooks(batch.tokens, fwd_hooks=hooks)[where.rows, where.positions].double()
             self.difference(run, where.classes).sum().backward()
-        assert kept["stream"].grad is not None
         toward = kept["stream"].grad[where.rows, where.positions].double()
         found = {}
         for part in parts:

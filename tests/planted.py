@@ -1,7 +1,5 @@
 """A stock model whose mechanism is planted, with its task: two heads copy a symbol each."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import torch

@@ -1,7 +1,5 @@
 """Random small models of any kind with their tasks, inputs and changes, for the tests of restarted runs."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -4,8 +4,6 @@ Written apart from the proofs, from the weights alone, one plain operation after
 rounding must hold for it, and should not be many times too large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Each change returns a model and the new name of each part. In float64, so that w
 for `in_double` itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ own forward pass.
 on each and prints shape, library, deviation from the library's logits, sections and seconds.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Count01 with sentences and data sets so short that whole models are trained on them in no time."""
 
-from __future__ import annotations
-
 import torch
 
 import interp

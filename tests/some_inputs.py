@@ -1,7 +1,5 @@
 """Populations of n inputs for tests of sentences: all there are, or a sample."""
 
-from __future__ import annotations
-
 import torch
 
 from interp.tasks import Batch

@@ -8,8 +8,6 @@ Each is a stock HookedTransformer: a state dict and a TransformerLens config as 
 token. `python tests/standins.py` trains them again (a minute).
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A number of each study that is known without it: in closed form, by exhaustion, of a shipped model, or as printed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import sqrt
 

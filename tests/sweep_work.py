@@ -4,8 +4,6 @@ As a script, `python sweep_work.py N interp sweep ...` runs a command that kills
 matters to the table: in the middle of a write, or just before or after a sync or a rename.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Task models of every kind that a spec can say, with large random weights, and their numbers in plain numpy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The numbers of the study of adders, as they were saved, against what the documentation says of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -4,8 +4,6 @@ Studies run in the test's own process, as their file would from a shell; two run
 command line, exit codes and standard error.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

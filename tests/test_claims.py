@@ -1,7 +1,5 @@
 """The ledger of claims (analyses/claims.py): complete, consistent, and measured again where that takes seconds."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

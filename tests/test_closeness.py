@@ -1,7 +1,5 @@
 """The comparison that tests share: absolute, also where numpy and torch would forgive."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

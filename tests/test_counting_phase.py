@@ -1,7 +1,5 @@
 """What the study of Figure 1 says of a cell that lies far from the published one."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The documentation: its Python runs, its commands exist, every page is in the site, every public name is said."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import inspect

@@ -1,7 +1,5 @@
 """Nothing moves unnoticed: outputs are those of tests/golden/. `python tests/golden.py --show` prints what moved."""
 
-from __future__ import annotations
-
 import copy
 
 import golden

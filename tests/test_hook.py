@@ -1,7 +1,5 @@
 """The checks of shapes are really on, and reach every annotation."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever a file from strangers says: one sentence under 300 characters, and nothing of it is run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,22 +1,16 @@
 """Claims that are false of a compiled model are found by analyses/shared/judged_by_hooks.py, and true ones hold."""
 
-from __future__ import annotations
-
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from shared.judged_by_hooks import Claim, examine, low_end, verdict
+from shared.outside_programs import PROGRAMS
 
 import interp
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
 from interp.programs.steps import Head, Table
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "analyses"))
-from shared.judged_by_hooks import Claim, examine, low_end, verdict
-from shared.outside_programs import PROGRAMS
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,6 @@ def test_true_claims_hold(known: tuple[Subject, Explanation, torch.Tensor]) -> N
 
 def test_an_input_too_many_is_found(known: tuple[Subject, Explanation, torch.Tensor]) -> None:
     subject, found, tokens = known
-    assert found.program is not None
     table = found.program.step("MLP 0")
     assert isinstance(table, Table)
     entries = tuple(entry for entry in table.entries for _ in range(found.program.length))
@@ -56,7 +49,6 @@ def test_an_input_too_many_is_found(known: tuple[Subject, Explanation, torch.Ten
 
 def test_an_input_too_few_and_other_attention_are_found(known: tuple[Subject, Explanation, torch.Tensor]) -> None:
     subject, found, tokens = known
-    assert found.program is not None
     head = found.program.step("head 0.0")
     assert isinstance(head, Head)
     even = replace(head, query="", key="", scores=((0.0,),))

@@ -1,7 +1,5 @@
 """The compact proof of models that are read at the last number, against a run of every input."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

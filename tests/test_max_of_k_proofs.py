@@ -1,7 +1,5 @@
 """The cubic proof of max-of-K against every sequence: exactly the patterns that are right as a whole."""
 
-from __future__ import annotations
-
 import runpy
 from collections import defaultdict
 from pathlib import Path

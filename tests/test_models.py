@@ -1,7 +1,5 @@
 """Every shipped checkpoint loads, is what its folder's spec says, and every shipped spec can be built."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

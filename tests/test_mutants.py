@@ -1,7 +1,5 @@
 """Random mutants: the same for the same seed, each still Python, and told apart by whether a test looks at them."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from pathlib import Path

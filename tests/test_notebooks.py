@@ -1,7 +1,5 @@
 """Notebooks run from the first cell to the last; with a picture they are shipped executed, else without output."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

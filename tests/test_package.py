@@ -1,7 +1,5 @@
 """The package as its users get it: what importing costs, what the wheel holds, that imports point downwards."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

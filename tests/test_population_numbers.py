@@ -1,7 +1,5 @@
 """Reports on models with hooks, on tasks whose answers or rows do not fit, and numbers computed again by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from standins import NAMES, Recall, padding_hooks, read_of, standin

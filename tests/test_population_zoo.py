@@ -1,7 +1,5 @@
 """Numbers of six sections of a report, for every model of the zoo, again by plain hooks: see plain_numbers.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plain_numbers import Plain

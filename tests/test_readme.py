@@ -1,7 +1,5 @@
 """What the README says is done here: its Python runs, its commands and targets exist, its links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

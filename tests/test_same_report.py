@@ -1,7 +1,5 @@
 """The same model, task and options give the same report, byte for byte, however busy the machine is."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """The tests themselves: each file mirrors a module or says what it covers, and none is softer than it reads."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """What a new user trips over: each thing that went wrong once, as they would type it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -70,11 +68,7 @@ def test_training_never_replaces_checkpoints(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (("--workers", "0"), "workers = 0"),
-        (("--workers", "-1"), "workers = -1"),
-        (("--out", "grid.toml"), "is a file"),
-    ],
+    [(("--workers", "0"), "workers = 0"), (("--workers", "-1"), "workers = -1"), (("--out", "grid.toml"), "is a file")],
 )
 def test_dry_runs_check_their_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
@@ -106,12 +100,8 @@ def test_a_spec_is_no_checkpoint(tmp_path: Path) -> None:
 def test_a_file_of_plain_data_is_called_what_it_is(tmp_path: Path) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=4)
     found = interp.explain(model)
-    assert found.program is not None
     files = {
-        "x.json": (
-            found.to_json(),
-            f"an explanation of {found.model}, not a checkpoint: give the model itself",
-        ),
+        "x.json": (found.to_json(), f"an explanation of {found.model}, not a checkpoint: give the model itself"),
         "p.json": (found.program.to_json(), "a program, not a checkpoint: interp.compile makes a model"),
         "s.json": (json.dumps(model.spec.to_dict()), "a spec, not a checkpoint: interp.build"),
         "g.toml": ('base = "model.toml"\naxes = {}', "the grid of a sweep, not a checkpoint: interp.sweep"),

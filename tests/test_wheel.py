@@ -1,7 +1,5 @@
 """A wheel, built through the source distribution, works in an empty folder and carries the trained models."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

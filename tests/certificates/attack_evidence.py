@@ -4,8 +4,6 @@ The truth is every input of a small domain, run in float64. Every field that a m
 that evidence that is written and then refused shows, too: method and checker must know the same models.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

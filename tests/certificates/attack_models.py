@@ -1,7 +1,5 @@
 """Random models, and evidence that claims something of them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

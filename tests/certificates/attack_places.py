@@ -5,8 +5,6 @@ that have a token where it is read and a state of the automaton, no larger lead 
 of cuts and along any coordinates; and a smaller one must be, along the values' own.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 from typing import Any

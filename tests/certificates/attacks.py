@@ -8,11 +8,7 @@ into single inputs must hold: a checker that refuses everything would pass the f
 allows for must cover what float32 does.
 """
 
-from __future__ import annotations
-
 import argparse
-import hashlib
-import json
 import random
 from collections import Counter
 from itertools import product
@@ -20,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import vandals
 from attack_models import drawn, evidence_of, in_float32
 from attack_places import places
 from bare_checker import check
@@ -32,10 +29,8 @@ from interp.models.spec import ModelSpec
 def of_a_stranger(evidence: dict[str, Any]) -> dict[str, Any]:
     """The same of a task that the checker does not know: then labels are the file's."""
     spec = {**evidence["spec"], "task": {"name": f"strange-{evidence['spec']['task']['name']}"}}
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()
-    heads = spec["layers"][0].get("n_heads", 1)
-    name = f"{spec['task']['name']}-d{spec['d_model']}-h{heads}-{hashlib.sha256(text).hexdigest()[:10]}"
-    return {**evidence, "spec": spec, "model": name}
+    vandals.mend_name(made := {**evidence, "spec": spec})
+    return made
 
 
 def fault_of(evidence: dict[str, Any]) -> str:

@@ -7,8 +7,6 @@ flushed to zero, or a file with labels, rows and names of its own. A lie is refu
 then certificate and checker say what is true of the model without it.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import random

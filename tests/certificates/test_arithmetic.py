@@ -1,7 +1,5 @@
 """The premise of all rounding bounds, measured on this machine: torch and numba, both formats, threads, shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import mpmath

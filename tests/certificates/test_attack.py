@@ -1,7 +1,5 @@
 """Models at the edge of every method, against a forward pass in exact arithmetic (analyses/attack_certificates.py)."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -20,7 +18,6 @@ FILE = Path(__file__).resolve().parents[2] / "analyses" / "attack_certificates.p
 
 def load() -> ModuleType:
     spec = importlib.util.spec_from_file_location("attack_certificates", FILE)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

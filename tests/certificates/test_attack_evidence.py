@@ -1,18 +1,11 @@
 """What the package writes of random models holds, and is true of all their inputs: see attack_evidence."""
 
-from __future__ import annotations
-
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import attack_evidence
-
-sys.path.pop(0)
+import pytest
 
 
 def test_evidence_of_random_models_holds(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A search ends by steps or by the clock, and says which; random inputs narrow what a proof leaves open."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

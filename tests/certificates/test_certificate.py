@@ -1,7 +1,5 @@
 """What a certificate says of itself."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The checker of evidence on its own: its numbers, what it refuses, and that the standard library is all it needs."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import itertools
@@ -15,8 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
+import attacks
 import pytest
 import torch
+import vandals
 
 import interp
 from interp.certificates.arithmetic import exp_error
@@ -25,12 +25,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec
 from interp.tasks.counted import CountBox
 
-sys.path.insert(0, str(Path(__file__).parent))
-import attacks
-import vandals
-
 check = attacks.check
-sys.path.pop(0)
 
 
 def fraction(x: int) -> Fraction:

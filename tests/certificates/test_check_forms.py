@@ -1,22 +1,15 @@
 """The checker's linear bounds of sets: points of random sets lie within, and some come near."""
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import attacks
 import numpy as np
 import pytest
 from scipy.special import erf
 
-sys.path.insert(0, str(Path(__file__).parent))
-import attacks
-
 forms = attacks.check.forms
 ONE, P = attacks.check.enclosures.ONE, attacks.check.enclosures.P
-sys.path.pop(0)
 
 N, K = 4, 3
 EPS = 1e-3

@@ -1,19 +1,18 @@
 """The checker's proofs by places and states, against the model itself, and evidence that must be refused."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import importlib
 import json
-import sys
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import attacks
 import pytest
 import torch
+import vandals
 from small_adders import adder
 
 import interp
@@ -24,12 +23,7 @@ from interp.families.algorithmic import Addition
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import ModelSpec
 
-sys.path.insert(0, str(Path(__file__).parent))
-import attacks
-import vandals
-
 check = attacks.check
-sys.path.pop(0)
 places, forms = (importlib.import_module(f"bare_check.{name}") for name in ("places", "forms"))
 METHOD = "every path of an automaton, by places and states"
 SHAPES = {

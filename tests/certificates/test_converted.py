@@ -1,7 +1,5 @@
 """A stranger's model by a proof about its config and parameters, against the same weights as a task model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exact accuracy over boxes of counts, against every sentence run through the model itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Outputs with 50 digits against the plain forward pass in numpy, on random models of every kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

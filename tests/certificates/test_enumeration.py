@@ -1,7 +1,5 @@
 """Certificates by running every input, against loops written out; models of ours and of others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain, count, product

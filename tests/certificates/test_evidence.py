@@ -1,7 +1,5 @@
 """Evidence that the package writes, checked by the checker alone: a bare Python process that cannot import anything."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import copy
 import json

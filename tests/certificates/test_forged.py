@@ -1,30 +1,24 @@
 """Evidence forged by hand: false claims in true form, each of which a checker might believe for a reason of its own."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
 import os
 import sys
 from itertools import product
-from pathlib import Path
 
+import attacks
 import edits
 import pytest
 import torch
+import vandals
 
 import interp
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import ModelSpec
 
-sys.path.insert(0, str(Path(__file__).parent))
-import attacks
-import vandals
-
 check = attacks.check
-sys.path.pop(0)
 
 
 def refused(evidence) -> str:

@@ -1,7 +1,5 @@
 """A certificate is about the spec and the parameters: hooks and swapped functions never reach it, and are refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -56,10 +54,7 @@ def test_a_copied_model_is_the_same_model(name: str) -> None:
     assert interp.certify(copy.deepcopy(model), longest=3).status == "certified"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda w: w.to(torch.float8_e4m3fn), lambda w: w.to(torch.complex64)],
-)
+@pytest.mark.parametrize("change", [lambda w: w.to(torch.float8_e4m3fn), lambda w: w.to(torch.complex64)])
 def test_weights_that_no_model_runs_on_are_refused(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = interp.build("histogram/dot-exact", T=3, L=2)
     for module in model.modules():
@@ -89,7 +84,6 @@ def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPa
     """Method, evidence and sentence take a fresh model; the one at hand answers the probes alone."""
     model = interp.build("languages/one")
     found = interp.certify(model, longest=6)
-    assert found.source is not None
     assert found.source.model is not model
     assert found.source.model.task is not model.task
     assert found.about == certificate.FRESH

@@ -1,7 +1,5 @@
 """Certificates on generated answers, against the original library's model generating one row at a time."""
 
-from __future__ import annotations
-
 import copy
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Certificates that came with interp are read for just the weights that they are about."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from typing import Any
@@ -41,7 +39,6 @@ def test_the_same_weights_get_it_and_it_says_so(found: Certificate) -> None:
     assert certificate_sentence(read) == f"{certificate_sentence(found)} {ON_RECORD}"
     assert read.probed > 0
     assert read.source is not None
-    assert found.source is not None
     assert (read.source.method, read.source.options) == (found.source.method, found.source.options)
 
 

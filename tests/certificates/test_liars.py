@@ -1,16 +1,7 @@
 """Lies about numbers and files, drawn by seed: see liars.py."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import liars
-
-sys.path.pop(0)
+import pytest
 
 
 @pytest.mark.slow

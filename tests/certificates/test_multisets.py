@@ -1,7 +1,5 @@
 """Multisets against every sequence: the same errors, counted with their orders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What options of certificates may be."""
 
-from __future__ import annotations
-
 import inspect
 from types import SimpleNamespace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Certificates by places and states: right adders on all 10^20 pairs, wrong ones with exact numbers, refusals."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """What a proof by places counts: sets that were looked at, inputs that were decided, and wrong ones between bounds."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

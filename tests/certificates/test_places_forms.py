@@ -1,7 +1,5 @@
 """Linear bounds of sets: every point of random sets lies in what the operations say, and float32 within the error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Ranges over (place, state) against all inputs, one by one; cells cut and counted as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -3,8 +3,6 @@
 The number format of the proofs is made so coarse (unit roundoff 2^-16) that a rounding which is left out shows.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Random, trained and damaged adders of every architecture, certified, and every statement compared with all inputs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

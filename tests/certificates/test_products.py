@@ -1,7 +1,5 @@
 """Products of token sets against every input, run one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product

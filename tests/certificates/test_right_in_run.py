@@ -1,7 +1,5 @@
 """Tied outputs are an error in every certificate: a model without a readout is never right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A certificate is about the model that predict() runs: every other field, hook or part is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every method, every field that it says it takes into account: what it then says is what the model itself does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

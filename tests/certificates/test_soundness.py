@@ -1,7 +1,5 @@
 """What stands between a proof and a false certificate, piece by piece: each of these lines was once broken unseen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

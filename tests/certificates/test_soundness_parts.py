@@ -4,8 +4,6 @@ Truths are other computations: inputs moved to the corners of what their errors 
 the same sums taken in another order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product

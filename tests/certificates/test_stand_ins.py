@@ -4,8 +4,6 @@ d_model 3 to 7, one layer, RMS norms; learned, sinusoidal and rotary positions; 
 tied, low-rank, shared and split matrices.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

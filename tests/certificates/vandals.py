@@ -8,8 +8,6 @@ sentence of the claim or a hash. It is refused, or what is accepted is compared 
 claim that the untouched evidence implies. Anything else, a crash of the checker included, is an escape.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import hashlib

@@ -1,7 +1,5 @@
 """The command line: tables in three formats, one sentence for bad input, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Models from elsewhere and population options on the command line: text to values, and every command end to end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ablation of every model of the zoo and of strangers' models, against hooks written by hand."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

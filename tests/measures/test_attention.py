@@ -1,7 +1,5 @@
 """What single queries look at, against the whole pattern of a stock forward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from standins import standin

@@ -1,7 +1,5 @@
 """Circuits, composition and spectra against dense products and TransformerLens's own."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Direct attribution: the parts add up to the difference, and each is what an explicit product says it is."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Inputs as distinct tokens with counts give what whole inputs give, measure by measure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Path patching against a forward written out by hand, edge by edge."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from standins import NAMES, padding_hooks, read_of, standin

@@ -1,7 +1,5 @@
 """Circuits of heads: silenced complements by hand, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

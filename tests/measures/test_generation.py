@@ -1,7 +1,5 @@
 """Generation against a loop by hand: what a mistake does to the digits behind it, and which tasks are not generated."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

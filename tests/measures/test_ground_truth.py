@@ -1,7 +1,5 @@
 """Measures on models whose mechanism is known: they find what was put in, and do not find it in a random model."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Variance, probe and interchange of features by head, on planted heads and against scikit-learn's and loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

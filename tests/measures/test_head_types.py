@@ -1,7 +1,5 @@
 """Where heads look, against loops over queries and keys."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Head measures against definitions computed by hand, scikit-learn, and the hooked forward."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a hypothesis is: names, order, tables of values, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Scrubbing and interchange against loops over all draws, on planted mechanisms, and on wrong hypotheses."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Interchange intervention accuracy: cases where the answer changes and where it stays, and what counts as shown."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Interventions: from counts and by hooks the same; attention ratios and circuits against the cached pattern."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Neurons silenced by hand, and their responses by loops."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 

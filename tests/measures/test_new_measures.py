@@ -1,7 +1,5 @@
 """Accuracy by class and position, the lens by token, composition, centered effects; plots of proofs and programs."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

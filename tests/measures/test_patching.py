@@ -1,7 +1,5 @@
 """Patching of every site against hooks written by hand, on strangers' models and shipped ones."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Metrics, directions, sites and attribution of activation patching, and split path patching, against plain hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The measures as users call them: on two layers, several classes, answers at each position and padding, with plots."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

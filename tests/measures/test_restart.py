@@ -1,7 +1,5 @@
 """Restarted runs give what whole runs with hooks give, for random models, inputs and changes."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Runs in pieces: the same reads as in one go."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from standins import padding_hooks, standin

@@ -1,7 +1,5 @@
 """Measures of several models give, seed by seed, what they give of each one alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -11,9 +9,10 @@ import pytest
 import interp
 from interp.errors import InterpError
 from interp.measures import heads
+from interp.measures.results import Result
 
 GROUPS = [("0.0",), ("0.0", "0.1")]
-MEASURES: dict[str, Callable[..., interp.Result]] = {
+MEASURES: dict[str, Callable[..., Result]] = {
     "head_metrics": partial(interp.head_metrics, groups=GROUPS),
     "ablate": interp.ablate,
     "resample": partial(interp.ablate, mode="resample"),
@@ -32,7 +31,7 @@ def of_spec(name: str, n: int = 3) -> list[interp.TaskModel]:
     return [interp.build(spec, seed=seed) for seed in range(4, 4 + n)]
 
 
-def check_as_alone(measure: Callable[..., interp.Result], models: list[interp.TaskModel]) -> None:
+def check_as_alone(measure: Callable[..., Result], models: list[interp.TaskModel]) -> None:
     found = measure(models).to_frame()
     assert found.columns[0] == "seed"
     assert found["seed"].unique().tolist() == [model.seed for model in models]

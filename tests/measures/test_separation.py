@@ -1,7 +1,5 @@
 """Every subset of heads against one separator fitted at a time, from zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from closeness import close

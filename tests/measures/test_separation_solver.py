@@ -1,7 +1,5 @@
 """The separator against liblinear, against optima worked out by hand, and against its own claim: a gap that bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

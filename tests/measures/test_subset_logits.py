@@ -1,7 +1,5 @@
 """l-acc and ROC AUC of every group against sklearn and against sums written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from closeness import close

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from math import comb
 
@@ -36,11 +34,7 @@ def test_impossible_sample(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "sentence"),
-    [
-        (3, "3 is not a group of heads"),
-        ("01", "'01' is not a group of heads"),
-    ],
+    ("group", "sentence"), [(3, "3 is not a group of heads"), ("01", "'01' is not a group of heads")]
 )
 def test_what_is_no_group(group: object, sentence: str) -> None:
     with pytest.raises(InterpError, match=sentence):

@@ -1,7 +1,5 @@
 """The table of all parts: its rows, its columns, and separation of many classes against scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC

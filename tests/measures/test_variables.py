@@ -1,7 +1,5 @@
 """Probes and interchange interventions on a model whose variables are known, and against loops."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from closeness import close

@@ -1,7 +1,5 @@
 """What stands in for HookedTransformer on TransformerLens 4, held against the library's own on 3."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The stored lists of what this package registers. `python tests/models/test_listing.py` writes them anew."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rotary positions and ALiBi against their definitions, and what makes them relative."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

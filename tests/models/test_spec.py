@@ -1,7 +1,5 @@
 """Specs: complete problems, stable ids, text round trips."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Any model with a task: padding, ids of tokens and outputs, positions that are read, and accuracy of small domains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path

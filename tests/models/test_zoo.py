@@ -1,7 +1,5 @@
 """The zoo: names to models and back."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of a program as a hypothesis about the model that it is compiled to."""
 
-from __future__ import annotations
-
 import pytest
 from shared.random_programs import random_program
 

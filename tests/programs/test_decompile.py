@@ -79,7 +79,6 @@ def test_a_query_that_decides_on_no_input_is_said_all_the_same() -> None:
 def test_a_previous_token_head_and_an_induction_head() -> None:
     found = decompiled(interp.build("algorithmic/induction-exact", length=8), 200)
     program = program_of(found)
-    assert program is not None
     first, second = (step for step in program.steps if isinstance(step, Head))
     assert (first.query, first.key, first.value) == ("position", "position", "token")
     # Each position but the first selects the one before it, as far as rows are long enough to show it.
@@ -104,7 +103,6 @@ def test_nearly_even_attention_is_even() -> None:
     most = Linear("answer", ("h",), (((0.0, 1.0), (0.0, -1.0)),), (0.1, 0.0), ("no", "yes"))
     nearly = Head("h", "position", "position", scores, "token")
     program = program_of(decompiled(interp.compile(Program(("a", "b"), 6, False, (nearly,), most))))
-    assert program is not None
     (head,) = program.steps
     assert isinstance(head, Head)
     assert (head.query, head.key, head.scores) == ("", "", ((0.0,),))
@@ -159,7 +157,6 @@ def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:
     answer = Linear("answer", ("x", "y", "z"), (((0.0, 0.0), (0.0, 1.0)),) * 3, (1.5, 0.0), ("no", "yes"))
     heads = tuple(at(name, place, 3) for place, name in enumerate("xyz"))
     program = program_of(decompiled(interp.compile(Program(("a", "b"), 3, True, heads, answer))))
-    assert program is not None
     assert [type(step) for step in program.steps] == [Head] * 3
     assert program.answer.of == ("head 0.0", "head 0.1", "head 0.2")
 
@@ -178,7 +175,6 @@ def test_values_are_limited_in_number_and_not_rows_in_length(monkeypatch: pytest
     more = Linear("answer", ("third",), (((0.0, 1.0), (0.0, -1.0)),), (1e-3, 0.0), ("no", "yes"))
     program = Program(("a", "b"), 5, True, (evenly, at("third", 2, 5, "shares")), more)
     read = program_of(decompiled(interp.compile(program)))
-    assert read is not None
     assert [step.value for step in read.steps if isinstance(step, Head)] == ["token", "head 0.0"]
 
 
@@ -209,7 +205,6 @@ def test_a_head_without_softmax() -> None:
     model = interp.build("histogram/dot-exact")
     found = interp.explain(model)
     assert found.level == "explained"
-    assert found.program is not None
     head, level = found.program.steps
     assert isinstance(head, Head)
     assert (head.total, head.query, head.key, head.value, head.constants) == (True, "token", "token", "token", 33)
@@ -222,7 +217,6 @@ def test_a_head_without_softmax() -> None:
 def test_a_head_reads_no_positions_that_its_values_lack() -> None:
     """[BOS] is always the first token, but this model has no positions: its head reads whether the token is this."""
     found = interp.explain(interp.build("histogram/bos-exact"))
-    assert found.program is not None
     kind, head = found.program.steps[:2]
     assert isinstance(kind, Table)
     assert (kind.of, sum(entry == kind.entries[-1] for entry in kind.entries)) == (("token",), 1)
@@ -236,7 +230,6 @@ def test_scores_of_pairs_that_never_meet() -> None:
     model = interp.compile(random_program(63, Shape()), rotate=63, seed=63)
     true = next(step for step in model.task.program.steps if step.part == "head 2.0")
     found = program_of(decompiled(model))
-    assert found is not None
     step = found.step("head 2.0")
     assert isinstance(step, Head)
     assert isinstance(true, Head)

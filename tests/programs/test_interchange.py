@@ -1,14 +1,11 @@
 """Interchanges of a program's variables, on compiled models whose circuit is known, against hooks."""
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from shared.random_programs import random_program
 
 import interp
 from interp.measures.interchange import UNDECIDED, Interchange, split
@@ -17,9 +14,6 @@ from interp.programs.interchange import Interchanger, Placed, carried, equal, fo
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.tasks import Task
 from interp.tasks.populations import Population, everything, sample
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analyses"))
-from shared.random_programs import random_program
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
 FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
@@ -189,7 +183,6 @@ def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
     """histogram/bos-all-counts: with another position's output, the model answers that position's count."""
     found = interp.explain(interp.load("histogram/bos-all-counts"))
     assert found.level == "explained"
-    assert found.program is not None
     assert [step.part for step in found.program.steps if step.part] == ["head 0.0", "head 0.0"]
     read = replace(found.program, steps=tuple(
         step if isinstance(step, Head) or not step.part else replace(step, part="") for step in found.program.steps

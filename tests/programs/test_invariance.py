@@ -1,20 +1,14 @@
 """A model is explained by the same program if it is permuted, turned, in float64, or has dead parts."""
 
-from __future__ import annotations
-
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from same_model import CHANGES, Changed, changes, form
+from shared.random_programs import random_program
 
 import interp
 from interp.models.architecture.task_model import TaskModel
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analyses"))
-from shared.random_programs import random_program
 
 TRAINED = (
     "algorithmic/max-of-k", "algorithmic/max-of-k-positions", "algorithmic/induction", "algorithmic/brackets",
@@ -60,7 +54,6 @@ def test_a_trained_model() -> None:
 def test_a_difference_is_seen() -> None:
     found = interp.explain(compiled(5))
     said = form(found)
-    assert found.program is not None
     part = next(step.part for step in found.program.steps if step.part.startswith("head"))
     assert form(found, {part: "head 9.9"}) != said
     assert form(replace(found, level="in part")) != said

@@ -1,7 +1,5 @@
 """Sums of weights and limits of one sum that give a value, against those that made it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

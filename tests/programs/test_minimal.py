@@ -1,7 +1,5 @@
 """Inputs of steps that change no answer are left out; each edge of a compiled model is tried against hooks by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

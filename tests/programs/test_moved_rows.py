@@ -1,13 +1,10 @@
 """Rows with variables of other rows: whose they are, what the model then answers, what descriptions gain by them."""
 
-from __future__ import annotations
-
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from shared.random_programs import Shape, random_program
 
 import interp
 from interp.measures.runs import Part
@@ -23,9 +20,6 @@ from interp.programs.reading import Reading
 from interp.programs.running import Running
 from interp.programs.task import ENDS
 from interp.tasks.populations import everything
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analyses"))
-from shared.random_programs import Shape, random_program
 
 
 def running_of(model: TaskModel) -> Running:
@@ -77,7 +71,6 @@ def head_from(value: torch.Tensor, source: torch.Tensor, rows: torch.Tensor) -> 
 
 def test_rows_as_they_are_count_alone_too() -> None:
     running = with_copies(running_of(interp.compile(ENDS)))
-    assert running.moved is not None
     n = running.moved.first
     wrong = 1 - running.answers[:n]
     running = replace(running, moved=replace(running.moved, answers=torch.cat([wrong, running.answers[n:]])))

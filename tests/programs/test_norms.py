@@ -1,7 +1,5 @@
 """Lengths by which norms divide, against torch's own norms."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

@@ -1,7 +1,5 @@
 """Which places an answer depends on, and every combination of tokens there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

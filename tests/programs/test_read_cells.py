@@ -1,7 +1,5 @@
 """Cells of tables that no input reaches, on compiled models whose answers to them are known."""
 
-from __future__ import annotations
-
 import interp
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.steps import Step

@@ -51,7 +51,6 @@ def test_answers_without_sums() -> None:
     population = everything(subject.task)
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)
-    assert program is not None
     assert [type(step).__name__ for step in program.steps] == ["Head", "Product"]
     assert alone(reading, program).share == 1.0
     assert answer_words(program).endswith("by limits for each token.")

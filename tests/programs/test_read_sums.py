@@ -1,7 +1,5 @@
 """Sums of weights: of scores, and of what is read through a norm, against the numbers themselves."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

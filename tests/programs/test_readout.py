@@ -50,7 +50,6 @@ def test_sets_of_next_symbols_are_explained() -> None:
     made.load_state_dict(weights)
     found = interp.explain(interp.load(made, task=AfterA()))
     assert found.level == "explained"
-    assert found.program is not None
     assert found.program.answers == ("{a}", "{a, b}", "{a, end}")
     assert found.program(["<s>", "a", "b"]) == ["{a}", "{a, b}", "{a, end}"]
 

@@ -71,7 +71,6 @@ def test_a_model_that_adds_is_read_as_waves() -> None:
     model = construct("algorithmic/modular-addition-fourier", p=29, frequencies="3 8 11").model()
     found = interp.explain(model)
     assert found.level == "explained"
-    assert found.program is not None
     waves = found.program.step("MLP 0")
     assert isinstance(waves, Waves)
     assert (waves.fading, waves.frequencies) == (True, (3, 8, 11))
@@ -110,7 +109,6 @@ def test_the_trained_model_attends_and_adds_by_the_same_waves() -> None:
     """Four frequencies in its MLP, scores of heads by some of them, and Python that adds without the model."""
     found = interp.explain("algorithmic/modular-addition")
     assert found.level == "explained"
-    assert found.program is not None
     waves = [step for step in found.program.steps if isinstance(step, Waves)]
     heads = [step for step in found.program.steps if isinstance(step, Head)]
     assert waves[-1].frequencies == (16, 21, 29, 36)

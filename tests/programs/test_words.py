@@ -1,7 +1,5 @@
 """Words of soft heads: positions are numbers, tokens are quoted, and long lists become what is left out of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A real click on a point of a figure, and what a page makes of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is wrong with a figure, without drawing it: range, constant data, missing values, colors, titles, caption."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

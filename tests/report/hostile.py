@@ -1,7 +1,5 @@
 """A task whose name, tokens and answers are markup, to be shown as text wherever they stand."""
 
-from __future__ import annotations
-
 import torch
 
 from interp.tasks import Batch, Task

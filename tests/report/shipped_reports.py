@@ -1,7 +1,5 @@
 """Reports of shipped models with every figure that applies: all figures are looked at, and some of them clicked."""
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report on a Count01 model: exact numbers, a computed verdict, and models that are not ours."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -123,8 +121,7 @@ def test_a_model_of_your_own_with_its_own_vocabulary() -> None:
     ids = dict(zip(task.vocabulary, order.tolist()))
     batch = task.sample(6, "train", seed=0)
     torch.testing.assert_close(
-        Subject.external(permuted, "count01", ids).logits(batch),
-        Subject.external(plain, "count01").logits(batch),
+        Subject.external(permuted, "count01", ids).logits(batch), Subject.external(plain, "count01").logits(batch)
     )
 
 

@@ -1,7 +1,5 @@
 """Every figure of whole reports, clicked: a point that names a head or an input loads it, and heads are marked."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

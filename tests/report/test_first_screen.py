@@ -1,7 +1,5 @@
 """The first screen: whole sentences, at most 80 words for How and 60 for other cards; the rest stands once, below."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

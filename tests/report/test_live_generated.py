@@ -1,7 +1,5 @@
 """The live panel generates what torch generates, token by token, edited or not; and it shows that in a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page's model is torch's: every model of the zoo, with and without interventions, activation by activation."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Live panels in a browser: they test themselves, and answer to typing, dragging, switching, undo and links."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each kind of live panel, used from end to end by pointer and keys: typed, dragged, switched, undone, reset, sent."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

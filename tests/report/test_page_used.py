@@ -1,7 +1,5 @@
 """The page as it is used: tables are sorted and opened, what is cut says so, words are explained, figures are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A section has the number that its measure gives by default: all of docs/measures_and_reports.md, for five models."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

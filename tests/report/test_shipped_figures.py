@@ -1,7 +1,5 @@
 """Every figure of every report on a shipped model: range, constant data, missing values, colors, titles, captions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """The figure of the study count01_dynamics: what each line shows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The paper's facts, counted anew from the tables of the single measures."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

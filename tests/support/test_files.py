@@ -1,7 +1,5 @@
 """Files are written whole or not at all, readable by others, with nothing left beside them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

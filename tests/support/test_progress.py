@@ -1,7 +1,5 @@
 """Bars of long work: in a notebook (a kernel without ipywidgets), on a terminal, and in a script."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Frozen records: what a file may hold, and what is refused in one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Numbers in words: only exact 0 and 1 print as '0' and '1'."""
 
-from __future__ import annotations
-
 import pytest
 
 from interp.support.words import at_least, at_most, counted, number, number_at_most, portion, share

@@ -1,7 +1,5 @@
 """Declared automata against the tasks that declare them: equal ones are taken, every other one is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks of three counted tokens: shapes that are taken from declarations, and declarations that are not true."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

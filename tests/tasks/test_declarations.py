@@ -1,7 +1,5 @@
 """What tasks declare: labels of given rows, all inputs, features, minimal pairs; for each of our tasks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

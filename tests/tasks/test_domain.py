@@ -1,7 +1,5 @@
 """What a task lists as its inputs: each lie of a small task is told in one sentence; honest ones pass as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count, permutations, product
 from typing import Any

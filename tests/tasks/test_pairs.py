@@ -1,7 +1,5 @@
 """Minimal pairs: both rows are inputs of the task, and differ as their kind says."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

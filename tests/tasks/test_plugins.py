@@ -1,7 +1,5 @@
 """Tasks of installed packages: found by their entry point, and one that fails does not stop the others."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Questions in text: rows, labels and samples against strings written out."""
 
-from __future__ import annotations
-
 import pytest
 
 from interp.errors import InterpError

@@ -1,7 +1,5 @@
 """Answers that are sets: packing, the decision, a base class for next symbols, and what reports say of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

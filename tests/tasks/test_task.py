@@ -1,7 +1,5 @@
 """The protocol of tasks: registration, references, parsing, tables."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Mapping

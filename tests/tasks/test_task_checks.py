@@ -1,7 +1,5 @@
 """What a task may state wrongly, one sentence each; text of tokens of several digits; tasks from outside."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

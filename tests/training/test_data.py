@@ -1,7 +1,5 @@
 """What an epoch passes over: drawn anew, and in another order, for every seed and every epoch."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import torch

@@ -3,8 +3,6 @@
 The optimizer of those in torch is compared with torch's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -70,7 +68,6 @@ def test_count_space_has_the_sequence_model_s_gradients(variant: str, dtype: tor
         batch = models[0].task.sentences(torch.tensor([[2, 1, 3], [1, 3, 2], [0, 0, 6], [3, 3, 0]]), seed=1)
     classes = models[0].task.classes(batch)
     rows = counted_reads(spec, 8, batch, classes)
-    assert rows is not None
     flat = CountedRows(rows.query.flatten()[None], rows.counts.flatten(0, 1)[None].to(dtype))
     stacked = {
         name: torch.stack([dict(m.named_parameters())[name].detach() for m in models]).requires_grad_()

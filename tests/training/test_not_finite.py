@@ -1,7 +1,5 @@
 """Models whose outputs are not finite: no engine counts such an answer as right, and a run that diverged says so."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

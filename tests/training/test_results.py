@@ -1,7 +1,5 @@
 """The state of a training run on disk: it comes back whole, and only to the run that it belongs to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -23,7 +21,6 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert saved_engine(tmp_path) is None
     save_state(tmp_path, key, run(w=0.5))
     found = load_state(tmp_path, key)
-    assert found is not None
     assert (found.epoch, found.history, list(found.snapshots)) == (3, [{"epoch": 1}], [2])
     assert found.engine["w"].equal(torch.full((2, 3), 0.5))
     assert found.snapshots[2]["embed.W_E"].equal(torch.ones(2))

@@ -131,7 +131,7 @@ class _Stream:
         self.x = x
 
     def at(self, at: Int[Tensor, "models rows reads"]) -> _Stream:
-        return _Stream(_rows_at(self.x, at))
+        return _Stream(self.x.gather(2, at[..., None].expand(-1, -1, -1, self.x.shape[-1])))
 
     def placed(self, positions: Float[Tensor, "models max_length d_model"]) -> _Stream:
         return _Stream(self.x + positions[:, None, : self.x.shape[2]])
@@ -176,12 +176,6 @@ def look_up(
     starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
     at = index + starts.view(-1, *[1] * (index.ndim - 1))
     return tables.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, tables.shape[2])
-
-
-def _rows_at(
-    x: Float[Tensor, "models rows length d"], at: Int[Tensor, "models rows reads"]
-) -> Float[Tensor, "models rows reads d"]:
-    return x.gather(2, at[..., None].expand(-1, -1, -1, x.shape[-1]))
 
 
 def _mask(spec: ModelSpec, x: Tensor, shape: torch.Size, inputs: Tensors, few: bool) -> Mask:

@@ -1,7 +1,5 @@
 """The exact classics: right on every input, with the margins that their proofs state; forward passes in numpy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

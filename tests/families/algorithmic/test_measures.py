@@ -1,7 +1,5 @@
 """Waves in logits: planted sums of cosines are found with their shares; losses against a formula by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

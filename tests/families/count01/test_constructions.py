@@ -1,7 +1,5 @@
 """count01/minimal against its claim: every count triple of a cube, by the counts' own formula in plain numpy."""
 
-from __future__ import annotations
-
 import inspect
 from math import e, exp
 

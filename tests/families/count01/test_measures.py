@@ -1,7 +1,5 @@
 """Shapley values and synergies against their definitions over all orders, and against games solved by hand."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Count01 against Definition 3.1, written down again here in plain Python."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -123,11 +123,7 @@ def test_sensitivity_falls_like_one_over_n() -> None:
 def test_components_in_words() -> None:
     frame = components_read(construct("languages/first").model())
     circuits = {tuple(row) for row in frame[["layer", "head", "circuit", "source", "target"]].to_numpy().tolist()}
-    assert circuits == {
-        (1, 0, "QK", "[CLS]", "[i=1]"),
-        (1, 0, "OV", "[i=1, w=1]", "s"),
-        (1, 0, "OV", "[i=1]", "s"),
-    }
+    assert circuits == {(1, 0, "QK", "[CLS]", "[i=1]"), (1, 0, "OV", "[i=1, w=1]", "s"), (1, 0, "OV", "[i=1]", "s")}
     doubled = components_read(construct("languages/parity", layer_norm=True).model())
     plain = components_read(construct("languages/parity", c=1 / math.sqrt(10)).model())
     ov = ["layer", "head", "source", "target", "coefficient"]

@@ -1,7 +1,5 @@
 """The report on recognizers of formal languages: every section, the verdict in words, exact and learned models."""
 
-from __future__ import annotations
-
 import pytest
 
 import interp

@@ -1,7 +1,5 @@
 """The encoder engine against the reference: the same strings, losses, gradients and models; where the label is read."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

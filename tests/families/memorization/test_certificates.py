@@ -1,7 +1,5 @@
 """Certificates of memorization models against a forward in exact decimals and a table counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

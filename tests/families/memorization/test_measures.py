@@ -1,7 +1,5 @@
 """Measures of memorization models against numbers worked out from logits, weights and random models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -132,14 +130,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
     with quiet_construction():
         mine = HookedTransformer(
             HookedTransformerConfig(
-                n_layers=1,
-                d_model=4,
-                n_heads=2,
-                d_head=2,
-                n_ctx=4,
-                d_vocab=6,
-                attn_only=True,
-                normalization_type=None,
+                n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=4, d_vocab=6, attn_only=True, normalization_type=None
             )
         )
     subject = Subject.external(mine, task)

@@ -1,7 +1,5 @@
 """The report on memorization models: every section, the verdict in words, models that lack a part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -90,14 +88,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
     with quiet_construction():
         mine = HookedTransformer(
             HookedTransformerConfig(
-                n_layers=1,
-                d_model=4,
-                n_heads=2,
-                d_head=2,
-                n_ctx=4,
-                d_vocab=6,
-                attn_only=True,
-                normalization_type=None,
+                n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=4, d_vocab=6, attn_only=True, normalization_type=None
             )
         )
     report = interp.analyze(Subject.external(mine, task=kgram(N=6, M=6)), sections=TABLE)

@@ -1,7 +1,5 @@
 """The engine of conditional tables: its steps against Adam on the task model itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

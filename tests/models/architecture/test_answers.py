@@ -1,7 +1,5 @@
 """Deciding: every rule against plain Python, and positions that are read."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention: masks, the fused path, stored keys. The numbers themselves are held to numpy in test_task_model.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """Checkpoints: what is written is what is read, and nothing that is broken or hostile gets through."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Comparing a conversion with its original: in float64 where possible, otherwise against the rounding of float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """State dicts of stock HookedTransformers, with our spec beside them."""
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Initial values: what each recipe promises, parameter by parameter."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

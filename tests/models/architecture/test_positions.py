@@ -1,7 +1,5 @@
 """Position parts inside a model: where they enter, how long a row is, what limits its length."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

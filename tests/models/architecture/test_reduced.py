@@ -1,7 +1,5 @@
 """The forward pass on rows that differ, against the task model on sequences: three symmetries, every readout."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

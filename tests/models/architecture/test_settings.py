@@ -4,8 +4,6 @@ Also a fuzz of random configs by five ways in. The originals are TransformerLens
 outputs for TransformerLens 4, which has no HookedTransformer.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import math

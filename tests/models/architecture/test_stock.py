@@ -1,7 +1,5 @@
 """Models from elsewhere: a state dict and a TransformerLens config, with other ids, other norms, other lengths."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

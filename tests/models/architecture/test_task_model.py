@@ -1,7 +1,5 @@
 """Task models of all four families against a forward pass in plain numpy; their parameters and inputs."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """What of HookedTransformer works on task models: hooks, decompositions, a final norm, circuits, generation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every public method of a task model and of its cache, on shipped models: it works, or refuses in one sentence."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

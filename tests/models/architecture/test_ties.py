@@ -1,7 +1,5 @@
 """What is equal or 0 up to rounding."""
 
-from __future__ import annotations
-
 import torch
 from closeness import close
 

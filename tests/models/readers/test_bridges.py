@@ -1,7 +1,5 @@
 """TransformerBridges are loaded as what they run, and a module in memory is compared with what it became."""
 
-from __future__ import annotations
-
 import math
 from importlib.util import find_spec
 from pathlib import Path

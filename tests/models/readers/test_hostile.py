@@ -1,7 +1,5 @@
 """Mutated folders and checkpoints: each is read or refused in one sentence; nothing in them is executed."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Every shape of tests/saved_models.py: read, inspected, compared with its library, certified and reported on."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

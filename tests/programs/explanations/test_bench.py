@@ -1,7 +1,5 @@
 """The inputs of an explanation: samples made wider, and parts of them that keep what is rare."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whether a program is the model's: what is asked of it, and which of two programs is taken."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -35,7 +33,6 @@ def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     population = everything(subject.task)
     reading = decompile(Running.of(subject, population.batch))
     program = program_of(reading)
-    assert program is not None
     name, table = next((step.name, step) for step in program.steps if step.part == "MLP 0")
     assert isinstance(table, Table)
     entries = tuple(entry for entry in table.entries for _ in range(program.length))
@@ -60,7 +57,6 @@ def test_a_smaller_program_is_not_taken_if_it_is_not_the_models() -> None:
     """Without the query of head 1.1 the answers stay, but not with its value from another input."""
     found = interp.explain(interp.compile(random_program(53), decoys=4, dead=8, noise=1e-6, rotate=53, seed=53))
     assert found.level == "explained"
-    assert found.program is not None
     head = found.program.step("head 1.1")
     assert isinstance(head, Head)
     assert head.query == "head 0.0"

@@ -1,7 +1,5 @@
 """interp.explain on models whose mechanism is known, and on models without one."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -32,7 +30,6 @@ def test_the_program_of_the_parts() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
     found = interp.explain(model)
     assert (found.level, found.count("explained")) == ("explained", 1)
-    assert found.agreement is not None
     assert found.agreement.changed == 0
     assert Explanation.from_json(found.to_json()) == found
     batch = model.task.sample(30, seed=4)
@@ -47,7 +44,6 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     assert may_move(replace(found, variables=roles["refuted"]))
     assert not may_move(replace(found, variables=roles["too few cases"]))
     assert not may_move(replace(found, variables=roles["refuted"], level="in part"))
-    assert found.program is not None
     sums = replace(
         found.program, steps=(*found.program.steps, Sums("sum", ("token",), (((0.0,),) * 4,), (0.0,), False))
     )
@@ -97,7 +93,6 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     assert [one.without for one in found.parts] == [1.0] * len(shares)
     used = [one for one in found.parts if one.status in USED]
     assert len(used) == (2 if shares == (0.5, 0.5) else 1)  # of equal votes for two letters, either may win
-    assert found.program is not None
     assert [one.part for one in used if not one.like] == [step.part for step in found.program.steps]
     said = (
         f"{parts_words(names).capitalize()} stand in for each other: with one of them at its mean, all of the answers"
@@ -193,7 +188,6 @@ def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
     population = everything(model.task)
     reading = decompile(Running.of(Subject.of(model), population.batch))
     program = program_of(reading)
-    assert program is not None
     (head,) = program.steps
     again = replace(head, name="again", part="")
     wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
@@ -209,7 +203,6 @@ def test_heads_that_read_differently_are_both_read() -> None:
     reading = decompile(Running.of(Subject.of(model), everything(model.task).batch))
     program = program_of(reading)
     assert reading.alike == {}
-    assert program is not None
     assert [step.part for step in program.steps][:2] == ["head 0.0", "head 0.1"]
 
 
@@ -227,7 +220,6 @@ def test_heads_that_cancel_are_said_to_and_not_used(taken_back: float, cancel: b
         "Heads 0.1 and 0.2 cancel: with either alone at its mean, 0.2500 to 0.7500 of the answers stay; with both, all."
     )
     assert said in found.sentence
-    assert found.program is not None
     assert [step.part for step in found.program.steps] == ["head 0.0"]
     assert Explanation.from_json(found.to_json()) == found
     data = json.loads(found.to_json())
@@ -240,7 +232,6 @@ def test_a_program_is_judged_on_inputs_drawn_apart() -> None:
     model = interp.build("algorithmic/max-of-k-exact")
     found, batch = interp.explain(model), model.task.sample(5_000, "test", seed=2)
     assert found.program is not None
-    assert found.agreement is not None
     assert found.agreement.on.startswith("on a sample of 5,000 inputs (split test, seed 2), drawn apart from those")
     given = found.program.classes(batch.tokens)[:, -1]
     assert found.agreement.changed == int((given != model.predict(batch.tokens)).sum())
@@ -390,5 +381,4 @@ def test_values_of_one_effect_are_read_apart_where_they_matter() -> None:
     interchanged."""
     found = interp.explain(interp.compile(random_program(20)))
     assert found.level == "explained"
-    assert found.program is not None
     assert [len(found.program.values[step.name]) for step in found.program.steps if step.part == "MLP 2"] == [4]

@@ -1,7 +1,5 @@
 """The smallest automaton against brute force over all automata, and on languages whose size is known."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

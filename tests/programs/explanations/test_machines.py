@@ -1,7 +1,5 @@
 """Programs that are automata or tables of a task that is a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import interp
@@ -19,7 +17,6 @@ def bench(name: str, n: int = 200, **sizes: Any) -> Bench:
 def test_the_automaton_of_parity_has_two_states() -> None:
     made = bench("languages/parity")
     scored = by_automaton(made, made, 0.99, 100)
-    assert scored is not None
     assert scored.share == 1.0
     (state,) = scored.rule.quantities
     assert state.kind == "state"
@@ -46,7 +43,6 @@ def test_a_task_that_is_a_table_gets_the_models_own() -> None:
     one = Subject.of(interp.load("memorization/bigram"))
     made = Bench(one, everything(one.task))
     scored = whole_table(made, 0.99)
-    assert scored is not None
     assert scored.share == 1.0
     assert scored.rule.constants <= len(made.answers) + 2
     assert whole_table(Bench(one, sample(one.task, 20)), 0.99) is None  # not all inputs are at hand

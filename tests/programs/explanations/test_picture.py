@@ -1,7 +1,5 @@
 """The drawing of an explanation: every part that is left, in the order of layers, with words that cannot break out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Every quantity: its source, run as Python, gives what its tensors give; and some values by hand."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules: fitted, compressed, counted, as words and as source; the two ways to run one agree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -43,7 +41,6 @@ def test_a_threshold_is_found_and_said() -> None:
     view = strings()
     ones = ONES.values(view)[:, 0].numpy()
     rule = searched((ones >= 3).astype(int), view)
-    assert rule is not None
     assert rule.constants <= 4
     for row in range(0, 256, 5):
         tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
@@ -55,7 +52,6 @@ def test_balanced_strings_are_two_conditions() -> None:
     level = (view.is_token("0") - view.is_token("1")).cumsum(1)
     balanced = ((level[:, -1] == 0) & (level.amin(1) >= 0)).long().numpy()
     rule = searched(balanced, view)
-    assert rule is not None
     assert (rule.answers([one.values(view)[:, 0] for one in rule.quantities]).numpy() == balanced).all()
 
 

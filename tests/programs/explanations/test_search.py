@@ -1,7 +1,5 @@
 """Which quantities decide answers: on answers that are planted, so that the rule is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -51,7 +49,6 @@ def test_an_exception_by_either_number_is_found() -> None:
     for order in ((0, 1), (1, 0)):
         made = Data.made([of[n] for n in order], [values[n] for n in order], [0, 0], answers, np.arange(4_000), False)
         found = made.fitted([0, 1], 20)
-        assert found is not None
         assert (found.rule.form, found.share) == ("except", 1.0)
         assert [one.kind for one in found.rule.quantities] == ["count", "place"]
 
@@ -93,7 +90,6 @@ def test_the_nearest_rule_is_named_with_its_share() -> None:
     """A step that one answer in ten breaks."""
     broken = (VALUES[1] >= 3) ^ (np.random.default_rng(4).random(4_000) < 0.1)
     found = nearest(data(broken), 12)
-    assert found is not None
     assert 0.87 < found.share < 0.93
     assert "the number of 1s" in found.rule.words
 

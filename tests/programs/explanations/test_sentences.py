@@ -1,7 +1,5 @@
 """What is said of an explanation, level by level."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

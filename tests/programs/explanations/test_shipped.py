@@ -1,7 +1,5 @@
 """Explanations that come with interp are for the weights that they name, and say what holds of them."""
 
-from __future__ import annotations
-
 import json
 
 import torch
@@ -14,7 +12,6 @@ from interp.programs.explanations.explanation import _known, shipped, weights_ha
 
 def test_a_zoo_model_has_its_explanation() -> None:
     found = shipped(Subject.of(interp.load("algorithmic/max-of-k")))
-    assert found is not None
     assert found.level == "explained"
 
 
@@ -48,7 +45,6 @@ def test_every_shipped_program_has_its_population() -> None:
             assert found.agreement.share >= 0.99, found.model
         if found.level == "explained":
             assert found.program is not None
-            assert found.agreement is not None
             assert found.agreement.least >= 0.99, found.model
         if found.level == "none":
             assert found.sentence.startswith("No explanation found: "), found.model

@@ -1,7 +1,5 @@
 """All strings of a task, ours or a stranger's: letters, marks, and the answers to each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

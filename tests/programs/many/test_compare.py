@@ -1,7 +1,5 @@
 """Models are the same by what their programs divide, not by names; the table lasts; variables move between models."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """One section of a report on a stand-in, for the tests of sections."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from standins import NAMES, standin

@@ -1,7 +1,5 @@
 """The section on strangers' models and on shipped ones; its numbers are tested with the measures."""
 
-from __future__ import annotations
-
 import pytest
 from report.sections.standin_report import one_section
 from standins import NAMES

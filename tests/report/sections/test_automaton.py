@@ -1,7 +1,5 @@
 """The section: drawn beside the task's own automaton, in the words of the measure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

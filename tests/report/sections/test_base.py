@@ -1,7 +1,5 @@
 """The framework of sections: discovery, needs, options, what is shared, and a user's own section."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The section's numbers are the measure's, and its words are true."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pandas as pd

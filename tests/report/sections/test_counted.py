@@ -1,7 +1,5 @@
 """A user's task of Count01's shape, with its own words and ids, gets Count01's report and certificate: same numbers."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The section of edges: made where it is cheap, else on request."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from report.sections.standin_report import one_section

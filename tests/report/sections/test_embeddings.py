@@ -1,7 +1,5 @@
 """The section on strangers' models and on shipped ones; its numbers are tested with the measures."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -34,10 +32,7 @@ def test_two_tokens_have_none() -> None:
 def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
     exact = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
     twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
-    for model, found, words in (
-        (exact, "2, 7, 13", "3 of 14 frequencies hold all"),
-        (twin, "none", "Fourier power"),
-    ):
+    for model, found, words in ((exact, "2, 7, 13", "3 of 14 frequencies hold all"), (twin, "none", "Fourier power")):
         report = Report("p = 29")
         fill(Study(Subject.of(model)), report, ["embeddings"])
         assert {report.facts[f"frequencies_of_{what}"] for what in ("embedding", "readout")} == {found}

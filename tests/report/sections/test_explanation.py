@@ -1,7 +1,5 @@
 """The algorithm in a report: what came with interp, what is found within a budget, and a card of at most 80 words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The circuit that the heads suggest: what is said of it is what evaluate_circuit measures."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from report.sections.standin_report import one_section

@@ -1,7 +1,5 @@
 """The section on generated answers: a right adder, a broken one, and tasks that generate nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -37,11 +35,7 @@ def test_a_task_without_generated_answers_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("forced", "words"),
-    [
-        (1.0, "is 1 on the same"),
-        (0.5, "is 0.5000 on the same"),
-        (0.99999, "is 0.99999 on the same"),
-    ],
+    [(1.0, "is 1 on the same"), (0.5, "is 0.5000 on the same"), (0.99999, "is 0.99999 on the same")],
 )
 def test_the_sentence(forced: float, words: str) -> None:
     assert words in sentence("1", forced, "on all 100 inputs")

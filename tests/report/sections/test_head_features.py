@@ -1,7 +1,5 @@
 """Heads by feature: the sentence, and the section of models of ours and of strangers."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from standins import standin

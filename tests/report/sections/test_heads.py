@@ -1,7 +1,5 @@
 """Heads and MLPs of strangers' models in one table."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from report.sections.standin_report import one_section

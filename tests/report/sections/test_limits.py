@@ -1,7 +1,5 @@
 """The limits that decide what a section draws and says, each tried on both sides, and what work costs."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 from typing import Any

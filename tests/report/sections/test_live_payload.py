@@ -1,7 +1,5 @@
 """What the live panel is told of a task is what the task says; the page itself is tested in tests/report."""
 
-from __future__ import annotations
-
 import json
 import re
 from unittest.mock import Mock

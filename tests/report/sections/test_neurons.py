@@ -1,7 +1,5 @@
 """The section on strangers' models and on shipped ones; its numbers are tested with the measures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What sections share is computed once for each split: counted where the work is done, not where it is asked for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

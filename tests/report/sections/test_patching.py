@@ -1,7 +1,5 @@
 """Patching of strangers' models: what the key positions must be."""
 
-from __future__ import annotations
-
 import pytest
 from report.sections.standin_report import one_section
 from standins import NAMES

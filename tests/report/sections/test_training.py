@@ -1,7 +1,5 @@
 """The curve survives a checkpoint, in a few kB."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

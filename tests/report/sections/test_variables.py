@@ -1,7 +1,5 @@
 """The section on models of others and on shipped ones, and how probes grow; numbers are tested with the measures."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch

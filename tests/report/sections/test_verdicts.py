@@ -1,7 +1,5 @@
 """Sentences of verdicts against tables of cases: perfect, half-trained, random, broken and tied models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Automata as drawings: every arrow is there, in the style of its letters, and words for those who cannot see it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

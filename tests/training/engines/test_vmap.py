@@ -1,7 +1,5 @@
 """The vmap engine against the reference: outputs, gradients and trained models of every architecture, at 1e-10."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

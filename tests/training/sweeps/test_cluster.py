@@ -1,7 +1,5 @@
 """Sweeps on a real local Dask cluster of processes, one of which is killed on the way; addresses that do not answer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Grids: cells from axes of three forms, the published grid, all problems at once with their cells."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

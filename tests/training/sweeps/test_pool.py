@@ -1,7 +1,5 @@
 """Local workers: each job once, errors as results, no workers left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

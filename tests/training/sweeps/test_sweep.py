@@ -1,7 +1,5 @@
 """Whole sweeps: the runs are those of interp.train, each is done once, failures are rows, kills change nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

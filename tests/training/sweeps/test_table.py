@@ -1,7 +1,5 @@
 """The durable table: torn lines, full disks, two writers, rows that are no rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Addition: rows and labels by hand and by Python's own sums, in every format, and something that is not an input."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

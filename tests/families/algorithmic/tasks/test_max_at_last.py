@@ -1,7 +1,5 @@
 """Maximum of K numbers, read at the last one."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

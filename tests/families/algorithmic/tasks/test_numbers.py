@@ -1,7 +1,5 @@
 """The four classics: labels by hand and by brute force, whole domains, splits, and what each declares."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

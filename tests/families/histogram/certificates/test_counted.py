@@ -1,7 +1,5 @@
 """What bounds leave open is counted: exact errors, whatever the number of threads, and never a false word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

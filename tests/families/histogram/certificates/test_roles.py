@@ -1,7 +1,5 @@
 """A user's own task of the histogram's shape has its certificates and evidence; other shapes are told why not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import product
@@ -172,9 +170,7 @@ def test_one_deviating_label_in_78125_rows_is_found() -> None:
         interp.certify(model, samples=0)
 
 
-def test_rows_that_were_not_compared_are_named_as_assumptions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_that_were_not_compared_are_named_as_assumptions(monkeypatch: pytest.MonkeyPatch) -> None:
     model = translated(shaken("dot", 0.0, L=4))
     assert interp.certify(model, samples=0).on_trust == ()
     monkeypatch.setattr(Occurrences, "listed", 5**4 - 1)

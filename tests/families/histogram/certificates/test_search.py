@@ -3,8 +3,6 @@
 Affine bounds of sums of ReLUs, against their values; which models a histogram's tables speak of.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

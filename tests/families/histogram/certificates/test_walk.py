@@ -1,7 +1,5 @@
 """The walk over all multisets around an own token, against all sequences and against plain sums."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations_with_replacement, product
 from math import comb, factorial, prod
@@ -66,7 +64,6 @@ def counted(
         for count in range(tables.L if tables.T == 1 else 1, tables.L + 1):
             rivals = np.arange(tables.lead.shape[1]) != tables.classes[count - 1]
             one = walk.count(count, rivals, need[token, count - 1], slack[token, count - 1])
-            assert one is not None
             check_examples(tables, token, count, one.examples)
             found[token, count] = (one.right, one.wrong, one.close, one.tied)
     return found

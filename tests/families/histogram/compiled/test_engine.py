@@ -1,7 +1,5 @@
 """The compiled engine: when compiling pays, who is told, how an interruption ends, what it trains."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

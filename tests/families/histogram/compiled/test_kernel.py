@@ -3,8 +3,6 @@
 The samplers against their exact distributions, and against a plain reading of the algorithm.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The vector operations and small products of the compiled kernels against numpy and math."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Learned recognizers, layer norm and GELU: every string, against the model's own forward pass and a float64 twin."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Parts of PALINDROME's proof: what leaks past the mirror image, and weights that are stored rounded."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -58,7 +58,6 @@ def test_right_for_every_number_of_ones_at_length_250(name: str, dtype: str) -> 
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
 def test_right_at_length_10000(name: str, dtype: str) -> None:
     made = construct(f"languages/{name}")
-    assert made.weights.length_limit is not None
     assert made.weights.length_limit.in_dtype(getattr(torch, dtype)) == 10_000
     assert errors(made, by_counts(5000, [0, 1, 2501], seed=2), dtype) == 0
     assert errors(made, by_counts(10_000, [0, 1, 5000, 10_000], seed=3), dtype) == 0

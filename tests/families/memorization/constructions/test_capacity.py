@@ -1,7 +1,5 @@
 """H d_h + d associations, each checked through the model itself."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 

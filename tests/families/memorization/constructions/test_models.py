@@ -1,7 +1,5 @@
 """The memorization constructions by name: HookedTransformers, their files, and what rebuilds them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

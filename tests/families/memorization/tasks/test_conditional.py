@@ -1,7 +1,5 @@
 """What all memorization tasks share: contexts, labels, samples, sequences, text."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

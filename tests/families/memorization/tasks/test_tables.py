@@ -1,7 +1,5 @@
 """The kinds of memorization tables, by class and by function, and the input that none of them takes."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from typing import Any

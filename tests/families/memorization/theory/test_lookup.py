@@ -6,11 +6,7 @@ from shared import lookup_bounds
 from interp.errors import InterpError
 from interp.families.memorization.theory.drawn_tables import lookup_table
 from interp.families.memorization.theory.kl import entropy_rows, kl_rows
-from interp.families.memorization.theory.lookup import (
-    coherence,
-    lookup_construction,
-    random_sign_unembedding,
-)
+from interp.families.memorization.theory.lookup import coherence, lookup_construction, random_sign_unembedding
 from interp.families.memorization.theory.table import as_table
 
 
