@@ -56,15 +56,21 @@ not separable, by outputs of size 1000 that differ by 1e-4 between CPUs (histogr
 """
 OF_THIS_CPU = {
     **dict.fromkeys(
-        ("algorithmic/modular-addition", "programs/compiled", "programs/compiled@small"),
+        (
+            "algorithmic/modular-addition",
+            "algorithmic/modular-addition-fourier",
+            "programs/compiled",
+            "programs/compiled@small",
+        ),
         ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
     ),
     "algorithmic/brackets": ("report.tables.by_length",),
     "languages/palindrome": ("report.tables.by_length", "report.facts.accuracy_longest", "report.verdict[3]"),
     "languages/parity-learned": ("report.tables.by_length",),
+    "languages/parity@small": ("report.tables.heads.rows[2][3]",),  # without MLP 0, both outputs are equal
 }
-"""Parts of cases that differ, too: rounding errors that are measured, models in half precision, and answers to strings
-so long that float64 decides them."""
+"""Parts of cases that differ, too: rounding errors that are measured, models in half precision, and answers that
+rounding decides: of equal outputs, or to strings so long that float64 is not enough."""
 
 NORM = {"layer_norm": True, "eps": 1e-5}
 BIGRAM, KGRAM, LOOKUP = ({"table": f"memorization/{name}"} for name in ("bigram", "kgram", "lookup"))
