@@ -35,16 +35,11 @@ def decompile(running: Running, check: Callable[[], None] = lambda: None, strict
     reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
-    find_stand_ins(reading)
-    return reading
-
-
-def find_stand_ins(reading: Reading) -> None:
-    """Find parts that stand in for each other; others that matter, but not at their mean, are moved."""
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
     reading.groups = stand_ins(loose, lambda out: reading.left(out) >= SHARE_KEPT_BY_VALUES)
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
     reading.moved = {part: reading.left([part], moved=True) for part in odd}
+    return reading
 
 
 def describe(reading: Reading) -> None:

@@ -95,26 +95,22 @@ class InputsTried:
         each = (dict.fromkeys(whole, donors) for donors in chain(*self.donors))
         return not all(bool(self._stays(reader, ways, whole, donors).all()) for donors in each)
 
-    def stay_without(
-        self, reader: Part | None, said: Collection[str], sides: Sequence[str], between: Collection[str] = ()
-    ) -> float:
+    def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.
 
         Values come from the same place in a row of the same length; what positions add, from another place of the same
-        kind. sides: those of a head that read so, of "q", "k" and "v". between: MLPs through which it may read the
-        sources said, too: they write what they make of these, and of the rest from another row.
+        kind. sides: those of a head that read so, of "q", "k" and "v".
         """
         running = self.running
         if not running.paths:
             return 1.0
-        earlier = [part for part in running.parts if reader is None or runs_before(part, reader)]
-        added = {source: self.written(source) for source in ("token", "position", *map(str, earlier))}
-        whole = {source: one for source, one in added.items() if one is not None and source not in said}
+        before = [str(part) for part in running.parts if reader is None or runs_before(part, reader)]
+        added = {source: self.written(source) for source in ("token", "position", *before) if source not in said}
+        whole = {source: one for source, one in added.items() if one is not None}
         if not whole:
             return 1.0
-        again = [part for part in earlier if part.head is None and str(part) in between and str(part) in whole]
         stays = (
-            self._stays(reader, sides, whole, {**dict.fromkeys(whole, rows), "position": kinds}, again)[where]
+            self._stays(reader, sides, whole, {**dict.fromkeys(whole, rows), "position": kinds})[where]
             for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
         )
         return min(float(one.double().mean()) for one in stays)
@@ -129,23 +125,14 @@ class InputsTried:
         return torch.equal(running.answers_with({head: z}), running.answers)
 
     def _stays(
-        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Mapping[str, Tensor],
-        again: Sequence[Part] = (),
-    ) -> Bool[Tensor, "reads"]:  # fmt: skip
-        """Which answers stay if a part reads these sources from elsewhere, by direct paths. donors: of each source.
-        again: MLPs among them, in order of running, that run on what the others then write instead."""
+        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Mapping[str, Tensor]
+    ) -> Bool[Tensor, "reads"]:
+        """Which answers stay if a part reads these sources from elsewhere, by direct paths. donors: of each source."""
         self.check()
         running = self.running
-        at = running.reads.pick if reader is None and not again else lambda value: value
-        new = {str(part) for part in again}
-        change = {
-            source: one.flatten(0, 1)[at(donors[source])] - at(one)
-            for source, one in added.items() if source not in new
-        }  # fmt: skip
-        for part in again:
-            change[str(part)] = running.mlp_on(part.layer, change) - added[str(part)]
+        at = running.reads.pick if reader is None else lambda value: value
+        change = {source: one.flatten(0, 1)[at(donors[source])] - at(one) for source, one in added.items()}
         if reader is None:
-            change = change if not again else {source: running.reads.pick(one) for source, one in change.items()}
             answers = running.read_out(change)
         elif reader.head is None:
             answers = running.answers_with({reader: running.mlp_on(reader.layer, change)})

@@ -10,11 +10,10 @@ import interp
 from interp.measures.runs import Part
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
-from interp.programs import moved_rows
 from interp.programs.decompile import decompile, given, program_of
 from interp.programs.interchange import Interchanger, interchanged
 from interp.programs.language import Program
-from interp.programs.moved_rows import COPIES, described_on_moved_rows, idle, on_fewer, other_rows, with_copies
+from interp.programs.moved_rows import COPIES, described_on_moved_rows, other_rows, with_copies
 from interp.programs.read_heads import describe_head
 from interp.programs.reading import Reading
 from interp.programs.running import Running
@@ -75,29 +74,6 @@ def test_rows_as_they_are_count_alone_too() -> None:
     wrong = 1 - running.answers[:n]
     running = replace(running, moved=replace(running.moved, answers=torch.cat([wrong, running.answers[n:]])))
     assert running.kept({}).share == 0.0  # and not COPIES / (1 + COPIES)
-
-
-def test_parts_that_stand_in_for_used_ones_are_described_too() -> None:
-    reading = Reading(running_of(interp.compile(ENDS, decoys=2)))
-    used, other, third = reading.running.parts[:3]
-    reading.matter = [used]
-    assert idle(reading) == []
-    reading.groups = [[other, third]]
-    assert idle(reading) == []
-    reading.groups = [[used, third]]
-    assert idle(reading) == [third]
-
-
-def test_of_many_rows_some_are_copied_and_no_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = Reading(running_of(interp.compile(ENDS)))
-    reading.without = {part: reading.left([part]) for part in reading.running.parts}
-    tokens = reading.running.batch.tokens
-    assert on_fewer(reading, None) is reading
-    monkeypatch.setattr(moved_rows, "POSITIONS", 4 * tokens.shape[1])
-    fewer = on_fewer(reading, 5)
-    assert len(fewer.running.batch) == 4
-    assert all(row in tokens[:5].tolist() for row in fewer.running.batch.tokens.tolist())
-    assert fewer.without == {part: fewer.left([part]) for part in reading.without}
 
 
 @pytest.mark.slow

@@ -84,8 +84,7 @@ def reads_more(
 ) -> tuple[ReadsMore, ...]:
     """The parts, and the readout, that read more than the program says: with the rest from another row, answers change.
 
-    What carries a variable that the program names, such as a copy, does not count; nor does what an MLP that the
-    program does without makes of these variables.
+    What carries a variable that the program names, such as a copy, does not count.
     """
     together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
     said: dict[str, set[str]] = {}
@@ -99,13 +98,7 @@ def reads_more(
         said[reader] = said.get(reader, set()) | read
         sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
     parts = {str(part): part for part in reading.running.parts}
-    named = {*said, *(place for one in variables for place in one.places)}
-    named |= {str(part) for part, role in roles.items() if role.like}
-    between = parts.keys() - named
-    left = {
-        reader: reading.tried.stay_without(parts.get(reader), read, sides[reader], between)
-        for reader, read in said.items()
-    }
+    left = {reader: reading.tried.stay_without(parts.get(reader), read, sides[reader]) for reader, read in said.items()}
     return tuple(ReadsMore(reader, share) for reader, share in left.items() if share < SHARE)
 
 

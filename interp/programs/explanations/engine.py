@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.runs import Part, reads_of
+from interp.measures.runs import reads_of
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import lstar
@@ -42,7 +41,7 @@ from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest,
 from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import same_partition
 from interp.programs.language import Program, Sums
-from interp.programs.moved_rows import described_on_moved_rows, idle
+from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
@@ -156,14 +155,12 @@ def by_parts(
         program = program_of(reading)
         for moved in (False, True):
             if moved:
-                reading, program = described_on_moved_rows(reading, n)
-                fewer = len(reading.running.batch)
-                on = on if fewer == len(rows) else described_on(population, fewer)
+                reading, program = described_on_moved_rows(reading)
             readings.append(reading)
             found.append(explained(empty, reading, program, population, fresh, share, on))
             if found[-1].level == "explained":
                 return found[-1]
-            if not may_move(found[-1], idle(reading)) or reading.running.has_sets:
+            if not may_move(found[-1]) or reading.running.has_sets:
                 break
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
@@ -172,18 +169,15 @@ def by_parts(
     return best
 
 
-def may_move(found: Explanation, stand_ins: Sequence[Part] = ()) -> bool:
+def may_move(found: Explanation) -> bool:
     """Whether parts are described anew on rows with variables of other rows.
 
-    They are where a variable of the program is refuted, or a part reads more than the program says. Where the program
-    has fitted sums, they are only if it does without parts that stand in for others (stand_ins): trained models that
-    were tried (sort, induction, unique reverse) needed a constant for every two to four of their parameters, which is
-    no explanation (see MOST_SUMS).
+    They are where a variable of the program is refuted, or a part reads more than the program says, but not where the
+    program has fitted sums: trained models that were tried (sort, induction, unique reverse) then needed a constant for
+    every two to four of their parameters, which is no explanation (see MOST_SUMS).
     """
     program = found.program
-    if found.level != "imitated" or program is None:
-        return False
-    if any(isinstance(step, Sums) for step in program.steps) and not stand_ins:
+    if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
         return False
     return bool(found.more) or any(one.interchange.verdict == "refuted" for one in found.variables)
 
