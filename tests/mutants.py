@@ -260,6 +260,11 @@ class Failing:
             (self.tree / FAILED).write_text(report.nodeid)
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a folder to import from is this tree's: the repository, or one of its tests."""
+    return path == ROOT or path.is_relative_to(ROOT / "tests")
+
+
 def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "", noted: str = "") -> tuple[str, float]:
     """'passed', 'failed', 'no tests' (all are slow) or 'slow', and the seconds: in a fork, which has the libraries
     and nothing of interp yet.
@@ -275,7 +280,7 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "",
             os.dup2(null, 1)
             os.dup2(null, 2)
         os.chdir(tree)
-        sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "tests"))]
+        sys.path[:] = [str(tree), *(p for p in sys.path if not is_ours(Path(p or ".").resolve()))]
         os.environ["PYTHONPATH"] = str(tree)
         os.environ["INTERP_CHECKED"] = checked
         import pytest
