@@ -49,7 +49,7 @@ def pseudo_ensembles(models: pd.DataFrame) -> pd.DataFrame:
 
 
 def correlated(models: pd.DataFrame) -> tuple[float, float, float]:
-    """Pearson's r, over models, of the weighted s-acc and the accuracy, with its 95% interval; nan of three."""
+    """Pearson's r, over models, of the weighted s-acc and the accuracy, with its 95% interval; nan of too few."""
     if len(models) <= 3:
         return float("nan"), float("nan"), float("nan")
     fit = pearsonr(models["weighted s_acc"], models["accuracy"])

@@ -93,7 +93,7 @@ class Reading:
     @cached_property
     def tried(self) -> InputsTried:
         """Which inputs of parts matter, in the model as it is."""
-        return InputsTried(self.running.original, Kinds(self.running.original), self.check)
+        return InputsTried(self.running.original, self.kinds, self.check)
 
     @cached_property
     def counts(self) -> Tensor:
