@@ -26,13 +26,19 @@ from interp.programs.running import Kept, Running
 from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 
-def decompile(running: Running, check: Callable[[], None] = lambda: None, strict: bool = True) -> Reading:
-    """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`."""
+def decompile(
+    running: Running,
+    check: Callable[[], None] = lambda: None,
+    strict: bool = True,
+    matter: Sequence[Part] = (),
+) -> Reading:
+    """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`. matter:
+    the parts that do, if they are known; see relevance.used."""
     reading = Reading(running, check, strict)
     reading.made = given(running)
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)
-    reading.matter = used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
+    reading.matter = [*matter] or used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]

@@ -68,7 +68,7 @@ def product_words(program: Program, step: Product) -> str:
 def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
     """A variable of which only classes of values are told apart; classes: any number for each value."""
     groups = sorted((list(map(values.__getitem__, group)) for group in grouped_by(classes)), key=len)
-    if len(groups) == len(values):
+    if len(groups) in (1, len(values)):
         return variable
     if len(groups) == 2 and len(groups[0]) <= NAMED:
         return f"whether {variable} is {words.either(list(map(repr, groups[0])), NAMED)}"

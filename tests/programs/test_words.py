@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from interp.programs.language import Program
-from interp.programs.steps import NEVER, Head, Linear
+from interp.programs.steps import NEVER, Head, Linear, Table
 from interp.programs.words import step_words
 
 LETTERS = tuple("abcdefgh")
@@ -66,3 +66,9 @@ def test_where_both_lists_are_long_their_lengths_are_said() -> None:
     head = Head("h", "", "token", (scores,), "token", "head 0.0")
     program = Program(letters, 4, True, (head,), Linear("answer", (), (), (0.0,), ("x",)))
     assert "most to each of 7 of 12 values, and" in step_words(program, head, brief=True)
+
+
+def test_a_variable_that_a_table_does_not_need_is_named_all_the_same() -> None:
+    table = Table("m", ("token", "position"), (0, 0, 1, 1), ("no", "yes"), "MLP 0")
+    program = Program(("a", "b"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(program, table) == "looks up the token and the position in a table of 4 entries"

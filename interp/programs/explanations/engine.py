@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -44,7 +45,7 @@ from interp.programs.language import Program, Sums
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
 from interp.programs.reading import Reading
-from interp.programs.relevance import CHANGED
+from interp.programs.relevance import CHANGED, used
 from interp.programs.running import Running
 from interp.support import words
 from interp.support.progress import LateBar
@@ -135,23 +136,14 @@ def by_parts(
 ) -> Explanation:
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
-    The strict reading comes first (see `Reading`), then the looser one, on more inputs. If the model does not compute
-    with the variables of a program, its parts may be described anew where variables are those of other inputs, too (see
-    programs.moved_rows). Where no reading gives a program and all parts are described, the readout is fitted anew, to
-    inputs drawn for it (see programs.read_limits). The first that explains the model is taken, or else the best.
+    Readings come in turn (see read_in_turn). If the model does not compute with the variables of a program, its parts
+    may be described anew where variables are those of other inputs, too (see programs.moved_rows). Where no reading
+    gives a program and all parts are described, the readout is fitted anew, to inputs drawn for it (see
+    programs.read_limits). The first that explains the model is taken, or else the best.
     """
-    batch = population.batch
-    reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
     found: list[Explanation] = []
     readings: list[Reading] = []
-    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
-        n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
-        n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
-        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-        # The whole batch as it is: models that are compared know its labels already.
-        rows = with_edges(subject, batch if n == len(batch) else batch[some])
-        on = described_on(population, n, len(rows) - n)
-        reading = decompile(Running.of(subject, rows), steps.check, strict)
+    for reading, on in read_in_turn(subject, population, steps, found):
         program = program_of(reading)
         for moved in (False, True):
             if moved:
@@ -160,13 +152,39 @@ def by_parts(
             found.append(explained(empty, reading, program, population, fresh, share, on))
             if found[-1].level == "explained":
                 return found[-1]
-            if not may_move(found[-1]) or reading.running.has_sets:
+            if not may_move(found[-1]):
                 break
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
     return best
+
+
+def read_in_turn(
+    subject: Subject, population: Population, steps: Steps, found: Sequence[Explanation]
+) -> Iterator[tuple[Reading, str]]:
+    """The strict reading (see `Reading`), then the looser one, on more inputs; and on which inputs each is.
+
+    The looser one leaves out parts that matter only with values of other positions. If a program was found so far but
+    is not the model's (`found`), it describes these, too.
+    """
+    batch = population.batch
+    reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
+    for strict, positions in ((True, POSITIONS), (False, AGAIN)):
+        n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
+        n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
+        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
+        # The whole batch as it is: models that are compared know its labels already.
+        rows = with_edges(subject, batch if n == len(batch) else batch[some])
+        on = described_on(population, n, len(rows) - n)
+        reading = decompile(Running.of(subject, rows), steps.check, strict)
+        yield reading, on
+    if any(one.level == "imitated" for one in found):
+        running = reading.running.original
+        matter = used(running, reading.kinds, steps.check, pairs=reading.pairs)
+        if matter != reading.matter:
+            yield decompile(running, steps.check, False, matter), on
 
 
 def may_move(found: Explanation) -> bool:

@@ -1,6 +1,7 @@
 """interp.explain on models whose mechanism is known, and on models without one."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,8 @@ from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations import Explanation
+from interp.programs.explanations import Explanation, engine
+from interp.programs.explanations.bench import Steps
 from interp.programs.explanations.causal import reads_more
 from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, with_edges
 from interp.programs.explanations.explanation import GIVEN
@@ -22,6 +24,7 @@ from interp.programs.interchange import Interchanger, interchanged, same_partiti
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
+from interp.programs.task import ENDS
 from interp.programs.words import parts_words
 from interp.tasks.populations import everything, sample
 
@@ -48,6 +51,23 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
         found.program, steps=(*found.program.steps, Sums("sum", ("token",), (((0.0,),) * 4,), (0.0,), False))
     )
     assert not may_move(replace(found, variables=roles["refuted"], program=sums))
+
+
+@pytest.mark.parametrize(("level", "n"), [("explained", 2), ("imitated", 3)])
+def test_parts_that_the_looser_reading_leaves_out_come_last(
+    level: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a program that is not the model's, all parts are read that matter only with values of other positions."""
+    model = interp.compile(ENDS, decoys=1)
+    subject = Subject.of(model)
+    found = [replace(interp.explain(model), level=level)]
+    every = list(Running.of(subject, everything(subject.task).batch).parts)
+    monkeypatch.setattr(engine, "used", lambda *args, **pairs: every)
+    read = [one for one, _ in engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)]
+    assert len(read) == n
+    assert [one.strict for one in read] == [True, False, False][:n]
+    assert len(read[1].matter) < len(every)
+    assert read[-1].matter == (every if n == 3 else read[1].matter)
 
 
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
