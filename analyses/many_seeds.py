@@ -129,7 +129,7 @@ def clocks(found: ComparedModels) -> pd.DataFrame:
     rows = []
     for row in found.rows:
         waves = [step for step in steps_of(row) if isinstance(step, Waves)]
-        frequencies = sorted({k for step in waves for k in step.frequencies})
+        frequencies = sorted({k for step in waves for k in step.frequencies if k})  # 0 is a constant
         rows.append({
             "frequencies": " ".join(map(str, frequencies)), "n": len(frequencies),
             "fading": any(step.fading for step in waves), **clock_or_pizza(interp.load(row["model"])),
@@ -157,20 +157,23 @@ def by_program(row: dict[str, Any]) -> str:
 
 def phase_diagram(found: dict[str, ComparedModels], files: dict[str, list[Path]]) -> pd.DataFrame:
     """One row for each cell: the published accuracy and ours, what the paper's bounds allow, and how many models count
-    in which way by their program, and by interventions (histogram.mechanism)."""
+    in which way by their program, and by interventions (histogram.mechanism); of those with a program, of how many
+    interventions say the same, and of how many they say "mixed"."""
     published = pd.read_csv(PUBLISHED).set_index(["model", "d", "p"])["value"] / 100
     read = {row["model"]: row for one in found.values() for row in one.rows}
     rows = []
     for cell, models in files.items():
         kind, d, p = (part.partition("=")[2] for part in cell.split("/"))
         right = [str(file) for file in models if str(file) in read]
+        ways = [(by_program(read[name]), mechanism(interp.load(name)).verdict) for name in right]
         rows.append({
             "kind": kind, "d": int(d), "p": int(p),
             "published": published.get((kind.replace("-softmax", "+sftm"), int(d), int(p))),
             "accuracy": np.mean([interp.accuracy(interp.load(file), n=1000).accuracy for file in models]),
             "models": len(models), "right": len(right), "bounds": allowed(kind, int(d), int(p)),
-            "by program": counted(by_program(read[name]) for name in right),
-            "by interventions": counted(mechanism(interp.load(name)).verdict for name in right),
+            "by program": counted(program for program, _ in ways), "by interventions": counted(way for _, way in ways),
+            "agree": sum(way == f"{program}-based" for program, way in ways),
+            "mixed": sum(way == "mixed" for program, way in ways if program != "no program"),
         })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from shared.pseudo_ensembles import pseudo_ensembles
 import interp
 from interp.tasks.scores import wilson
 
-HALF, RIGHT = 0.5, 0.95
+TENTH, HALF, RIGHT = 0.1, 0.5, 0.95
 OVER_TRAINING = 0.72
 """Pearson's r of the mean s-acc of heads and the accuracy over checkpoints of a training (Zsámboki et al. 2025, section
 6.1)."""
@@ -129,18 +130,28 @@ def parity_length() -> Found:
 @check("ours.histogram_programs")
 def histogram_programs() -> Found:
     table = pd.read_csv(SWEEPS / "many_histogram.csv", keep_default_na=False)
-    read = table[table["by program"].isin(["1 relation", "1 inventory"])]
-    kinds, tried = (read[name].str.removeprefix("1 ") for name in ("by program", "by interventions"))
-    agree, mixed = int((tried == kinds + "-based").sum()), int((tried == "mixed").sum())
-    other = (read["bounds"] == "relation") & (kinds == "inventory")
-    both = int((other & (tried == "inventory-based")).sum())
+    right, told = int(table["right"].sum()), how_many(table["by program"])
+    read, same, mixed = right - told["no program"], int(table["agree"].sum()), int(table["mixed"].sum())
+    alone = table[table["bounds"] == "relation"]
+    n, tried = int(alone["right"].sum()), how_many(alone["by interventions"])["inventory-based"]
+    low, high = wilson(tried / n, n)
     return Found(
-        f"{len(read)} of {int(table['right'].sum())} right models have a program, {int((kinds == 'inventory').sum())} "
-        f"an inventory; interventions say the same of {agree} and mixed of {mixed}; where bounds allow a relation "
-        f"alone, {int(other.sum())} are inventories, {both} of them by interventions, too",
-        verdict(agree + mixed == len(read) and both > 0),
+        f"{read} of {right} right models have a program, {told['inventory']} an inventory; interventions say the same "
+        f"of {same}, mixed of {mixed} and the opposite of {read - same - mixed}; of {n} models where bounds allow a "
+        f"relation alone, {how_many(alone['by program'])['inventory']} are inventories by program, {tried} by "
+        f"interventions (95% interval {number(low)} to {number(high)})",
+        verdict(low > TENTH and same > HALF * read),
         len(table),
     )
+
+
+def how_many(told: pd.Series) -> Counter[str]:
+    """How many models each word is said of, in cells such as "2 inventory, 1 no program"."""
+    pairs = (one.split(" ", 1) for cell in told if cell for one in cell.split(", "))
+    found: Counter[str] = Counter()
+    for n, word in pairs:
+        found[word] += int(n)
+    return found
 
 
 @check("ours.planted_programs")
