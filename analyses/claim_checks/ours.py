@@ -14,7 +14,7 @@ from shared.pseudo_ensembles import pseudo_ensembles
 import interp
 from interp.tasks.scores import wilson
 
-TENTH, HALF, RIGHT = 0.1, 0.5, 0.95
+MANY, HALF, RIGHT = 0.1, 0.5, 0.95
 OVER_TRAINING = 0.72
 """Pearson's r of the mean s-acc of heads and the accuracy over checkpoints of a training (Zsámboki et al. 2025, section
 6.1)."""
@@ -140,7 +140,7 @@ def histogram_programs() -> Found:
         f"of {same}, mixed of {mixed} and the opposite of {read - same - mixed}; of {n} models where bounds allow a "
         f"relation alone, {how_many(alone['by program'])['inventory']} are inventories by program, {tried} by "
         f"interventions (95% interval {number(low)} to {number(high)})",
-        verdict(low > TENTH and same > HALF * read),
+        verdict(low > MANY and same > HALF * read),
         len(table),
     )
 

@@ -27,10 +27,7 @@ from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 
 def decompile(
-    running: Running,
-    check: Callable[[], None] = lambda: None,
-    strict: bool = True,
-    matter: Sequence[Part] = (),
+    running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, matter: Sequence[Part] = ()
 ) -> Reading:
     """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`. matter:
     the parts that do, if they are known; see relevance.used."""

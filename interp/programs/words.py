@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 
@@ -51,8 +52,9 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
             return f"says {equal}"
         if not step.part and len(step.of) == 1:
             return f"says {class_words(program, step)}"
-        of = words.joined(_read_as(program, step, at) for at in range(len(step.of)))
-        cells = words.counted(len(step.entries), "entry", "entries")
+        read = [at for at in range(len(step.of)) if len(set(_classes(program, step, at))) > 1] or [0]
+        of = words.joined(_read_as(program, step, at) for at in read)
+        cells = words.counted(prod(len(program.values[step.of[at]]) for at in read), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
     if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
         reader = step_named(program, step.of[0])

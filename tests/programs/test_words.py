@@ -68,7 +68,7 @@ def test_where_both_lists_are_long_their_lengths_are_said() -> None:
     assert "most to each of 7 of 12 values, and" in step_words(program, head, brief=True)
 
 
-def test_a_variable_without_effect_in_a_table_is_named() -> None:
+def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
     table = Table("m", ("token", "position"), (0, 0, 1, 1), ("no", "yes"), "MLP 0")
     program = Program(("a", "b"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
-    assert step_words(program, table) == "looks up the token and the position in a table of 4 entries"
+    assert step_words(program, table) == "looks up the token in a table of 2 entries"

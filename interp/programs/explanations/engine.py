@@ -164,10 +164,11 @@ def by_parts(
 def read_in_turn(
     subject: Subject, population: Population, steps: Steps, found: Sequence[Explanation]
 ) -> Iterator[tuple[Reading, str]]:
-    """The strict reading (see `Reading`), then the looser one, on more inputs; and on which inputs each is.
+    """The strict reading (see `Reading`), then the looser one, on more inputs. With each, in words, its inputs.
 
-    The looser one leaves out parts that matter only with values of other positions. If a program was found so far but
-    is not the model's (`found`), it describes these, too.
+    The looser reading leaves out parts that matter only when their values come from other positions. If programs
+    were found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of
+    the readings so far; the caller adds to it.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
