@@ -203,14 +203,19 @@ class Reading:
         return False
 
     def move(self, part: Part) -> None:
-        """From here on, some rows take the variable of a part from another row."""
+        """From here on, some rows take the variable of a part from another row; where answers are sets, not those that
+        the model would then answer with a set that no input has."""
         rows, before = self.others.get(part), self.running
         if rows is None or before.moved is None:
             return
+        value, each = before.value(part), torch.arange(len(rows))
+        answers = before.decided(before.after({part: value[rows]}).logits)
+        if len(odd := before.reads.rows[answers < 0]):
+            rows = rows.index_copy(0, odd, odd)
         own = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
         self.made = self.remade({name: self.made[name][rows] for name in own})
-        self.put({part: before.value(part)[rows]})
-        changed = (rows != torch.arange(len(rows)))[before.reads.rows]
+        self.put({part: value[rows]})
+        changed = (rows != each)[before.reads.rows]
         answers = torch.where(changed, before.decided(self.running.logits), before.answers)
         self.running = replace(self.running, moved=replace(before.moved, answers=answers))
 

@@ -10,8 +10,14 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
+from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs.decompile import given
 from interp.programs.maps import lookup_of
+from interp.programs.moved_rows import COPIES, other_rows, with_copies
+from interp.programs.reading import Reading
 from interp.programs.readout import Readout
+from interp.programs.running import Running
 from interp.tasks import Batch, NextSymbols
 
 
@@ -52,6 +58,34 @@ def test_sets_of_next_symbols_are_explained() -> None:
     assert found.level == "explained"
     assert found.program.answers == ("{a}", "{a, b}", "{a, end}")
     assert found.program(["<s>", "a", "b"]) == ["{a}", "{a, b}", "{a, end}"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_moved_rows_have_no_set_that_no_input_has() -> None:
+    """Of rows of one letter, a position is read as its token and, by even attention, as the first letter: with the
+    head of a row of the other letter, the set would be one that no row has."""
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=8, n_heads=1, d_head=8, attn_only=True, n_ctx=6, d_vocab=3, d_vocab_out=3,
+        normalization_type=None, attention_dir="causal", seed=0,
+    )  # fmt: skip
+    made = HookedTransformer(cfg)
+    weights = {name: torch.zeros_like(w) for name, w in made.named_parameters()}
+    weights["embed.W_E"], weights["blocks.0.attn.W_V"][0] = torch.eye(3, 8), torch.eye(8)
+    weights["blocks.0.attn.W_O"][0, 1, 4] = weights["unembed.W_U"][1, 0] = 1
+    weights["unembed.W_U"][4, 1] = 10
+    weights["unembed.b_U"] = torch.tensor([-0.5, -2.0, 1.0])
+    made.load_state_dict(weights, strict=False)
+    a, b = [0, 1, 1, 1, 1, 1], [0, 2, 2, 2, 2, 2]
+    before = Running.of(Subject.of(interp.load(made, task=AfterA())), AfterA().batch(torch.tensor([a, a, b, b])))
+    assert sorted(before.words) == ["{a, b, end}", "{end}"]
+    running, head = with_copies(before), Part(0, 0)
+    other = other_rows(running.batch.lengths, [head])[head]
+    reading = Reading(running, others={head: other})
+    reading.made = given(running)
+    assert bool((running.batch.tokens[other] != running.batch.tokens).any())
+    reading.move(head)
+    assert torch.equal(reading.running.answers, before.answers.repeat(1 + COPIES))
+    assert torch.equal(reading.running.logits, running.logits)  # rows of the same letter are the same
 
 
 def test_a_value_that_is_never_met_speaks_for_no_answer() -> None:

@@ -152,7 +152,7 @@ def by_parts(
             found.append(explained(empty, reading, program, population, fresh, share, on))
             if found[-1].level == "explained":
                 return found[-1]
-            if not may_move(found[-1]) or reading.running.has_sets:
+            if not may_move(found[-1]):
                 break
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
