@@ -92,10 +92,10 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 
 
-def smaller(reading: Reading, program: Program) -> Program:
-    """The program without inputs that change no answer; see programs.minimal."""
+def smaller(reading: Reading, program: Program, holds: Callable[[Program], bool]) -> Program:
+    """The program without inputs that change no answer, as far as something holds of it; see programs.minimal."""
     matter = {str(part) for part, share in reading.without.items() if share < 1 - CHANGED}
-    return minimal(program, reading.tried, matter, reading.alike)
+    return minimal(program, reading.tried, matter, reading.alike, holds)
 
 
 def revise(reading: Reading, program: Program) -> None:

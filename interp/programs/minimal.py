@@ -7,9 +7,10 @@ no answer either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,16 +19,30 @@ from interp.errors import InterpError
 from interp.measures.interchange import UNDECIDED
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.interchange import equal
-from interp.programs.language import Answer, Program, sums_at
+from interp.programs.language import NEVER, Answer, Program, sums_at
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
 """Most rows of a head's scores that are tried as those of every query."""
 
 
-def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str]) -> Program:
-    """The same program with fewer inputs. matter: parts that must stay. copies: parts that are read as another one."""
+class Input(NamedTuple):
+    """An input of a step: the way by which a head reads it ("in" of other steps), and the variable."""
+
+    step: str
+    way: str
+    variable: str
+
+
+def without_inputs(
+    program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str], keep: Set[Input] = frozenset()
+) -> list[tuple[Input, Program]]:
+    """Inputs that the program does without, in turn, each with the program without it and those before it.
+
+    matter: parts that must stay. copies: parts that are read as another one. keep: inputs that stay.
+    """
     running = tried.running
+    found: list[tuple[Input, Program]] = []
     counts = running.mask.double() if running.counts is None else running.counts.double()
 
     def answers(program: Program) -> Tensor:
@@ -44,7 +59,8 @@ def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapp
         )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
         for way, name in [] if inner else inputs(step):
             now = next((one for one in (*program.steps, program.answer) if one.name == step.name), None)
-            if now is None or (way, name) not in inputs(now):
+            this = Input(step.name, way, name)
+            if now is None or this in keep or (way, name) not in inputs(now):
                 continue
             sources = writers(program, name, getattr(step, "part", ""))
             sources += [copy for copy, other in copies.items() if other in sources]
@@ -54,8 +70,31 @@ def minimal(program: Program, tried: InputsTried, matter: set[str], copies: Mapp
                 less = with_step(program, new)
                 if less is not None and parts(program) & matter <= parts(less) and torch.equal(answers(less), wanted):
                     program = less
+                    found.append((this, program))
                     break
-    return program
+    return found
+
+
+def minimal(
+    program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str],
+    holds: Callable[[Program], bool] = lambda _: True,
+) -> Program:  # fmt: skip
+    """The same program without the inputs that it can do without while something holds of it.
+
+    Where it does not hold without all of them, the first input without which it does not stays, and so on.
+    """
+    keep: set[Input] = set()
+    low, best = 0, program  # of the programs in turn, this many hold
+    while len(found := without_inputs(program, tried, matter, copies, keep)) > low:
+        high = len(found)
+        if holds(found[-1][1]):
+            return found[-1][1]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if holds(found[middle - 1][1]) else (low, middle)
+        best = found[low - 1][1] if low else program
+        keep.add(found[high - 1][0])
+    return best
 
 
 def inputs(step: Step) -> list[tuple[str, str]]:
@@ -116,9 +155,19 @@ def _without_attention(step: Head, way: str, made: Mapping[str, Tensor]) -> Iter
     if way == "key":
         yield replace(step, query="", key="", scores=((0.0,),), scaled=False, evened=True)
         return
-    frequent = made[step.query].sum(0).argsort(descending=True, stable=True).tolist()
-    for row in [*dict.fromkeys(step.scores[query] for query in frequent)][:ROWS_TRIED]:
+    met = made[step.query].sum(0)
+    frequent = met.argsort(descending=True, stable=True).tolist()
+    rows = [*dict.fromkeys(step.scores[query] for query in frequent)][:ROWS_TRIED]
+    for row in [mean_scores(step, met), *rows]:
         yield replace(step, query="", scores=(row,))
+
+
+def mean_scores(step: Head, met: Tensor) -> tuple[float, ...]:
+    """The mean of a head's scores for each key over the queries that may attend to it. met: (queries,) how often."""
+    scores = torch.tensor(step.scores, dtype=torch.float64)
+    weight = met[:, None] * (scores > NEVER)
+    mean = (scores * weight).sum(0) / weight.sum(0).clamp_min(1e-6)
+    return tuple(torch.where(weight.sum(0) > 0, mean, NEVER).tolist())
 
 
 def _without_column(step: Table, at: int, made: Mapping[str, Tensor], sizes: list[int]) -> Table:

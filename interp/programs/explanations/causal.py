@@ -54,29 +54,36 @@ class Tested:
 
 
 def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
-    """The program without inputs that have no effect, if it gives as many answers, and what interchanges say of it.
+    """The program without inputs that have no effect, as far as it gives as many answers, and what interchanges say.
 
-    If the model does not compute as it does, but as the whole program, it is the whole one.
+    If the model does not compute as it does, but as the whole program, inputs are left out as far as it does.
     """
-    tried = [(program, agreement)]
-    if (less := smaller(reading, program)) != program:
-        again = agrees(reading.running.subject, less, fresh)
-        if again.share >= agreement.share and again.least >= agreement.least:
-            tried.insert(0, (less, again))
-    found: list[Tested] = []
-    for one, agreed in tried:
-        if len(tried) > 1:
-            revise(reading, one)
-        roles = {part: part_role(reading, one, part, alone=True) for part in reading.running.parts}
-        made, variables, pairs = causal(reading, one, fresh, roles)
-        roles = {part: placed(role, variables) for part, role in roles.items()}
-        more = reads_more(reading, made, roles, variables)
-        found.append(Tested(made, agreed, roles, variables, pairs, more))
-        if found[-1].shown:
-            return found[-1]
-    if len(tried) > 1:
-        revise(reading, tried[0][0])
-    return found[0]
+
+    def as_many(one: Program) -> bool:
+        again = agrees(reading.running.subject, one, fresh)
+        return again.share >= agreement.share and again.least >= agreement.least
+
+    less = smaller(reading, program, as_many)
+    found = tested(reading, less, fresh)
+    if found.shown or less == program or not tested(reading, program, fresh).shown:
+        revise(reading, less)
+        return found
+
+    def is_shown(one: Program) -> bool:
+        return as_many(one) and tested(reading, one, fresh).shown
+
+    return tested(reading, smaller(reading, program, is_shown), fresh)
+
+
+def tested(reading: Reading, program: Program, fresh: Population) -> Tested:
+    """What interchanges say of a program; the descriptions of parts are its steps from here on."""
+    revise(reading, program)
+    roles = {part: part_role(reading, program, part, alone=True) for part in reading.running.parts}
+    made, variables, pairs = causal(reading, program, fresh, roles)
+    roles = {part: placed(role, variables) for part, role in roles.items()}
+    more = reads_more(reading, made, roles, variables)
+    agreement = agrees(reading.running.subject, program, fresh)
+    return Tested(made, agreement, roles, variables, pairs, more)
 
 
 def reads_more(
