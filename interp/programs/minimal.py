@@ -1,8 +1,8 @@
 """A program without inputs of its steps that change no answer, of the model as of the program.
 
-An input of a part is left out if the model's answers stay with it from elsewhere (see inputs_tried), and the program
-gives the same answers without it. A head may do without its keys, and so without its queries, if even attention changes
-no answer either.
+An input of a part is left out if all of the model's answers stay with it from elsewhere (see inputs_tried), nearly all
+with the others that are left out besides, and the program gives the same answers without it. A head may do without its
+keys, and so without its queries, if even attention changes no answer either.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
 """Most rows of a head's scores that are tried as those of every query."""
+TOGETHER = 0.99
+"""Share of the model's answers that must stay with all inputs of a part from elsewhere that the program leaves out."""
 
 
 class Input(NamedTuple):
@@ -43,6 +45,7 @@ def without_inputs(
     """
     running = tried.running
     found: list[tuple[Input, Program]] = []
+    gone: dict[tuple[str, str], list[str]] = {}
     counts = running.mask.double() if running.counts is None else running.counts.double()
 
     def answers(program: Program) -> Tensor:
@@ -66,11 +69,15 @@ def without_inputs(
             sources += [copy for copy, other in copies.items() if other in sources]
             if tried.matters(reader, way, sources) or (way == "key" and reader is not None and not tried.even(reader)):
                 continue
+            together = [*gone.get((step.name, way), ()), *sources]
+            if len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER):
+                continue
             for new in without(now, way, name, made, program):
                 less = with_step(program, new)
                 if less is not None and parts(program) & matter <= parts(less) and torch.equal(answers(less), wanted):
                     program = less
                     found.append((this, program))
+                    gone[step.name, way] = together
                     break
     return found
 
