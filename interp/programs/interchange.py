@@ -28,7 +28,7 @@ from interp.programs.language import Program, sums_at
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
-from interp.tasks.populations import Population
+from interp.tasks.populations import Population, sample
 
 ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
@@ -39,6 +39,8 @@ EVERY = 64
 DRAWN, MORE = 16, 128
 """Sources that are drawn for each base input (one that changes the program's answer is run, and one that does not), and
 where they give too few cases to tell."""
+WIDER, APART = 8, 1_000
+"""How many times as many inputs are drawn where these give too few cases, too, and what is added to their seed."""
 PAIRED = 2**20
 """Most positions of all pairs of inputs that are interchanged instead, where the inputs are all that there are."""
 ENOUGH = 100
@@ -80,6 +82,8 @@ class Interchanger:
     listed: bool
     """Whether the inputs are all that there are."""
     check: Callable[[], None] = lambda: None
+    drawn_from: Population | None = None
+    """The sample that the inputs are of, where more can be drawn in the same way."""
 
     @classmethod
     def of(
@@ -90,7 +94,17 @@ class Interchanger:
         batch = population.batch
         n = min(len(batch), COUNTED if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))[:n]
-        return cls(Running.of(subject, batch[some]), program, copies, population.exact and n == len(batch), check)
+        listed, source = population.exact and n == len(batch), population if population.kind == "sample" else None
+        return cls(Running.of(subject, batch[some]), program, copies, listed, check, source)
+
+    @cached_property
+    def wider(self) -> Interchanger | None:
+        """The same with more inputs, drawn apart; None where these are all inputs, or what the caller gave."""
+        if self.drawn_from is None or self.drawn_from.seed is None:
+            return None
+        subject, seed = self.running.subject, self.drawn_from.seed + APART
+        more = sample(subject.task, WIDER * len(self.running.batch), self.drawn_from.split, seed)
+        return replace(self, running=Running.of(subject, more.batch), drawn_from=None)
 
     # ------------------------------------------------------------ the variables
 
@@ -278,13 +292,14 @@ class Interchanger:
     # ------------------------------------------------------------ scores
 
     def score(self, one: Placed) -> Interchange:
-        """Interchange one variable, with more sources or all where the first ones give too few cases to tell."""
+        """Interchange one variable, with more sources or all where the first ones give too few cases to tell; then with
+        more inputs."""
         found = Interchange.none()
         for drawn in self.drawn:
             found = self._score(one, drawn)
             if found.verdict != "too few cases":
-                break
-        return found
+                return found
+        return found if self.wider is None or not found.changes.n else self.wider.score(one)
 
     def _score(self, one: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""

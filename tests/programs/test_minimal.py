@@ -10,10 +10,11 @@ import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.language import NEVER, Head, Linear, Program, Table
-from interp.programs.minimal import minimal, with_step, writers
+from interp.programs.language import NEVER, Answer, Head, Linear, Program, Table
+from interp.programs.minimal import inputs, mean_scores, minimal, with_step, writers
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
+from interp.programs.steps import Step
 from interp.tasks.populations import everything
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
@@ -44,6 +45,51 @@ def test_what_was_added_to_a_program_goes(wider: Table | Head | Linear) -> None:
     assert [step.of for step in (*less.steps, less.answer)] == [step.of for step in (*PROGRAM.steps, ANSWER)]
     tokens = everything(interp.compile(PROGRAM).task).batch.tokens
     assert less.classes(tokens)[:, -1].equal(PROGRAM.classes(tokens)[:, -1])
+
+
+def wider(*steps: Step | Answer) -> Program:
+    """The program with more inputs of its steps."""
+    new = {step.name: step for step in steps}
+    answer = new.get("answer", ANSWER)
+    assert isinstance(answer, Linear)
+    return replace(PROGRAM, steps=tuple(new.get(step.name, step) for step in PROGRAM.steps), answer=answer)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_only_the_input_stays_without_which_it_does_not_hold(kept: int) -> None:
+    """Of three inputs that were added, one must stay for something to hold; it is asked of few programs."""
+    program, rest = wider(WIDE, ASKING, WEIGHING), [WEIGHING, WIDE, ASKING]
+    asked: list[Program] = []
+
+    def holds(one: Program) -> bool:
+        asked.append(one)
+        return inputs_of(one) >= inputs_of(wider(rest[kept]))
+
+    less = minimal(program, tried(PROGRAM), {"head 0.0", "head 0.1", "MLP 0"}, {}, holds)
+    assert inputs_of(less) == inputs_of(wider(rest[kept]))
+    assert len(asked) <= 4
+
+
+def inputs_of(program: Program) -> set[tuple[str, str, str]]:
+    return {(step.name, *each) for step in (*program.steps, program.answer) for each in inputs(step)}
+
+
+def test_inputs_that_go_are_tried_together_on_the_model() -> None:
+    """The majority of three copies of a token: any one may come from elsewhere, but not any two."""
+    mine = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
+    copies = [Head(f"copy {n}", "position", "position", mine, "token", f"head 0.{n}") for n in range(3)]
+    names = tuple(one.name for one in copies)
+    most = Table("most", names, (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
+    program = Program(("a", "b"), 3, True, (*copies, most), replace(ANSWER, of=("most",), values=("a", "b")))
+    of = tried(program)
+    assert not any(of.matters(Part(0), "in", [f"head 0.{n}"]) for n in range(3))
+    assert of.matters(Part(0), "in", ["head 0.0", "head 0.1"], stay=0.99)
+    assert len(minimal(program, of, set(), {}).step("most").of) == 2
+
+
+def test_scores_without_queries_are_the_mean_of_those_that_may_attend() -> None:
+    head = replace(FIRST, query="token", scores=((1.0, NEVER, NEVER), (4.0, 2.0, NEVER)))
+    assert mean_scores(head, torch.tensor([2.0, 1.0])) == (2.0, 2.0, NEVER)
 
 
 def test_a_program_whose_inputs_all_matter_stays() -> None:
