@@ -27,11 +27,12 @@ from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 
 def decompile(
-    running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, matter: Sequence[Part] = ()
-) -> Reading:
-    """Describe each part that matters. check: is called often, and may raise to stop; strict: see `Reading`. matter:
-    the parts that do, if they are known; see relevance.used."""
-    reading = Reading(running, check, strict)
+    running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, matter: Sequence[Part] = (),
+    finer: bool = False,
+) -> Reading:  # fmt: skip
+    """Describe each part that matters. check: is called often, and may raise to stop; strict, finer: see `Reading`.
+    matter: the parts that do, if they are known; see relevance.used."""
+    reading = Reading(running, check, strict, finer)
     reading.made = given(running)
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)

@@ -32,7 +32,8 @@ def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
     and the program of these parts."""
     before = reading.running.original
     running = with_copies(before)
-    again = Reading(running, reading.check, reading.strict, others=other_rows(running.batch.lengths, reading.matter))
+    others = other_rows(running.batch.lengths, reading.matter)
+    again = Reading(running, reading.check, reading.strict, reading.finer, others)
     again.made = given(running)
     again.without, again.pairs, again.matter = reading.without, reading.pairs, reading.matter
     describe(again)

@@ -20,7 +20,7 @@ from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 
 SHARE_KEPT_BY_VALUES = 0.9975
-"""Share of the model's answers that values must keep."""
+"""Share of the model's answers that values must keep; all of them in a finer reading."""
 FIXED = 2e-4
 """Largest share of the answers that may change where a part is said not to matter at positions of a kind."""
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
@@ -61,12 +61,19 @@ class Quantized:
         return new
 
 
-def quantize(running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True) -> Quantized:
-    """Find the values of a part; low: see `Readers.of`; strict: see `Reading`."""
+def enough_of(now: float, finer: bool) -> float:
+    """The share of answers that values must keep, where the share `now` has been kept so far."""
+    return now if finer else min(SHARE_KEPT_BY_VALUES, now - (1 - SHARE_KEPT_BY_VALUES) / 4)
+
+
+def quantize(
+    running: Running, kinds: Kinds, part: Part, low: Float[Tensor, "d r"], strict: bool = True, finer: bool = False
+) -> Quantized:
+    """Find the values of a part; low: see `Readers.of`; strict, finer: see `Reading`."""
     value = running.value(part)
     original = running.original.value(part) @ low
     base = running.kept({}).share
-    enough = min(SHARE_KEPT_BY_VALUES, base - (1 - SHARE_KEPT_BY_VALUES) / 4)
+    enough = enough_of(base, finer)
     exact = base - FIXED if strict else enough
     where = kinds.present
     fixed: tuple[int, ...] = ()

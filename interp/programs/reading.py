@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import Answer, sums_at
-from interp.programs.quantize import SHARE_KEPT_BY_VALUES, Quantized, quantize
+from interp.programs.quantize import Quantized, enough_of, quantize
 from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -56,6 +56,8 @@ class Reading:
     strict: bool = True
     """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
     whether a head that selects keys must weigh none. Trained models may have a program only without this."""
+    finer: bool = False
+    """Whether descriptions must keep all answers, not nearly all: parts of little effect may need it."""
     others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
     """For each part, the row from which each row takes its variable, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)
@@ -225,7 +227,7 @@ class Reading:
 
     def enough(self) -> float:
         """The share of answers that the next description must keep."""
-        return min(SHARE_KEPT_BY_VALUES, self.running.kept({}).share - (1 - SHARE_KEPT_BY_VALUES) / 4)
+        return enough_of(self.running.kept({}).share, self.finer)
 
     def low(self, part: Part) -> Tensor:
         """What later parts read of a part's value; of later MLPs, those that its direct path matters to."""
@@ -249,7 +251,7 @@ class Reading:
     def quantized(self, part: Part, apart: bool = False) -> Quantized:
         """The values of a part. apart: values stay apart that differ for any neuron, whether or not it matters."""
         low = replace(self.readers, every=True, _known={}).of(part, self.read_by(part)) if apart else self.low(part)
-        found = quantize(self.running, self.kinds, part, low, self.strict)
+        found = quantize(self.running, self.kinds, part, low, self.strict, self.finer)
         self.needed[str(part)] = found.needed
         return found
 

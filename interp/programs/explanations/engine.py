@@ -136,24 +136,17 @@ def by_parts(
 ) -> Explanation:
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
-    Readings come in turn (see read_in_turn). If the model does not compute with the variables of a program, its parts
-    may be described anew where variables are those of other inputs, too (see programs.moved_rows). Where no reading
+    Readings come in turn (see read_in_turn); the first that explains the model is taken, or else the best. Where none
     gives a program and all parts are described, the readout is fitted anew, to inputs drawn for it (see
-    programs.read_limits). The first that explains the model is taken, or else the best.
+    programs.read_limits).
     """
     found: list[Explanation] = []
     readings: list[Reading] = []
-    for reading, on in read_in_turn(subject, population, steps, found):
-        program = program_of(reading)
-        for moved in (False, True):
-            if moved:
-                reading, program = described_on_moved_rows(reading)
-            readings.append(reading)
-            found.append(explained(empty, reading, program, population, fresh, share, on))
-            if found[-1].level == "explained":
-                return found[-1]
-            if not may_move(found[-1]):
-                break
+    for reading, program, on in read_in_turn(subject, population, steps, found):
+        readings.append(reading)
+        found.append(explained(empty, reading, program, population, fresh, share, on))
+        if found[-1].level == "explained":
+            return found[-1]
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
@@ -163,15 +156,28 @@ def by_parts(
 
 def read_in_turn(
     subject: Subject, population: Population, steps: Steps, found: Sequence[Explanation]
-) -> Iterator[tuple[Reading, str]]:
-    """The strict reading (see `Reading`), then the looser one, on more inputs. With each, in words, its inputs.
+) -> Iterator[tuple[Reading, Program | None, str]]:
+    """The strict reading (see `Reading`), then the looser one, on more inputs. With each its program and, in words, its
+    inputs.
 
-    The looser reading leaves out parts that matter only when their values come from other positions. If programs
-    were found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of
-    the readings so far; the caller adds to it.
+    If the model does not compute with the variables of its program, the parts are described anew: finer, and then where
+    variables are those of other inputs, too (see programs.moved_rows). The looser reading leaves out parts that matter
+    only when their values come from other positions. If programs were found but none is the model's, a third reading,
+    as loose, describes these parts as well. found: what came of the readings so far; the caller adds to it.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
+    on = ""
+
+    def anew(reading: Reading) -> Iterator[tuple[Reading, Program | None, str]]:
+        yield reading, program_of(reading), on
+        plain = found[-1]
+        if may_be_finer(plain):
+            finer = decompile(reading.running.original, steps.check, reading.strict, reading.matter, finer=True)
+            yield finer, program_of(finer), on
+        if may_move(plain):
+            yield *described_on_moved_rows(reading), on
+
     for strict, positions in ((True, POSITIONS), (False, AGAIN)):
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
@@ -180,12 +186,18 @@ def read_in_turn(
         rows = with_edges(subject, batch if n == len(batch) else batch[some])
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
-        yield reading, on
+        yield from anew(reading)
     if any(one.level == "imitated" for one in found):
         running = reading.running.original
         matter = used(running, reading.kinds, steps.check, pairs=reading.pairs)
         if matter != reading.matter:
-            yield decompile(running, steps.check, False, matter), on
+            yield from anew(decompile(running, steps.check, False, matter))
+
+
+def may_be_finer(found: Explanation) -> bool:
+    """Whether parts are described anew with all that changes an answer: where a variable is not shown to be the
+    model's."""
+    return found.level == "imitated" and not all(one.interchange.shown for one in found.variables)
 
 
 def may_move(found: Explanation) -> bool:
