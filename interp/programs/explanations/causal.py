@@ -32,7 +32,7 @@ from interp.tasks.populations import Population
 
 SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
-RULES = 3
+RULES = 4
 """Version of what a model must show to be explained: in a comparison, rows by an earlier one are explained anew."""
 
 

@@ -63,11 +63,24 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
     found = [replace(interp.explain(model), level=level)]
     every = list(Running.of(subject, everything(subject.task).batch).parts)
     monkeypatch.setattr(engine, "used", lambda *args, **pairs: every)
-    read = [one for one, _ in engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)]
+    read = [one for one, *_ in engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)]
     assert len(read) == n
     assert [one.strict for one in read] == [True, False, False][:n]
     assert len(read[1].matter) < len(every)
     assert read[-1].matter == (every if n == 3 else read[1].matter)
+
+
+def test_a_finer_reading_follows_a_variable_that_is_not_shown() -> None:
+    """And then the moved rows, if it is refuted; a reading that explains ends the search, so that none follows."""
+    model = interp.compile(ENDS)
+    subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
+    few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
+    found = [replace(interp.explain(model), level="imitated", variables=(few, *rest))]
+    reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
+    read = [(one.strict, one.finer) for one, *_ in reading]
+    assert read == [(True, False), (True, True), (False, False), (False, True)]
+    now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
+    assert now == (0.999, quantize.SHARE_KEPT_BY_VALUES)
 
 
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
