@@ -28,7 +28,7 @@ TOGETHER = 0.99
 """Share of the model's answers that must stay with all inputs of a part from elsewhere that the program leaves out."""
 
 
-class Input(NamedTuple):
+class StepInput(NamedTuple):
     """An input of a step: the way by which a head reads it ("in" of other steps), and the variable."""
 
     step: str
@@ -37,14 +37,18 @@ class Input(NamedTuple):
 
 
 def without_inputs(
-    program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str], keep: Set[Input] = frozenset()
-) -> list[tuple[Input, Program]]:
+    program: Program,
+    tried: InputsTried,
+    matter: set[str],
+    copies: Mapping[str, str],
+    keep: Set[StepInput] = frozenset(),
+) -> list[tuple[StepInput, Program]]:
     """Inputs that the program does without, in turn, each with the program without it and those before it.
 
     matter: parts that must stay. copies: parts that are read as another one. keep: inputs that stay.
     """
     running = tried.running
-    found: list[tuple[Input, Program]] = []
+    found: list[tuple[StepInput, Program]] = []
     gone: dict[tuple[str, str], list[str]] = {}
     counts = running.mask.double() if running.counts is None else running.counts.double()
 
@@ -62,7 +66,7 @@ def without_inputs(
         )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
         for way, name in [] if inner else inputs(step):
             now = next((one for one in (*program.steps, program.answer) if one.name == step.name), None)
-            this = Input(step.name, way, name)
+            this = StepInput(step.name, way, name)
             if now is None or this in keep or (way, name) not in inputs(now):
                 continue
             sources = writers(program, name, getattr(step, "part", ""))
@@ -90,7 +94,7 @@ def minimal(
 
     Where it does not hold without all of them, the first input without which it does not stays, and so on.
     """
-    keep: set[Input] = set()
+    keep: set[StepInput] = set()
     low, best = 0, program  # of the programs in turn, this many hold
     while len(found := without_inputs(program, tried, matter, copies, keep)) > low:
         high = len(found)

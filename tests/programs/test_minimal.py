@@ -87,7 +87,7 @@ def test_inputs_that_go_are_tried_together_on_the_model() -> None:
     assert len(minimal(program, of, set(), {}).step("most").of) == 2
 
 
-def test_scores_without_queries_are_the_mean_of_those_that_may_attend() -> None:
+def test_scores_without_queries_are_the_mean() -> None:
     head = replace(FIRST, query="token", scores=((1.0, NEVER, NEVER), (4.0, 2.0, NEVER)))
     assert mean_scores(head, torch.tensor([2.0, 1.0])) == (2.0, 2.0, NEVER)
 
