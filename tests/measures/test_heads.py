@@ -190,6 +190,18 @@ def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> Non
     np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
 
 
+def test_head_weights_are_those_of_the_last_of_three_layers() -> None:
+    fields = {"n_layers": 3, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": Tens().d_vocab}
+    with quiet_construction():
+        own = HookedTransformer(config(**fields, d_vocab_out=2, attn_only=True, normalization_type=None))
+    with torch.no_grad():
+        for n, parameter in enumerate(own.parameters()):
+            parameter.normal_(generator=torch.Generator().manual_seed(n))
+    lengths = (own.W_O[2] @ (own.W_U[:, 1] - own.W_U[:, 0])).norm(dim=-1).detach()
+    found = heads.head_weights(Subject.external(own, Tens()))
+    np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
+
+
 def test_end_accuracy_is_one_if_the_model_ends_its_sentences(model) -> None:
     test = model.task.sample(100, "test", seed=0)
     assert heads.learned_accuracy(heads.head_outputs(model, test, read=1), range(16), with_skip=True) == 1.0

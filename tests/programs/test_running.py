@@ -72,3 +72,15 @@ def test_scores_on_keys_in_another_order() -> None:
     rows, positions, before = running.scores(head)
     assert torch.allclose(found, scores[rows, positions], atol=1e-4)
     assert not torch.allclose(before, found, atol=1.0)
+
+
+@pytest.mark.parametrize("added", ["none", "zeros", "some"])
+def test_positions_are_written_only_where_they_are_added(added: str) -> None:
+    spec = interp.load("languages/parity-learned").spec
+    positions = {"positions": "none"} if added == "none" else {"positions": "learned", "max_length": 12}
+    model = interp.build(spec.replace(**positions))
+    if added == "zeros":
+        torch.nn.init.zeros_(model.pos_embed.W_pos)
+    subject = Subject.of(model)
+    found = Running.of(subject, subject.task.sample(5, seed=0)).embedded("position")
+    assert (found is not None) == (added == "some")

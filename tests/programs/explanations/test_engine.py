@@ -40,6 +40,16 @@ def test_the_program_of_the_parts() -> None:
     assert [found.answer(row) for row in words] == [str(answer) for answer in model.predict(batch.tokens).tolist()]
 
 
+def test_variables_have_names_where_positions_are_known() -> None:
+    """Not in count space, where a row holds each of its tokens once."""
+    for model, names in ((interp.compile(ENDS), True), (interp.load("count01/minimal"), False)):
+        subject = Subject.of(model)
+        reading = decompile(Running.of(subject, subject.task.sample(60, seed=0)))
+        program = program_of(reading)
+        assert program is not None
+        assert bool(engine.named(reading, program)) == names
+
+
 def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     found = replace(interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3)), level="imitated")
     refuted, few = (Interchange(Cases(n, 4, n), Cases(100, 100, 100)) for n in (100, 4))
