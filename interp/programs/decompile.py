@@ -94,7 +94,7 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
 
 
 def smaller(reading: Reading, program: Program, holds: Callable[[Program], bool]) -> Program:
-    """The program without inputs that change no answer, as far as something holds of it; see programs.minimal."""
+    """The program without inputs that change no answer, such that `holds` is true of it; see programs.minimal."""
     matter = {str(part) for part, share in reading.without.items() if share < 1 - CHANGED}
     return minimal(program, reading.tried, matter, reading.alike, holds)
 

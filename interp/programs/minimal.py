@@ -90,9 +90,9 @@ def minimal(
     program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str],
     holds: Callable[[Program], bool] = lambda _: True,
 ) -> Program:  # fmt: skip
-    """The same program without the inputs that it can do without while something holds of it.
+    """The program without as many inputs as possible, such that `holds` is true of what is left.
 
-    Where it does not hold without all of them, the first input without which it does not stays, and so on.
+    If it is false without all of them, the first input whose removal makes it false stays, and others are tried.
     """
     keep: set[StepInput] = set()
     low, best = 0, program  # of the programs in turn, this many hold

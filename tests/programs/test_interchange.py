@@ -200,6 +200,18 @@ def of_random_program(population: Callable[[Task], Population]) -> Interchanger:
     return Interchanger.of(subject, population(subject.task), subject.task.program, {})
 
 
+def test_more_inputs_are_drawn_where_sources_are_too_few() -> None:
+    of = of_random_program(lambda task: sample(task, 40, seed=1))
+    narrow = replace(of, drawn_from=None)
+    assert narrow.score(of.variables[-1]).verdict == "too few cases"
+    found = of.score(of.variables[-1])
+    assert found.verdict == "shown"
+    assert found.stays.rows > 40
+    assert of.wider is not None
+    assert len(of.wider.running.batch) == 8 * 40
+    assert of.wider.wider is narrow.wider is of_random_program(everything).wider is None
+
+
 def test_where_drawn_cases_are_few_all_pairs_are_run() -> None:
     """16 sources of each of 81 rows give cases of 18 rows at most; of all 80, the share is exact."""
     of = of_random_program(everything)

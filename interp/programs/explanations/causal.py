@@ -54,9 +54,10 @@ class Tested:
 
 
 def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
-    """The program without inputs that have no effect, as far as it gives as many answers, and what interchanges say.
+    """The program without the inputs that have no effect, and what interchanges say of it.
 
-    If the model does not compute as it does, but as the whole program, inputs are left out as far as it does.
+    An input stays if the program gives fewer answers without it. If the model computes as the whole program does, but
+    not as the smaller one, an input also stays if the model does not compute as the program without it.
     """
 
     def as_many(one: Program) -> bool:

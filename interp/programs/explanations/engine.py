@@ -167,9 +167,8 @@ def read_in_turn(
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
-    on = ""
 
-    def anew(reading: Reading) -> Iterator[tuple[Reading, Program | None, str]]:
+    def anew(reading: Reading, on: str) -> Iterator[tuple[Reading, Program | None, str]]:
         yield reading, program_of(reading), on
         plain = found[-1]
         if may_be_finer(plain):
@@ -186,17 +185,16 @@ def read_in_turn(
         rows = with_edges(subject, batch if n == len(batch) else batch[some])
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
-        yield from anew(reading)
+        yield from anew(reading, on)
     if any(one.level == "imitated" for one in found):
         running = reading.running.original
         matter = used(running, reading.kinds, steps.check, pairs=reading.pairs)
         if matter != reading.matter:
-            yield from anew(decompile(running, steps.check, False, matter))
+            yield from anew(decompile(running, steps.check, False, matter), on)
 
 
 def may_be_finer(found: Explanation) -> bool:
-    """Whether parts are described anew with all that changes an answer: where a variable is not shown to be the
-    model's."""
+    """Whether parts are described anew, so that no answer is lost: where a variable is not shown to be the model's."""
     return found.level == "imitated" and not all(one.interchange.shown for one in found.variables)
 
 

@@ -81,7 +81,7 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
 
 
 def test_a_finer_reading_follows_a_variable_that_is_not_shown() -> None:
-    """And then the moved rows, if it is refuted; a reading that explains ends the search, so that none follows."""
+    """After the strict reading, and after the looser one; rows move only where a variable is refuted."""
     model = interp.compile(ENDS)
     subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
     few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
