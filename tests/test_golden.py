@@ -1,9 +1,13 @@
 """Nothing moves unnoticed: outputs are those of tests/golden/. `python tests/golden.py --show` prints what moved."""
 
 import copy
+import json
+from importlib.resources import files
 
 import golden
 import pytest
+
+from interp.programs.explanations.explanation import SHIPPED, Explanation
 
 CASES = sorted(str(path.relative_to(golden.FOLDER).with_suffix("")) for path in golden.FOLDER.rglob("*.json"))
 # Reports and the costly ones are slow.
@@ -35,6 +39,14 @@ def test_nothing_moved_in_the_whole_case(case: str) -> None:
     with golden.pinned():
         found = golden.moved(case)
     assert found == []
+
+
+def test_stored_sentences_are_those_of_shipped_explanations() -> None:
+    known = json.loads((files("interp.programs.explanations") / SHIPPED).read_text(encoding="utf-8"))
+    shipped = {Explanation.from_json(json.dumps(one)).sentence for one in known.values() if one["program"] is not None}
+    assert shipped == {
+        sentence for case in CASES if (sentence := (golden.stored(case).get("explanation") or {}).get("sentence"))
+    }
 
 
 def test_every_case_is_stored_and_nothing_else() -> None:
