@@ -72,6 +72,41 @@ Swaps: TypeAlias = Sequence[tuple[Placed, Donors]]
 
 
 @dataclass(frozen=True, eq=False)
+class FreshInputs:
+    """Inputs drawn apart from those on which a program was made, with a model's runs on them, each made once."""
+
+    subject: Subject
+    population: Population
+
+    @cached_property
+    def all(self) -> Running:
+        """All inputs."""
+        return Running.of(self.subject, self.population.batch)
+
+    @cached_property
+    def some(self) -> Running:
+        """As many as are interchanged, in random order: listed ones are like those beside them."""
+        batch = self.population.batch
+        most = COUNTED if self.subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1]))
+        order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
+        return Running.of(self.subject, batch[order[:most]])
+
+    @cached_property
+    def more(self) -> Running | None:
+        """More inputs, drawn apart in the same way; None if these are all inputs, or what the caller gave."""
+        given = self.population
+        if given.kind != "sample" or given.seed is None:
+            return None
+        drawn = sample(self.subject.task, WIDER * len(self.some.batch), given.split, given.seed + APART)
+        return Running.of(self.subject, drawn.batch)
+
+    @property
+    def listed(self) -> bool:
+        """Whether those that are interchanged are all that there are."""
+        return self.population.exact and len(self.some.batch) == len(self.population.batch)
+
+
+@dataclass(frozen=True, eq=False)
 class Interchanger:
     """A program and a model on the same inputs."""
 
@@ -82,29 +117,21 @@ class Interchanger:
     listed: bool
     """Whether the inputs are all that there are."""
     check: Callable[[], None] = lambda: None
-    drawn_from: Population | None = None
-    """The sample that the inputs are of, where more can be drawn in the same way."""
+    fresh: FreshInputs | None = None
+    """What the inputs are of, where there may be more."""
 
     @classmethod
     def of(
-        cls, subject: Subject, population: Population, program: Program, copies: Mapping[str, str],
-        check: Callable[[], None] = lambda: None,
-    ) -> Interchanger:  # fmt: skip
-        """Take as many of the inputs as are interchanged, in random order: listed ones are like those beside them."""
-        batch = population.batch
-        n = min(len(batch), COUNTED if subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1])))
-        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))[:n]
-        listed, source = population.exact and n == len(batch), population if population.kind == "sample" else None
-        return cls(Running.of(subject, batch[some]), program, copies, listed, check, source)
+        cls, fresh: FreshInputs, program: Program, copies: Mapping[str, str], check: Callable[[], None] = lambda: None
+    ) -> Interchanger:
+        """A program and a model on some inputs."""
+        return cls(fresh.some, program, copies, fresh.listed, check, fresh)
 
     @cached_property
     def wider(self) -> Interchanger | None:
-        """The same with more inputs, drawn apart; None where these are all inputs, or what the caller gave."""
-        if self.drawn_from is None or self.drawn_from.seed is None:
-            return None
-        subject, seed = self.running.subject, self.drawn_from.seed + APART
-        more = sample(subject.task, WIDER * len(self.running.batch), self.drawn_from.split, seed)
-        return replace(self, running=Running.of(subject, more.batch), drawn_from=None)
+        """The same with more inputs; None where there are no more."""
+        more = None if self.fresh is None else self.fresh.more
+        return None if more is None else replace(self, running=more, fresh=None)
 
     # ------------------------------------------------------------ the variables
 
@@ -124,12 +151,29 @@ class Interchanger:
         """Whether two variables are of parts of one kind in one layer, and have the same value on the same inputs; of
         heads that select by the same variables and read the same one, it is enough that one value follows from the
         other."""
-        kinds = {(part.layer, part.head is None) for part in map(self.part, (one.parts[0], other.parts[0]))}
+        first, second = (self.part(placed.parts[0]) for placed in (one, other))
+        if (first.layer, first.head is None) != (second.layer, second.head is None):
+            return False
         a, b = self._code(one.steps[0]), self._code(other.steps[0])
+        n, m = int(a.max()) + 1, int(b.max()) + 1
+        both = len((a * m + b).unique())
+        if n == m == both:
+            return n > 1
         made = [self.program.step(placed.steps[0]) for placed in (one, other)]
         reads = {(head.query, head.key, head.value) if isinstance(head, Head) else head.name for head in made}
-        coarser = len(reads) == 1 and (follows(a, b) or follows(b, a))
-        return len(kinds) == 1 and (coarser or same_partition(a, b))
+        return len(reads) == 1 and min(n, m) > 1 and both == max(n, m)
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """The numbers of variables that are parallel to the first of them; see `parallel`."""
+        found: list[list[int]] = []
+        for n, one in enumerate(self.variables):
+            same = next((group for group in found if self.parallel(self.variables[group[0]], one)), None)
+            if same is None:
+                found.append([n])
+            else:
+                same.append(n)
+        return found
 
     def part(self, name: str) -> Part:
         """A part by its name."""
@@ -292,14 +336,23 @@ class Interchanger:
     # ------------------------------------------------------------ scores
 
     def score(self, one: Placed) -> Interchange:
-        """Interchange one variable, with more sources or all where the first ones give too few cases to tell; then with
-        more inputs."""
+        """Interchange one variable, with more inputs where the first ones give too few cases to tell."""
+        return self.at_last(one, self.at_first(one))
+
+    def at_first(self, one: Placed) -> Interchange:
+        """Interchange one variable, with more sources or all where the first ones give too few cases to tell."""
         found = Interchange.none()
         for drawn in self.drawn:
             found = self._score(one, drawn)
             if found.verdict != "too few cases":
-                return found
-        return found if self.wider is None or not found.changes.n else self.wider.score(one)
+                break
+        return found
+
+    def at_last(self, one: Placed, found: Interchange) -> Interchange:
+        """What more inputs say of a variable, where the first ones, of which this was found, give too few cases."""
+        if found.verdict != "too few cases" or not found.changes.n or self.wider is None:
+            return found
+        return self.wider.at_first(one)
 
     def _score(self, one: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
@@ -348,25 +401,46 @@ class Interchanger:
         return found
 
 
-def interchanged(of: Interchanger, spare: Sequence[str] = ()) -> list[tuple[Placed, Interchange]]:
+Scored: TypeAlias = tuple[Placed, Interchange]
+"""A variable in its places, and what interchanging it says."""
+
+
+def interchanged(of: Interchanger, spare: Sequence[str] = (), to_the_first: bool = False) -> list[Scored]:
     """The variables of a program with their interchange intervention accuracies.
 
     Parallel parts that hold the same variable are one, where one of them alone is not the model's. spare: parts that
     the program does without; a variable that is still not the model's may live in the fewest of them, too, that make it
-    so.
+    so. to_the_first: end at the first variable that is refuted, since the program is not the model's then.
     """
-    found = [(one, of.score(one)) for one in of.variables]
-    if len(found) > 1 and not all(score.shown for _, score in found):
-        found = _joined(of, found)
-    taken: set[str] = set()
-    for n, (one, score) in enumerate(found):
-        if not score.shown and (more := _spread(of, one, [part for part in spare if part not in taken])) is not None:
-            found[n] = more
-            taken |= set(more[0].parts)
-    return found
+    found: dict[int, Scored] = {}
+    left = list(spare)
+
+    def refuted(n: int, score: Interchange) -> bool:
+        """Keep the variable with this number, in other places if it is not the model's where it is."""
+        together = [n] if score.shown else next(group for group in of.groups if n in group)
+        scored = of.variables[n], score
+        if len(together) > 1:
+            one = join([of.variables[other] for other in together])
+            scored = one, of.score(one)
+        if not scored[1].shown and (more := _spread(of, scored[0], left)) is not None:
+            scored = more
+            left[:] = [part for part in left if part not in more[0].parts]
+        found.update(dict.fromkeys(together, scored))
+        return to_the_first and scored[1].verdict == "refuted"
+
+    unsure: dict[int, Interchange] = {}
+    for n, one in enumerate(of.variables):
+        if n not in found and (score := of.at_first(one)).verdict == "too few cases":
+            unsure[n] = score
+        elif n not in found and refuted(n, score):
+            return list(dict.fromkeys(found.values()))
+    for n, score in unsure.items():
+        if n not in found and refuted(n, of.at_last(of.variables[n], score)):
+            break
+    return list(dict.fromkeys(found[n] for n in sorted(found)))
 
 
-def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> tuple[Placed, Interchange] | None:
+def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> Scored | None:
     """A variable that lives in spare parts of its kind, too, in its layer or later; None if this does not make it the
     model's."""
     own = of.part(one.parts[0])
@@ -380,37 +454,17 @@ def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> tuple[Placed
     return replace(one, parts=(*one.parts, *more)), score
 
 
-def _joined(of: Interchanger, found: list[tuple[Placed, Interchange]]) -> list[tuple[Placed, Interchange]]:
-    groups: list[list[tuple[Placed, Interchange]]] = []
-    for pair in found:
-        same = next((group for group in groups if of.parallel(group[0][0], pair[0])), None)
-        if same is None:
-            groups.append([pair])
-        else:
-            same.append(pair)
-    made = []
-    for group in groups:
-        if len(group) > 1 and not all(score.shown for _, score in group):
-            one = Placed(
-                tuple(name for placed, _ in group for name in placed.steps),
-                tuple(part for placed, _ in group for part in placed.parts),
-            )
-            made.append((one, of.score(one)))
-        else:
-            made += group
-    return made
+def join(variables: Sequence[Placed]) -> Placed:
+    """One variable that lives in all places of some."""
+    return Placed(
+        tuple(name for one in variables for name in one.steps), tuple(part for one in variables for part in one.parts)
+    )
 
 
 def in_pairs(of: Interchanger, variables: Sequence[Placed]) -> list[tuple[Placed, Placed, Interchange]]:
     """The accuracies of each two variables that are interchanged at once, from two inputs."""
     pairs = list(combinations(variables, 2))[:MOST_PAIRS]
     return [(one, other, of.both(one, other)) for one, other in pairs]
-
-
-def follows(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:
-    """Whether a variable of two values or more is a function of another one."""
-    n = int(one.max()) + 1
-    return len(one.unique()) > 1 and len((other * n + one).unique()) == len(other.unique())
 
 
 def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:

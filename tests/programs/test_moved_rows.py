@@ -11,7 +11,7 @@ from interp.measures.runs import Part
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, given, program_of
-from interp.programs.interchange import Interchanger, interchanged
+from interp.programs.interchange import FreshInputs, Interchanger, interchanged
 from interp.programs.language import Program
 from interp.programs.moved_rows import COPIES, described_on_moved_rows, other_rows, with_copies
 from interp.programs.read_heads import describe_head
@@ -92,5 +92,5 @@ def test_limits_of_a_sum_that_no_input_shows() -> None:
 
 def accuracies(model: TaskModel, program: Program) -> list[float]:
     subject = Subject.of(model)
-    of = Interchanger.of(subject, everything(subject.task), program, {})
+    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), program, {})
     return [score.changes.right / score.changes.n for _, score in interchanged(of) if score.changes.n]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
-from interp.models.subject import Subject
 from interp.programs.decompile import revise, sketch, smaller
 from interp.programs.explanations.findings import (
     OUT,
@@ -19,16 +18,14 @@ from interp.programs.explanations.findings import (
     ReadsMore,
     VariableRole,
 )
-from interp.programs.interchange import Interchanger, Placed, carried, in_pairs, interchanged
+from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
 from interp.programs.minimal import inputs, writers
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
-from interp.programs.running import Running
 from interp.programs.steps import Head
 from interp.programs.variable_words import said
 from interp.programs.words import parts_words, step_words
-from interp.tasks.populations import Population
 
 SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
@@ -37,7 +34,7 @@ RULES = 4
 
 
 @dataclass(frozen=True)
-class Tested:
+class Judged:
     """A program, and whether the model computes as it does."""
 
     program: Program
@@ -53,38 +50,44 @@ class Tested:
         return all(one.interchange.shown for one in self.variables) and not self.more
 
 
-def least(reading: Reading, program: Program, agreement: Agreement, fresh: Population) -> Tested:
+def least(
+    reading: Reading, program: Program, agreement: Agreement, fresh: FreshInputs, to_the_first: bool = False
+) -> Judged:
     """The program without the inputs that have no effect, and what interchanges say of it.
 
     An input stays if the program gives fewer answers without it. If the model computes as the whole program does, but
-    not as the smaller one, an input also stays if the model does not compute as the program without it.
+    not as the smaller one, an input also stays if the model does not compute as the program without it. to_the_first:
+    see `judge`.
     """
 
     def as_many(one: Program) -> bool:
-        again = agrees(reading.running.subject, one, fresh)
+        again = agrees(one, fresh)
         return again.share >= agreement.share and again.least >= agreement.least
 
     less = smaller(reading, program, as_many)
-    found = tested(reading, less, fresh)
-    if found.shown or less == program or not tested(reading, program, fresh).shown:
+    found = judge(reading, less, fresh, to_the_first)
+    if found.shown or less == program or not judge(reading, program, fresh, to_the_first=True).shown:
         revise(reading, less)
         return found
 
     def is_shown(one: Program) -> bool:
-        return as_many(one) and tested(reading, one, fresh).shown
+        return as_many(one) and judge(reading, one, fresh, to_the_first=True).shown
 
-    return tested(reading, smaller(reading, program, is_shown), fresh)
+    return judge(reading, smaller(reading, program, is_shown), fresh)
 
 
-def tested(reading: Reading, program: Program, fresh: Population) -> Tested:
-    """What interchanges say of a program; the descriptions of parts are its steps from here on."""
+def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: bool = False) -> Judged:
+    """What interchanges say of a program; the descriptions of parts are its steps from here on.
+
+    to_the_first: no more is tried after a variable that is refuted.
+    """
     revise(reading, program)
     roles = {part: part_role(reading, program, part, alone=True) for part in reading.running.parts}
-    made, variables, pairs = causal(reading, program, fresh, roles)
+    made, variables, pairs = causal(reading, program, fresh, roles, to_the_first)
     roles = {part: placed(role, variables) for part, role in roles.items()}
-    more = reads_more(reading, made, roles, variables)
-    agreement = agrees(reading.running.subject, program, fresh)
-    return Tested(made, agreement, roles, variables, pairs, more)
+    more = () if to_the_first and any_refuted(variables) else reads_more(reading, made, roles, variables)
+    agreement = agrees(program, fresh)
+    return Judged(made, agreement, roles, variables, pairs, more)
 
 
 def reads_more(
@@ -110,16 +113,16 @@ def reads_more(
     return tuple(ReadsMore(reader, share) for reader, share in left.items() if share < SHARE)
 
 
-def agrees(subject: Subject, program: Program, fresh: Population) -> Agreement:
+def agrees(program: Program, fresh: FreshInputs) -> Agreement:
     """How often a program gives a model's answers."""
-    whole = Running.of(subject, fresh.batch)
+    whole = fresh.all
     counts = whole.mask.double() if whole.counts is None else whole.counts
     given = program.answered(whole.batch.tokens, counts, whole.reads)
-    return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh)
+    return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh.population)
 
 
 def causal(
-    reading: Reading, program: Program, fresh: Population, roles: Mapping[Part, PartRole]
+    reading: Reading, program: Program, fresh: FreshInputs, roles: Mapping[Part, PartRole], to_the_first: bool
 ) -> tuple[Program, tuple[VariableRole, ...], tuple[PairRole, ...]]:
     """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once.
 
@@ -130,22 +133,27 @@ def causal(
     copies = {part: other for part, other in reading.alike.items() if part not in own and other in own}
     spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
 
-    def scored(one: Program) -> tuple[Interchanger, list[tuple[Placed, Interchange]]]:
-        of = Interchanger.of(reading.running.subject, fresh, one, copies, reading.check)
-        return of, interchanged(of, spare)
+    def scored(one: Program, to_the_first: bool) -> tuple[Interchanger, list[Scored]]:
+        of = Interchanger.of(fresh, one, copies, reading.check)
+        return of, interchanged(of, spare, to_the_first)
 
-    of, found = scored(program)
+    of, found = scored(program, to_the_first)
     if not all(score.shown for _, score in found) and (other := carried(program)) != program:
-        again = scored(other)
+        again = scored(other, True)
         if all(score.shown for _, score in again[1]):
             program, (of, found) = other, again
     named = {one: variable(program, one, score) for one, score in found}
-    pairs = in_pairs(of, [*named])
+    pairs = [] if to_the_first and any_refuted([*named.values()]) else in_pairs(of, [*named])
     return (
         program,
         tuple(named.values()),
         tuple(PairRole((named[one].name, named[other].name), score) for one, other, score in pairs),
     )
+
+
+def any_refuted(variables: Sequence[VariableRole]) -> bool:
+    """Whether the model does not compute with one of these variables as the program does."""
+    return any(one.interchange.verdict == "refuted" for one in variables)
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:

@@ -25,7 +25,7 @@ from interp.programs.explanations.bench import (
     to_search,
     widened,
 )
-from interp.programs.explanations.causal import SHARE, agrees, least, part_role
+from interp.programs.explanations.causal import SHARE, agrees, any_refuted, judge, least, part_role
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
@@ -40,7 +40,7 @@ from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
-from interp.programs.interchange import same_partition
+from interp.programs.interchange import FreshInputs, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
@@ -94,7 +94,7 @@ def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float,
     fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
     found = empty
     try:
-        found = by_parts(empty, subject, population, fresh, steps, share)
+        found = by_parts(empty, subject, population, FreshInputs(subject, fresh), steps, share)
         if found.level in GIVEN:
             return found
         return by_rule(found, population, Bench(subject, fresh, steps), share)
@@ -132,7 +132,7 @@ def work(subject: Subject, length: int) -> int:
 
 
 def by_parts(
-    empty: Explanation, subject: Subject, population: Population, fresh: Population, steps: Steps, share: float
+    empty: Explanation, subject: Subject, population: Population, fresh: FreshInputs, steps: Steps, share: float
 ) -> Explanation:
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
@@ -144,14 +144,26 @@ def by_parts(
     readings: list[Reading] = []
     for reading, program, on in read_in_turn(subject, population, steps, found):
         readings.append(reading)
-        found.append(explained(empty, reading, program, population, fresh, share, on))
+        found.append(explained(empty, reading, program, population, fresh, share, on, to_the_first=True))
         if found[-1].level == "explained":
             return found[-1]
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
+    elif any_refuted(best.variables):
+        best = with_all_variables(best, reading, fresh)
     return best
+
+
+def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs) -> Explanation:
+    """The same explanation after a test that ended at the first refuted variable, with the other ones tested, too."""
+    assert found.program is not None
+    again = judge(reading, found.program, fresh)
+    return replace(
+        found, program=again.program, parts=tuple(again.roles.values()), variables=again.variables, pairs=again.pairs,
+        more=again.more,
+    )  # fmt: skip
 
 
 def read_in_turn(
@@ -208,7 +220,7 @@ def may_move(found: Explanation) -> bool:
     program = found.program
     if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
         return False
-    return bool(found.more) or any(one.interchange.verdict == "refuted" for one in found.variables)
+    return bool(found.more) or any_refuted(found.variables)
 
 
 def rank(found: Explanation) -> int:
@@ -217,15 +229,15 @@ def rank(found: Explanation) -> int:
 
 
 def explained(
-    empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: Population,
-    share: float, on: str,
+    empty: Explanation, reading: Reading, program: Program | None, population: Population, fresh: FreshInputs,
+    share: float, on: str, to_the_first: bool = False,
 ) -> Explanation:  # fmt: skip
-    """The explanation that descriptions of the parts, and the program of them, give."""
+    """The explanation that descriptions of the parts, and the program of them, give. to_the_first: see `judge`."""
     agreement: Agreement | None = None
     listing = "no program"
     if program is not None:
         program = replace(program, words={**named(reading, program), **program.words})
-        agreement = agrees(reading.running.subject, program, fresh)
+        agreement = agrees(program, fresh)
         good = min(agreement.share, agreement.least) >= share
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
@@ -236,11 +248,11 @@ def explained(
     pairs: tuple[PairRole, ...] = ()
     more: tuple[ReadsMore, ...] = ()
     if program is not None and agreement is not None and alone:
-        tested = least(reading, program, agreement, fresh)
-        program, agreement, parts = tested.program, tested.agreement, tested.roles
-        variables, pairs, more = tested.variables, tested.pairs, tested.more
+        judged = least(reading, program, agreement, fresh, to_the_first)
+        program, agreement, parts = judged.program, judged.agreement, judged.roles
+        variables, pairs, more = judged.variables, judged.pairs, judged.more
         unread = any(role.status == "not read" for role in parts.values())
-        level = "explained" if tested.shown and not unread else "imitated"
+        level = "explained" if judged.shown and not unread else "imitated"
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(

@@ -28,6 +28,7 @@ from interp.programs.explanations.engine import inputs_of
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
+from interp.support.resources import threads_for
 from interp.tasks import Batch
 from interp.tasks.populations import everything, sample
 
@@ -71,10 +72,11 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
     canonical form of its program (None without one). certify: whether to ask for a certificate; see `right_of`. tasks:
     what earlier models of a comparison have drawn, to which this one's task is added."""
     subject = sharing(model, {} if tasks is None else tasks)
-    found = explain_subject(subject, name)
+    with threads_for(model):
+        found, right = explain_subject(subject, name), right_of(subject, certify)
     return {
         "model": name, "form": FORM, "rules": RULES, "task": found.task, "asked": subject.task.ref.model_dump_json(),
-        "seed": model.seed, "spec": model.spec.id, **right_of(subject, certify), "level": found.level,
+        "seed": model.seed, "spec": model.spec.id, **right, "level": found.level,
         "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
         "constants": found.constants if found.found else None, "parts": len(found.parts),
         "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,

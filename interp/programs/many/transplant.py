@@ -20,8 +20,9 @@ from torch import Tensor
 
 from interp.models.architecture.task_model import TaskModel
 from interp.programs.explanations import Explanation
-from interp.programs.interchange import Donors, Interchanger, Placed
+from interp.programs.interchange import Donors, FreshInputs, Interchanger, Placed
 from interp.programs.many.one_model import Row, Tasks, common, sharing
+from interp.support.resources import threads_for
 from interp.tasks.populations import Population
 
 
@@ -71,7 +72,8 @@ def transplanted(
     for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
         held = {field.name: getattr(taker, field.name) for field in fields(taker)}
         moved = _Transplanter(**held, nearest=nearest(giver, mine))
-        score = moved.score(theirs)
+        with threads_for(target):
+            score = moved.score(theirs)
         here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
         found.append(Transplant(one["model"], other["model"], here, there, **score.row()))
     return found
@@ -85,7 +87,7 @@ def _interchanger(model: TaskModel, row: Row, tasks: Tasks) -> Interchanger:
     inputs = common(subject)
     exact = subject.task.n_inputs == len(inputs)
     population = Population("exact" if exact else "sample", inputs, len(inputs) if exact else subject.task.n_inputs)
-    return Interchanger.of(subject, population, explanation.program, copies)
+    return Interchanger.of(FreshInputs(subject, population), explanation.program, copies)
 
 
 def _shared(

@@ -10,35 +10,34 @@ from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations.causal import agrees, least, variable
-from interp.programs.interchange import Placed
+from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Table
-from interp.programs.running import Running
 from interp.programs.task import ENDS
 from interp.tasks.populations import everything
 
 
 def test_a_program_with_a_wrong_entry_gives_fewer_answers() -> None:
     subject = Subject.of(interp.compile(ENDS))
-    population = everything(subject.task)
+    fresh = FreshInputs(subject, everything(subject.task))
     same = ENDS.step("same")
     assert isinstance(same, Table)
     wrong = replace(ENDS, steps=(ENDS.steps[0], replace(same, entries=(1, 0, 0, 0))))
-    assert agrees(subject, ENDS, population).share == 1.0
-    assert agrees(subject, wrong, population).share == 0.75  # one of four pairs of ends
+    assert agrees(ENDS, fresh).share == 1.0
+    assert agrees(wrong, fresh).share == 0.75  # one of four pairs of ends
 
 
 def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     """The first token decides; a table that also looks at the position says the same."""
     subject = Subject.of(interp.compile(ENDS, decoys=1))
-    population = everything(subject.task)
-    reading = decompile(Running.of(subject, population.batch))
+    fresh = FreshInputs(subject, everything(subject.task))
+    reading = decompile(fresh.all)
     program = program_of(reading)
     name, table = next((step.name, step) for step in program.steps if step.part == "MLP 0")
     assert isinstance(table, Table)
     entries = tuple(entry for entry in table.entries for _ in range(program.length))
     fat = replace(table, of=(*table.of, "position"), entries=entries)
     fatter = replace(program, steps=tuple(fat if step.name == name else step for step in program.steps))
-    found = least(reading, fatter, agrees(subject, fatter, population), population)
+    found = least(reading, fatter, agrees(fatter, fresh), fresh)
     assert found.shown
     assert found.program.step(name).of == table.of
 

@@ -20,7 +20,7 @@ from interp.programs.explanations.causal import reads_more
 from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, with_edges
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
-from interp.programs.interchange import Interchanger, interchanged, same_partition
+from interp.programs.interchange import FreshInputs, Interchanger, interchanged, same_partition
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
@@ -233,7 +233,7 @@ def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
     again = replace(head, name="again", part="")
     wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
     for one, right in ((program, True), (wrong, False)):
-        ((_, score),) = interchanged(Interchanger.of(Subject.of(model), population, one, {}))
+        ((_, score),) = interchanged(Interchanger.of(FreshInputs(Subject.of(model), population), one, {}))
         assert score.shown == right
         assert (score.changes.n > 0) == right
 
