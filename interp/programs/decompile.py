@@ -93,10 +93,10 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 
 
-def smaller(reading: Reading, program: Program, holds: Callable[[Program], bool]) -> Program:
+def smaller(reading: Reading, program: Program, holds: Callable[[Program], bool], loss: float = 0.0) -> Program:
     """The program without inputs that change no answer, such that `holds` is true of it; see programs.minimal."""
     matter = {str(part) for part, share in reading.without.items() if share < 1 - CHANGED}
-    return minimal(program, reading.tried, matter, reading.alike, holds)
+    return minimal(program, reading.tried, matter, reading.alike, holds, loss)
 
 
 def revise(reading: Reading, program: Program) -> None:

@@ -1,8 +1,9 @@
 """A program without inputs of its steps that change no answer, of the model as of the program.
 
 An input of a part is left out if all of the model's answers stay with it from elsewhere (see inputs_tried), nearly all
-with the others that are left out besides, and the program gives the same answers without it. A head may do without its
-keys, and so without its queries, if even attention changes no answer either.
+with the others that are left out besides, and the program gives the same answers without it; of a program that does not
+give all of the model's answers, all but a few. A head may do without its keys, and so without its queries, if
+even attention changes no answer either.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
 """Most rows of a head's scores that are tried as those of every query."""
+NEXT_TO_NONE = 0.001
+"""An input that decides no more of the model's answers is not told from one that decides none."""
 TOGETHER = 0.99
 """Share of the model's answers that must stay with all inputs of a part from elsewhere that the program leaves out."""
 
@@ -42,10 +45,12 @@ def without_inputs(
     matter: set[str],
     copies: Mapping[str, str],
     keep: Set[StepInput] = frozenset(),
+    loss: float = 0.0,
 ) -> list[tuple[StepInput, Program]]:
     """Inputs that the program does without, in turn, each with the program without it and those before it.
 
-    matter: parts that must stay. copies: parts that are read as another one. keep: inputs that stay.
+    matter: parts that must stay. copies: parts that are read as another one. keep: inputs that stay. loss: share of
+    the program's answers that may change; if any may, an input that decides NEXT_TO_NONE of the model's goes, too.
     """
     running = tried.running
     found: list[tuple[StepInput, Program]] = []
@@ -56,7 +61,10 @@ def without_inputs(
         sums = sums_at(program.answer, program.run(running.batch.tokens, counts), running.reads)
         return sums.argmax(-1).masked_fill(equal(sums), UNDECIDED)
 
-    wanted = answers(program)
+    def as_before(program: Program) -> float:
+        return float((answers(program) == wanted).double().mean())
+
+    wanted, stay = answers(program), 1 - NEXT_TO_NONE * (loss > 0)
     made = {name: one[running.mask] for name, one in program.run(running.batch.tokens, counts).items()}
     steps: list[Step] = [*program.steps, program.answer]
     for step in reversed(steps):
@@ -71,32 +79,33 @@ def without_inputs(
                 continue
             sources = writers(program, name, getattr(step, "part", ""))
             sources += [copy for copy, other in copies.items() if other in sources]
-            if tried.matters(reader, way, sources) or (way == "key" and reader is not None and not tried.even(reader)):
+            unread = not tried.matters(reader, way, sources, stay)
+            if not unread or (way == "key" and reader is not None and not tried.even(reader)):
                 continue
             together = [*gone.get((step.name, way), ()), *sources]
             if len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER):
                 continue
-            for new in without(now, way, name, made, program):
-                less = with_step(program, new)
-                if less is not None and parts(program) & matter <= parts(less) and torch.equal(answers(less), wanted):
-                    program = less
-                    found.append((this, program))
-                    gone[step.name, way] = together
-                    break
+            tries = [with_step(program, new) for new in without(now, way, name, made, program)]
+            fewer = [less for less in tries if less is not None and parts(program) & matter <= parts(less)]
+            if fewer and as_before(less := max(fewer, key=as_before)) >= 1 - loss:
+                program = less
+                found.append((this, program))
+                gone[step.name, way] = together
     return found
 
 
 def minimal(
     program: Program, tried: InputsTried, matter: set[str], copies: Mapping[str, str],
-    holds: Callable[[Program], bool] = lambda _: True,
+    holds: Callable[[Program], bool] = lambda _: True, loss: float = 0.0,
 ) -> Program:  # fmt: skip
     """The program without as many inputs as possible, such that `holds` is true of what is left.
 
+    matter, copies, loss: see without_inputs.
     If it is false without all of them, the first input whose removal makes it false stays, and others are tried.
     """
     keep: set[StepInput] = set()
     low, best = 0, program  # of the programs in turn, this many hold
-    while len(found := without_inputs(program, tried, matter, copies, keep)) > low:
+    while len(found := without_inputs(program, tried, matter, copies, keep, loss)) > low:
         high = len(found)
         if holds(found[-1][1]):
             return found[-1][1]
