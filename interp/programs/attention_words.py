@@ -180,14 +180,19 @@ def _here(program: Program, name: str) -> str:
 
 
 def _weights(scores: Sequence[float], keys: Values, key: str) -> str:
-    """The weights of a soft head, largest first, relative to the largest."""
+    """The weights of a soft head, largest first, relative to the largest; first those that most do not have."""
     order = sorted(range(len(keys)), key=lambda at: -scores[at])
-    top = max(scores)
-    parts = []
-    for at in order[:NAMED]:
-        ratio = 2.718281828459045 ** (scores[at] - top) if scores[at] > NEVER else 0.0
-        parts.append(f"{ratio:.2g} at position {keys[at]}" if key == "position" else f"{keys[at]!r} {ratio:.2g}")
-    more = f", {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    ratios = [math.exp(score - max(scores)) if score > NEVER else 0.0 for score in scores]
+    common, n = Counter(scores).most_common(1)[0]
+    few = [at for at in order if scores[at] != common]
+    alike = n > len(keys) / 2 and 0 < len(few) <= NAMED
+    parts = [
+        f"{ratios[at]:.2g} at position {keys[at]}" if key == "position" else f"{keys[at]!r} {ratios[at]:.2g}"
+        for at in (few if alike else order[:NAMED])
+    ]
+    if alike:
+        parts.append(f"all others {ratios[scores.index(common)]:.2g}")
+    more = f", {len(keys) - NAMED} more" if len(keys) > NAMED and not alike else ""
     return f"weights {', '.join(parts)}{more}"
 
 

@@ -81,18 +81,22 @@ class InputsTried:
             return self.running.embedded(source)
         return self.running.written(next(part for part in self.running.parts if str(part) == source))
 
-    def matters(self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0) -> bool:
+    def matters(
+        self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0, of_its_kind: bool = False
+    ) -> bool:
         """Whether any answer changes if a part (None: the readout) reads these sources from elsewhere, by direct paths.
 
-        way: "query", "key" or "value" of a head. stay: the share of answers that must stay. What cannot be tried, such
-        as a position that is not added to the stream, counts as what matters.
+        way: "query", "key" or "value" of a head. stay: the share of answers that must stay. of_its_kind: only from
+        positions of the same kind: of the same mark, or of content. What cannot be tried, such as a position that is
+        not added to the stream, counts as what matters.
         """
         added = {source: self.written(source) for source in sources}
         if not self.running.paths or not added or any(one is None for one in added.values()):
             return True
         whole = {source: one for source, one in added.items() if one is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
-        each = (dict.fromkeys(whole, donors) for donors in chain(*self.donors))
+        drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
+        each = (dict.fromkeys(whole, donors) for donors in drawn)
         return not all(float(self._stays(reader, ways, whole, donors).double().mean()) >= stay for donors in each)
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:

@@ -3,12 +3,13 @@
 An input of a part is left out if all of the model's answers stay with it from elsewhere (see inputs_tried), nearly all
 with the others that are left out besides, and the program gives the same answers without it; of a program that does not
 give all of the model's answers, all but a few. A head may do without its keys, and so without its queries, if
-even attention changes no answer either.
+even attention changes no answer either. Where a head tells tokens apart, but no answer changes with other ones of the
+same kind, it only tells content from marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -32,7 +33,8 @@ TOGETHER = 0.99
 
 
 class StepInput(NamedTuple):
-    """An input of a step: the way by which a head reads it ("in" of other steps), and the variable."""
+    """An input of a step: the way by which a head reads it ("in" of other steps), and the variable; "content" for what
+    tells tokens of content apart."""
 
     step: str
     way: str
@@ -74,23 +76,27 @@ def without_inputs(
         )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
         for way, name in [] if inner else inputs(step):
             now = next((one for one in (*program.steps, program.answer) if one.name == step.name), None)
-            this = StepInput(step.name, way, name)
-            if now is None or this in keep or (way, name) not in inputs(now):
+            if now is None or (way, name) not in inputs(now):
                 continue
             sources = writers(program, name, getattr(step, "part", ""))
             sources += [copy for copy, other in copies.items() if other in sources]
-            unread = not tried.matters(reader, way, sources, stay)
-            if not unread or (way == "key" and reader is not None and not tried.even(reader)):
-                continue
             together = [*gone.get((step.name, way), ()), *sources]
-            if len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER):
-                continue
-            tries = [with_step(program, new) for new in without(now, way, name, made, program)]
+            this, new = StepInput(step.name, way, name), list[Step]()
+            if this not in keep and not tried.matters(reader, way, sources, stay):
+                needed = way == "key" and reader is not None and not tried.even(reader)
+                needed |= len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER)
+                new = [] if needed else [*without(now, way, name, made, program)]
+            if not new and name == "token" and isinstance(now, Head) and way != "value":
+                this = StepInput(step.name, way, "content")
+                if this not in keep and not tried.matters(reader, way, sources, stay, of_its_kind=True):
+                    new = alike_for_content(now, way, made["token"].sum(0), tried.kinds.content)
+            tries = [with_step(program, one) for one in new]
             fewer = [less for less in tries if less is not None and parts(program) & matter <= parts(less)]
             if fewer and as_before(less := max(fewer, key=as_before)) >= 1 - loss:
                 program = less
                 found.append((this, program))
-                gone[step.name, way] = together
+                if this.variable == name:
+                    gone[step.name, way] = together
     return found
 
 
@@ -180,6 +186,19 @@ def _without_attention(step: Head, way: str, made: Mapping[str, Tensor]) -> Iter
     rows = [*dict.fromkeys(step.scores[query] for query in frequent)][:ROWS_TRIED]
     for row in [mean_scores(step, met), *rows]:
         yield replace(step, query="", scores=(row,))
+
+
+def alike_for_content(step: Head, way: str, met: Tensor, content: Sequence[int]) -> list[Step]:
+    """The head with the same scores for all tokens of content, as its keys or as its queries, if they differ, none is
+    selected, and there are other tokens. met: how often each token occurs."""
+    scores = torch.tensor(step.scores, dtype=torch.float64)
+    side = scores if way == "key" else scores.T
+    here, weight = side[:, content], met[content]
+    alone = len(content) >= int((met > 0).sum())
+    if step.total or alone or bool((here <= NEVER).any()) or bool((here == here[:, :1]).all()):
+        return []
+    side[:, content] = (here @ weight / weight.sum())[:, None].expand_as(here)
+    return [replace(step, scores=tuple(map(tuple, scores.tolist())))]
 
 
 def mean_scores(step: Head, met: Tensor) -> tuple[float, ...]:

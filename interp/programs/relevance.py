@@ -56,6 +56,11 @@ class Kinds:
         return tuple(sorted(set(found)))
 
     @cached_property
+    def content(self) -> list[int]:
+        """Tokens that occur at positions of content."""
+        return self.running.batch.tokens[self.each == CONTENT].unique().tolist()
+
+    @cached_property
     def each(self) -> Int[Tensor, "rows length"]:
         """The kind of each position."""
         tokens = self.running.batch.tokens
