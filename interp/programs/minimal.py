@@ -193,7 +193,7 @@ def alike_for_content(step: Head, way: str, met: Tensor, content: Sequence[int])
     selected, and there are other tokens. met: how often each token occurs."""
     scores = torch.tensor(step.scores, dtype=torch.float64)
     side = scores if way == "key" else scores.T
-    here, weight = side[:, content], met[content]
+    here, weight = side[:, content], met[content].double()
     alone = len(content) >= int((met > 0).sum())
     if step.total or alone or bool((here <= NEVER).any()) or bool((here == here[:, :1]).all()):
         return []

@@ -11,7 +11,7 @@ from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import NEVER, Answer, Head, Linear, Program, Table
-from interp.programs.minimal import inputs, mean_scores, minimal, with_step, writers
+from interp.programs.minimal import alike_for_content, inputs, mean_scores, minimal, with_step, writers
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Step
@@ -85,6 +85,26 @@ def test_inputs_that_go_are_tried_together_on_the_model() -> None:
     assert not any(of.matters(Part(0), "in", [f"head 0.{n}"]) for n in range(3))
     assert of.matters(Part(0), "in", ["head 0.0", "head 0.1"], stay=0.99)
     assert len(minimal(program, of, set(), {}).step("most").of) == 2
+
+
+@pytest.mark.parametrize(("loss", "read"), [(0.0, ("same", "first")), (0.2, ("same", "first")), (0.3, ("same",))])
+def test_what_the_model_does_not_read_goes_if_few_answers_do(loss: float, read: tuple[str, ...]) -> None:
+    """A program that is wrong of two of eight inputs, because its answer reads what the model's does not."""
+    wrong = replace(ANSWER, of=("same", "first"), weights=(EYE, ((0.0, 0.0), (1.5, 0.0))))
+    assert minimal(wider(wrong), tried(PROGRAM), set(), {}, loss=loss).answer.of == read
+
+
+def test_tokens_of_content_may_get_one_score() -> None:
+    key = Head("h", "", "token", ((-0.1, -0.3, -2.0),), "token", "head 0.0")
+    met = torch.tensor([3.0, 1.0, 4.0])
+    (less,) = alike_for_content(key, "key", met, [0, 1])
+    assert less.scores == (pytest.approx((-0.15, -0.15, -2.0)),)
+    asking = replace(key, query="token", key="", scores=((-0.1,), (-0.3,), (-2.0,)))
+    (less,) = alike_for_content(asking, "query", met, [0, 1])
+    assert [row[0] for row in less.scores] == pytest.approx([-0.15, -0.15, -2.0])
+    assert alike_for_content(less, "query", met, [0, 1]) == []  # they are alike already
+    assert alike_for_content(key, "key", met, [0, 1, 2]) == []  # there are no others
+    assert alike_for_content(replace(key, scores=((0.0, NEVER, -2.0),)), "key", met, [0, 1]) == []
 
 
 def test_scores_without_queries_are_the_mean() -> None:

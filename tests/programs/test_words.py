@@ -44,6 +44,7 @@ def test_weights_are_given_at_positions_and_of_tokens() -> None:
     assert said((0.2, 1, 0.1, 0, *[0.05] * 4), brief=False).endswith(
         "most to each 'b' (weights 'b' 1, 'a' 0.2, 'c' 0.1, 'e' 0.05, 4 more)"
     )
+    assert said((0.5, *[1] * 6, 0.2), brief=False).endswith("(weights 'a' 0.5, 'h' 0.2, all others 1)")
 
 
 @pytest.mark.parametrize(
