@@ -100,8 +100,9 @@ def reads_more(
 ) -> tuple[ReadsMore, ...]:
     """The parts, and the readout, that read more than the program says: with the rest from another row, answers change.
 
-    What carries a variable that the program names, such as a copy, does not count.
+    What carries a variable that is read, such as a copy, does not count, unless the program has a step for it.
     """
+    own = {step.part for step in program.steps}
     together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
     said: dict[str, set[str]] = {}
     sides: dict[str, str] = {}
@@ -110,7 +111,7 @@ def reads_more(
         if not reader or ("head" in reader and not isinstance(step, Head)):
             continue  # what is computed of variables is read by a later step, or of the head's own value
         read = {source for _, name in inputs(step) for source in writers(program, name, reader)}
-        read |= {name for places in together if places & read for name in places}
+        read |= {name for places in together if places & read for name in places - own}
         said[reader] = said.get(reader, set()) | read
         sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
     parts = {str(part): part for part in reading.running.parts}

@@ -142,9 +142,14 @@ def by_parts(
     """
     found: list[Explanation] = []
     readings: list[Reading] = []
+    programs: list[Program | None] = []
     for reading, program, on in read_in_turn(subject, population, steps, found):
+        if program is not None and program in programs:  # a finer reading may find the same
+            found.append(replace(found[programs.index(program)], tested_on=on))
+        else:
+            found.append(explained(empty, reading, program, population, fresh, share, on, to_the_first=True))
         readings.append(reading)
-        found.append(explained(empty, reading, program, population, fresh, share, on, to_the_first=True))
+        programs.append(program)
         if found[-1].level == "explained":
             return found[-1]
     best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
