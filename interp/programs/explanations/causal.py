@@ -108,9 +108,9 @@ def reads_more(
     sides: dict[str, str] = {}
     for step in (*program.steps, program.answer):
         reader = READOUT if step is program.answer else getattr(step, "part", "")
-        if not reader or ("head" in reader and not isinstance(step, Head)):
+        if not reader or ("head" in reader and not isinstance(step, Head)) or (reader == READOUT and not step.of):
             continue  # what is computed of variables is read by a later step, or of the head's own value
-        read = {source for _, name in inputs(step) for source in writers(program, name, reader)}
+        read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
         read |= {name for places in together if places & read for name in places - own}
         said[reader] = said.get(reader, set()) | read
         sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import reads_of
 from interp.models.subject import Subject
-from interp.programs.decompile import decompile, program_of
+from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.explanations import lstar
 from interp.programs.explanations.bench import (
     STEPS_PER_SECOND,
@@ -25,7 +25,7 @@ from interp.programs.explanations.bench import (
     to_search,
     widened,
 )
-from interp.programs.explanations.causal import SHARE, agrees, any_refuted, judge, least, part_role
+from interp.programs.explanations.causal import SHARE, agrees, any_refuted, judge, least, part_role, reads_more
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
@@ -258,6 +258,8 @@ def explained(
         variables, pairs, more = judged.variables, judged.pairs, judged.more
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
+    elif some:  # what is said of parts is true of what they read, too, or it is said where not
+        more = reads_more(reading, sketch(reading, program), parts, ())
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
@@ -273,7 +275,7 @@ def explained(
 
 def misses(agreement: Agreement) -> str:
     """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
-    least = f", and {words.share(agreement.least)} of a frequent one" if agreement.least < agreement.share else ""
+    least = f", and {words.share(agreement.least)} of one frequent answer" if agreement.least < agreement.share else ""
     return f"gives {agreement}{least}"
 
 

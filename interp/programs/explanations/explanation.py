@@ -426,6 +426,8 @@ def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
         text.append("No part has a description that takes its place.")
     else:
         text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
+    if found.more:
+        text.append(f"{_capital(_reads_more(found, 'is said'))}.")
     if found.listing:
         text.append(f"A program of these parts {found.listing}, so it is no explanation.")
     elif not kept:
@@ -468,17 +470,20 @@ def _imitated(found: Explanation) -> str:
     if unread:
         text.append(f"{'the program' if odd else 'it'} does without {parts_words(unread)}, which the model uses")
     if found.more:
-        readers = [one.reader for one in found.more]
-        left = words.at_least(min(one.left for one in found.more))
-        rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
-        text.append(
-            f"{_readers(readers)} more than the program says: with {rest} taken from another input, {left} of the "
-            "model's answers stay"
-        )
+        text.append(_reads_more(found, "the program says"))
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
     level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(found)}{_proved(found)}"
     return f"{level}: a program of its parts gives the model's answers, but {', and '.join(text)}."
+
+
+def _reads_more(found: Explanation, said: str) -> str:
+    """Which parts read more than is said, as a sentence without its end."""
+    readers = [one.reader for one in found.more]
+    left = words.at_least(min(one.left for one in found.more))
+    rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
+    stay = f"with {rest} taken from another input, {left} of the model's answers stay"
+    return f"{_readers(readers)} more than {said}: {stay}"
 
 
 def _readers(names: Sequence[str]) -> str:

@@ -155,6 +155,10 @@ def test_a_part_that_reads_more_is_told() -> None:
     assert more.left < 0.9
     role = PartRole(str(others[0]), "stands in", like=str(head))
     assert reads_more(reading, program, {others[0]: role}, ()) == ()
+    both = VariableRole("", (str(head), str(others[0])), "", Interchange.none())
+    assert reads_more(reading, program, {}, [both]) == ()
+    apart = replace(program, steps=(first, replace(first, name="second", part=str(others[0]))))
+    assert reads_more(reading, apart, {}, [both]) == (more,)  # the answer does not say that it reads the second
 
 
 def test_what_misleads_has_several_values(monkeypatch: pytest.MonkeyPatch) -> None:
