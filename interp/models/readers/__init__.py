@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.errors import InterpError, first_few, one_of, quoted, short
 from interp.models.readers.base import Conversion as Conversion
 from interp.models.readers.base import Reader as Reader
-from interp.models.readers.base import Source
+from interp.models.readers.base import Source, check_biases
 from interp.models.readers.plain_tensors import is_whole, read_lens
 from interp.models.readers.sources import open_source as open_source
 
@@ -66,6 +66,8 @@ def read(source: Any, given: Any = None) -> Conversion:
             if name not in reader.settings:
                 raise InterpError(f"this is read as {reader.name}: {one_of('setting', name, reader.settings)}")
         reading = reader.read(opened, given or {})
+    if opened.original is None:  # a module has the biases that it has
+        check_biases(opened)
     return replace(_one_dtype(reading), module=reading.module or opened.original)
 
 

@@ -1,5 +1,6 @@
 """Base classes of all readers: sources, readings, and access to named weights and settings."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,6 +161,27 @@ class Config:
                 raise CheckpointError(
                     f"{self.where}: {name} = {short(value)} is not supported, only {name} = {neutral}"
                 )
+
+
+_WEIGHT = re.compile(r"(?<![a-zA-Z])[Ww](eight)?(?=(_\w+)?$)")
+"""The part of a tensor's name by which a weight differs from its bias: W_in, ln1.w, c_fc.weight, in_proj_weight."""
+_LAYER = re.compile(r"(?<=\.)\d+(?=\..+\.)")
+
+
+def check_biases(source: Source) -> None:
+    """Raise CheckpointError if some layers lack a bias that other layers have: the file is not whole."""
+    names = set(source.tensors)
+    known = {_LAYER.sub("*", name, count=1) for name in names}
+    biases = [_WEIGHT.sub(lambda found: "bias" if found[1] else "b", name) for name in source.tensors]
+    lacking = [name for name in biases if name not in names and _LAYER.sub("*", name, count=1) in known]
+    if lacking:
+        raise CheckpointError(f"{source.where} lacks biases that it has in other layers: {first_few(lacking)}")
+
+
+def no_biases(source: Source, *endings: str) -> tuple[str, ...]:
+    """Say which of these biases, by the endings of their names, a source lacks in all layers."""
+    lacking = [ending for ending in endings if not source.any_name(ending)]
+    return (f"There are no biases {', '.join(lacking)}: they are taken as 0.",) if lacking else ()
 
 
 NO_FACTOR = "The first block is assumed to read the embedding plus positions, without a factor or a norm."

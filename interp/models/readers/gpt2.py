@@ -21,11 +21,14 @@ from interp.models.readers.base import (
     activation,
     head_size,
     join_heads,
+    no_biases,
     split_heads,
     unembedding,
 )
 from interp.models.readers.sources import hugging_face
 
+BIASES = ("attn.c_attn.bias", "attn.c_proj.bias", "mlp.c_fc.bias", "mlp.c_proj.bias")
+NORM_BIASES = ("ln_1.bias", "ln_2.bias", "ln_f.bias")
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
 SETTINGS = dict.fromkeys(BY_NAME, "as in TransformerLens's config") | {
     "n_heads": "the number of heads, if the file does not contain it",
@@ -56,7 +59,7 @@ def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
     tied = config.flag("tie_word_embeddings", True)
     tensors = _tensors(source, fields, lambda matrix: matrix.T, tied)
     return Conversion("Hugging Face GPT-2", fields, tensors, vocabulary=source.vocabulary,
-                   original=hugging_face(source))  # fmt: skip
+                   notes=no_biases(source, *BIASES, *NORM_BIASES), original=hugging_face(source))  # fmt: skip
 
 
 def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
@@ -90,7 +93,10 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
     tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
     found = complete(tensors, {**given, **fields}, source.where, ask=())
     fields = {name: value for name, value in found.fields.items() if name != "dtype" or name in given}
-    notes = (assumptions(config.assumed | found.assumed), NO_FACTOR)
+    notes: tuple[str, ...] = (assumptions(config.assumed | found.assumed), NO_FACTOR)
+    if source.config.get("bias") is not False:  # nanoGPT's setting
+        norms = () if fields["normalization_type"] == "RMS" else NORM_BIASES
+        notes += no_biases(source, *BIASES, *norms)
     name = (
         "GPT-2 state dict" if turned else "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
     )

@@ -6,6 +6,7 @@ et al. 2023) computes W @ x, except for the unembedding, with all heads in one W
 W @ x throughout. The shapes in a file usually fit only one layout.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from interp.errors import CheckpointError, first_few
 from interp.models.architecture.settings import ASKED, BY_NAME, PASSIVE, SIZES, complete
 from interp.models.architecture.stock import read_config
-from interp.models.readers.base import Conversion, Reader, Source
+from interp.models.readers.base import Conversion, Reader, Source, no_biases
 
 Turn = Callable[[Tensor, int], Tensor]
 
@@ -123,13 +124,15 @@ def _conversion(
     tensors = {name.replace(".w_ln", ".w").replace(".b_ln", ".b"): tensor for name, tensor in saved.items()
                if not name.endswith(CONSTANTS)}  # fmt: skip
     found = complete(tensors, given, source.where, ask)
-    whole = _with_zeros(tensors, found.fields)
+    zeros = _zeros(tensors, found.fields)
     fields = found.fields | {"positional_embedding_type": found.fields["positional_embedding_type"] or "standard"}
-    return Conversion(name, fields, whole, notes=(found.sentence,) if found.sentence else ())
+    kinds = dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros if name != "pos_embed.W_pos")
+    notes = ((found.sentence,) if found.sentence else ()) + no_biases(source, *kinds)
+    return Conversion(name, fields, tensors | zeros, notes=notes)
 
 
-def _with_zeros(tensors: dict[str, Tensor], fields: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Add the biases, and the table of positions, that a file lacks because they are zero."""
+def _zeros(tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the biases, and the table of positions, that a file lacks because they are zero."""
     d, heads, head = fields["d_model"], fields["n_heads"], fields["d_head"]
     shapes = {"attn.b_Q": (heads, head), "attn.b_O": (d,)}
     stem, count = ("", heads) if fields["n_key_value_heads"] is None else ("_", fields["n_key_value_heads"])
@@ -140,7 +143,7 @@ def _with_zeros(tensors: dict[str, Tensor], fields: Mapping[str, Any]) -> dict[s
     made["unembed.b_U"] = (fields["d_vocab_out"],)
     if fields["positional_embedding_type"] is None:
         made["pos_embed.W_pos"] = (fields["n_ctx"], d)
-    return tensors | {name: torch.zeros(shape) for name, shape in made.items() if name not in tensors}
+    return {name: torch.zeros(shape) for name, shape in made.items() if name not in tensors}
 
 
 MEANINGS = {

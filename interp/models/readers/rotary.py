@@ -20,6 +20,7 @@ from interp.models.readers.base import (
     activation,
     head_size,
     join_heads,
+    no_biases,
     split_heads,
     unembedding,
 )
@@ -60,11 +61,21 @@ def _read_llama(source: Source, given: Mapping[str, Any]) -> Conversion:
         )
     fields["rotary_dim"] = fields["d_head"]
     tensors = _llama_tensors(source, fields, config.flag("tie_word_embeddings", False))
-    notes = () if n_ctx == longest else (
+    notes: tuple[str, ...] = () if n_ctx == longest else (
         f"Inputs are limited to {n_ctx} tokens (the model allows {longest:,}); config={{'n_ctx': ...}} changes it.",
     )  # fmt: skip
+    notes += no_biases(source, *_llama_biases(config, kind))
     return Conversion(f"Hugging Face {KINDS[kind]}", fields, tensors, vocabulary=source.vocabulary, notes=notes,
                    original=hugging_face(source))  # fmt: skip
+
+
+def _llama_biases(config: Config, kind: str) -> list[str]:
+    """Return the biases that a config says its model has: most of these models have none."""
+    attention, mlp = config.flag("attention_bias", False), config.flag("mlp_bias", False)
+    names = ["q_proj", "k_proj", "v_proj"] * (attention or kind == "qwen2") + ["o_proj"] * (
+        attention and kind != "qwen2"
+    )
+    return [f"{name}.bias" for name in names + ["down_proj"] * mlp]
 
 
 def _lengths(config: Config, given: Mapping[str, Any]) -> tuple[int, int]:
@@ -170,8 +181,9 @@ def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
             "must be even and at least 2"
         )
     tensors = _neox_tensors(source, fields, config.flag("tie_word_embeddings", False))
+    biases = ("query_key_value.bias", "dense.bias") if config.flag("attention_bias", True) else ()
     return Conversion("Hugging Face GPT-NeoX", fields, tensors, vocabulary=source.vocabulary,
-                   original=hugging_face(source))  # fmt: skip
+                   notes=no_biases(source, *biases), original=hugging_face(source))  # fmt: skip
 
 
 def _neox_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:

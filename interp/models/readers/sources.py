@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckpointError, InterpError, of_type
+from interp.errors import CheckpointError, InterpError, first_few, of_type
 from interp.models.architecture.header import MAX_BYTES
 from interp.models.architecture.state_dicts import named_tensors, nested, only_part, read_mapping
 from interp.models.lens import is_bridge
@@ -188,6 +188,8 @@ def _body(source: Source) -> tuple[nn.Module, Tensor, Tensor]:
     own = base.state_dict()
     prefix = getattr(base, "base_model_prefix", "") + "."
     found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    if lacking := [name for name, _ in base.named_parameters() if name not in found]:
+        raise InterpError(f"the file lacks tensors of transformers' model: {first_few(lacking)}")
     base.load_state_dict({name: found.get(name, value) for name, value in own.items()})
     for name in HEADS:
         if (matrix := found.get(f"{name}.weight")) is not None:

@@ -26,10 +26,13 @@ from interp.models.readers.base import (
     activation,
     head_size,
     join_heads,
+    no_biases,
     split_heads,
 )
 from interp.models.spec import MLP, Bias, Layer
 
+BIASES = ("self_attn.in_proj_bias", "self_attn.out_proj.bias", "linear1.bias", "linear2.bias", "norm1.bias",
+          "norm2.bias")  # fmt: skip
 FIRST = re.compile(r"^(.*?)layers\.0\.self_attn\.in_proj_weight$")
 SETTINGS = {
     "n_heads": "nhead of the layers",
@@ -89,7 +92,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
             "ln_final.b": weights.take(f"{prefix}norm.bias", d),
         }
     ends, length, notes = _ends(weights, d, given)
-    notes += [assumptions(config.assumed), NO_FACTOR]
+    notes += [assumptions(config.assumed), NO_FACTOR, *no_biases(source, *BIASES)]
     blocks = Layers(tuple(layers), causal, final, length)
     fields = {
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]

@@ -1,14 +1,16 @@
 """Models as other libraries save them, against those libraries' own logits."""
 
 import json
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from saved_models import SHAPES, Encoder, Nano
 
 import interp
@@ -370,6 +372,44 @@ def test_what_was_assumed_is_said(tmp_path: Path) -> None:
     original("llama").half().save_pretrained(tmp_path)
     folder: Any = interp.load(tmp_path, **given)
     assert folder.notes == ("Weights saved in float16 are converted to float32.",)  # compared with its library's
+
+
+def without(state: Mapping[str, Any], *endings: str) -> dict[str, Any]:
+    return {name: tensor for name, tensor in state.items() if not name.endswith(endings)}
+
+
+def test_a_bias_that_some_layers_lack_is_refused(tmp_path: Path) -> None:
+    """Under TransformerLens's names, GPT-2's and torch's, and in a folder whose library would fill in a zero."""
+    lens = read(nano().state_dict(), {"n_heads": 2})
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
+    parts = {"embed": torch.nn.Embedding(3, 8), "encoder": encoder, "head": torch.nn.Linear(8, 3)}
+    states = [
+        (lens.tensors, "blocks.1.attn.b_Q", lens.fields),
+        (nano().state_dict(), "transformer.h.0.mlp.c_fc.bias", {"n_heads": 2}),
+        (torch.nn.ModuleDict(parts).state_dict(), "encoder.layers.1.self_attn.in_proj_bias", {"n_heads": 2}),
+    ]
+    for state, name, config in states:
+        with pytest.raises(CheckpointError, match=f"lacks biases that it has in other layers: {name}$"):
+            read(without(state, name), config)
+    original("gpt2, tied").save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    save_file(without(state, "h.1.attn.c_proj.bias"), tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"in other layers: transformer\.h\.1\.attn\.c_proj\.bias$"):
+        read(tmp_path)
+
+
+def test_biases_that_no_layer_has_are_said_to_be_zero(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}
+    state = without(nano().state_dict(), "mlp.c_fc.bias", "mlp.c_proj.bias")
+    said = r"There are no biases mlp\.c_fc\.bias, mlp\.c_proj\.bias: they are taken as 0\."
+    with pytest.warns(UserWarning, match=said):
+        model = interp.load(state, config={"n_heads": 2}, **given)
+    assert re.search(said, repr(model))
+    original("gpt2, tied").save_pretrained(tmp_path)
+    state = without(load_file(tmp_path / "model.safetensors"), "mlp.c_fc.bias")
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.warns(UserWarning, match=r"no biases mlp\.c_fc\.bias.*: the file lacks tensors of transformers' model"):
+        interp.load(tmp_path, **given)
 
 
 LIKE_GPT2: dict[str, dict[str, Any]] = {
