@@ -136,11 +136,11 @@ def partial(fields: dict[str, Any], state: dict[str, Tensor], draw: random.Rando
 
 def outcome(source: Any, given: Any, rows: Tensor, right: Tensor) -> tuple[str, str]:
     """("right" | "wrong" | "refused" | "raw", text): how a load ends; the text is the warnings, or the error's."""
-    outputs = {letter: number for number, letter in enumerate(VOCABULARY)}
+    ids = {letter: number for number, letter in enumerate(VOCABULARY)}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            model: Any = interp.load(source, task=First(), config=given, outputs=outputs)
+            model: Any = interp.load(source, task=First(), config=given, tokens=ids, outputs=ids)
             found = model(rows).detach()
         except interp.InterpError as error:
             return ("refused" if "\n" not in str(error) else "raw"), str(error)

@@ -76,6 +76,9 @@ def convert(
         model = stock_model(read_config(reading.fields), reading.tensors)
     found, why = check_original(model, reading)
     notes = (reading.notes if found is None or is_bridge(reading.module) else ()) + reading.facts
+    if tokens is None and reading.module is None:
+        words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
+        notes += (f"Token ids are assumed to be in the task's order ({words}); tokens= gives others.",)
     if why:
         notes += (f"It was not compared with its original: {why}.",)
     return Converted(model, tokens, found, notes)

@@ -142,14 +142,15 @@ def test_configs_of_every_kind(tmp_path: Path) -> None:
 def test_padding_is_masked_and_the_first_position_is_read() -> None:
     """Rows that differ in nothing but how far they are padded have equal answers."""
     fields, own = made(d_mlp=12, attention_dir="bidirectional", d_vocab=5, d_vocab_out=2, n_layers=3)
-    model = interp.load(own.state_dict(), task=Starts(), config=fields)
+    given: dict[str, Any] = {"config": fields, "tokens": {word: i for i, word in enumerate(Starts.vocabulary)}}
+    model = interp.load(own.state_dict(), task=Starts(), **given)
     assert isinstance(model, TaskModel)
     batch = Starts().sample(40, seed=2)
     got = Subject.of(model).logits(batch)
     for row in range(40):
         alone = own(batch.tokens[row : row + 1, : batch.lengths[row]])[0, 0]
         torch.testing.assert_close(got[row], alone.detach(), rtol=1e-10, atol=1e-10)
-    attending = interp.load(own.state_dict(), task=Starts(), config=fields, padding="attend")
+    attending = interp.load(own.state_dict(), task=Starts(), **given, padding="attend")
     assert isinstance(attending, Subject)
     torch.testing.assert_close(attending.logits(batch), own(batch.tokens)[:, 0].detach())
 
@@ -273,6 +274,7 @@ def test_bad_configs(change: dict[str, Any], words: str) -> None:
         interp.load(own.state_dict(), task=Largest(), config=fields | change, tokens=TOKENS)
 
 
+@pytest.mark.filterwarnings("ignore:Token ids are assumed")
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     fields, own = made(attn_only=True, d_vocab_out=4)
     state = own.state_dict()

@@ -412,6 +412,19 @@ def test_biases_that_no_layer_has_are_said_to_be_zero(tmp_path: Path) -> None:
         interp.load(tmp_path, **given)
 
 
+def test_the_order_of_token_ids_is_said_if_assumed() -> None:
+    class Letters(Majority):
+        vocabulary = tuple("abcdef")
+
+    said = r"Token ids are assumed to be in the task's order \(a, b, c, \.\.\.\); tokens= gives others\."
+    state, given = nano().state_dict(), {"n_heads": 2, "act_fn": "gelu"}
+    with pytest.warns(UserWarning, match=said):
+        model: Any = interp.load(state, task=Letters(), config=given)
+    assert re.search(said, repr(model))
+    named: Any = interp.load(state, task=Letters(), config=given, tokens={word: i for i, word in enumerate("abcdef")})
+    assert "Token ids" not in repr(named)
+
+
 LIKE_GPT2: dict[str, dict[str, Any]] = {
     "act_fn": {"act_fn": "relu"}, "eps": {"eps": 0.1}, "normalization_type": {"normalization_type": "RMS"},
     "attn_scale": {"attn_scale": 8.0}, "parallel_attn_mlp": {"parallel_attn_mlp": True},
