@@ -4,11 +4,13 @@ Names lose the prefixes of wrappers (torch.compile, DistributedDataParallel, FSD
 holds its only part, such as Lightning's `model.`.
 """
 
+import errno
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -42,12 +44,23 @@ def read_mapping(path: str | Path) -> Mapping[Any, Any]:
         with torch.serialization.safe_globals([]):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile file can cause any error in torch
+        if _ends_early(error):
+            raise CheckpointError(f"{path} is not a whole file of torch.save: its end is missing or damaged") from None
         if "Unsupported operand" in str(error):  # JSON or other text, or a pickle that torch.save did not write
             raise CheckpointError(f"{path} cannot be read without running code: torch.save did not write it") from None
         raise CheckpointError(f"{path} cannot be read without running code: {_reason(error)}") from None
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} contains {of_type(found)}; expected a state dict (names and tensors)")
     return found
+
+
+def _ends_early(error: Exception) -> bool:
+    """Test for the errors of torch in a file that was cut off."""
+    if isinstance(error, OSError):
+        return error.errno == errno.EINVAL  # it seeks beyond the start
+    return isinstance(error, EOFError) or any(
+        words in str(error) for words in ("PytorchStreamReader", "unexpected EOF", "Ran out of input")
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -64,6 +77,11 @@ def _reason(error: Exception) -> str:
 def nested(found: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
     """Return the state dict in a checkpoint, or the mapping itself if it is one."""
     names = [name for name in NESTED if _is_state_dict(found.get(name))]
+    arrays = [name for name, value in found.items() if isinstance(value, np.ndarray)]
+    if arrays and not names and not any(isinstance(value, Tensor) for value in found.values()):
+        raise CheckpointError(
+            f"{where} contains numpy arrays ({first_few(arrays, 2)}); expected tensors, which torch.from_numpy makes"
+        )
     # A checkpoint may have single tensors besides its state dict, such as nanoGPT's best_val_loss.
     if not names and any(isinstance(value, Tensor) for value in found.values()):
         return found

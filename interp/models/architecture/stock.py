@@ -4,6 +4,7 @@ If a spec can express the config, the model becomes a task model, with rows of t
 in the task's order. Otherwise it stays a HookedTransformer, and `to_task_model` raises UnsupportedError.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -116,7 +117,8 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     except InterpError:
         raise
     except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError) as error:
-        raise InterpError(f"TransformerLens rejects this config: {str(error)[:200]}") from None
+        words = re.sub(r": <[^<>]*>", "", str(error))  # of a table of functions, their names
+        raise InterpError(f"TransformerLens rejects this config: {words[:200]}") from None
     load_exactly(model, tensors)
     return model.eval()  # TransformerLens scales queries by ln(n), and rotary bases by the length, in this mode only
 

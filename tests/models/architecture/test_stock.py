@@ -274,6 +274,13 @@ def test_bad_configs(change: dict[str, Any], words: str) -> None:
         interp.load(own.state_dict(), task=Largest(), config=fields | change, tokens=TOKENS)
 
 
+def test_an_unknown_activation_is_refused_without_reprs() -> None:
+    fields, own = made(d_mlp=12, d_vocab_out=4)
+    with pytest.raises(InterpError, match=r"reloo.*gelu_new") as error:
+        interp.load(own.state_dict(), task=Largest(), config=fields | {"act_fn": "reloo"}, tokens=TOKENS)
+    assert "<" not in str(error.value)
+
+
 @pytest.mark.filterwarnings("ignore:Token ids are assumed")
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     fields, own = made(attn_only=True, d_vocab_out=4)

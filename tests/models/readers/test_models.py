@@ -346,10 +346,28 @@ def test_an_unreadable_pickle_names_the_class(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"it contains {__name__}\.Settings, .*state_dict\(\), path\)$"):
         read(tmp_path / "x.pt")
     texts = "x.pt cannot be read without running code: torch.save did not write it"
-    for content, said in ((b"PK\x03\x04", "not a ZIP archive"), (b'{"n_heads": 2}', texts)):
-        (tmp_path / "x.pt").write_bytes(content)
-        with pytest.raises(CheckpointError, match=f"{said}$"):
-            read(tmp_path / "x.pt")
+    (tmp_path / "x.pt").write_bytes(b'{"n_heads": 2}')
+    with pytest.raises(CheckpointError, match=f"{texts}$"):
+        read(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_that_was_cut_off_is_said_not_to_be_whole(zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(nano().state_dict(), path, _use_new_zipfile_serialization=zipped)
+    content = path.read_bytes()
+    for length in (0, 4, len(content) // 2, len(content) - 100):
+        path.write_bytes(content[:length])
+        with pytest.raises(CheckpointError, match=r"x\.pt is not a whole file of torch\.save: its end is missing"):
+            read(path)
+
+
+def test_arrays_are_not_taken_for_tensors() -> None:
+    arrays = {name: tensor.numpy() for name, tensor in nano().state_dict().items()}
+    with pytest.raises(
+        CheckpointError, match=r"contains numpy arrays \(.*\); expected tensors, which torch\.from_numpy"
+    ):
+        read(arrays)
 
 
 def test_an_unknown_setting_is_said_with_the_format() -> None:
