@@ -342,6 +342,7 @@ def compare(
     """Find out which algorithm each of many models learned, and which of them are the same."""
     from interp.errors import check_one_of
     from interp.programs.many.compare import GRADES
+    from interp.programs.many.table import FILE
     from interp.report.compared import comparison_page
     from interp.report.page import check_out
 
@@ -350,9 +351,15 @@ def compare(
     if page is not None:
         check_out(page)  # before the work starts
     given = models[0] if len(models) == 1 else models
-    found = interp.compare(given, out, workers, dask=dask, certify=certify).by(grade)  # type: ignore[arg-type]
-    if page is not None:
-        typer.echo(f"wrote {comparison_page(found).save(page)}", err=True)
+    try:
+        found = interp.compare(given, out, workers, dask=dask, certify=certify).by(grade)  # type: ignore[arg-type]
+        if page is not None:
+            typer.echo(f"wrote {comparison_page(found).save(page)}", err=True)
+    except KeyboardInterrupt:
+        if out is None or not (out / FILE).is_file() or not (out / FILE).stat().st_size:
+            raise
+        typer.echo(f"interp: compare was interrupted; the same command goes on from {out / FILE}", err=True)
+        raise typer.Exit(130) from None
     frame = found.to_frame(table)  # type: ignore[arg-type]
     _print(frame.drop(columns="how") if table == "algorithms" else frame, format)
 

@@ -269,3 +269,19 @@ def test_an_interrupt_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         cli.main()
     assert left.value.code == 130
     assert capsys.readouterr().err == "interp: models was interrupted, so nothing was written\n"
+
+
+@pytest.mark.parametrize(("saved", "said"), [
+    ("a row\n", "interp: compare was interrupted; the same command goes on from "),
+    ("", "interp: compare was interrupted, so nothing was written"),
+])  # fmt: skip
+def test_an_interrupted_compare_says_whether_it_goes_on(
+    saved: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(models: str, out: Path, *rest: object, **more: object) -> None:
+        (out / "compared.jsonl").write_text(saved)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interp, "compare", stopped)
+    code, _, err = run("compare", "models", "--out", str(tmp_path))
+    assert (code, err.startswith(said)) == (130, True), err
