@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -52,9 +53,6 @@ def _print(frame: pd.DataFrame, format: OutputFormat) -> None:
 
 LongOption = Annotated[bool, typer.Option("--long", "-l", help="Show all columns, in full width.")]
 
-IMPORTED: list[Path] = []
-"""The files given with --import."""
-
 COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided": "yellow"}
 """Terminal colors of words for certificates."""
 
@@ -92,16 +90,16 @@ def _main(
         typer.Option("--import", help="Run this Python file first, to register its tasks and sections."),
     ] = None,
 ) -> None:
-    IMPORTED[:] = imports or ()
-    for path in IMPORTED:
+    for path in imports or ():
         from interp.tasks.registry import import_file
 
         import_file(path)
 
 
-def _imported() -> str:
-    """Return the --import options of this command, for a command that continues it."""
-    return "".join(f" --import {path}" for path in IMPORTED)
+def _same_command(resume: bool) -> str:
+    """Return the command as the user gave it, with --resume if it continues what was saved."""
+    given = [argument for argument in sys.argv[1:] if argument != "--resume"]
+    return shlex.join(["interp", *given, *["--resume"] * resume])
 
 
 @app.command()
@@ -156,10 +154,9 @@ def train(
                 described, range(seeds), snapshots=kept, folder=out, resume=resume, engine=engine, device=device
             )
         except KeyboardInterrupt as stop:
-            again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
-            typer.echo(
-                f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True
-            )
+            saved = os.path.isfile(out / FILE)
+            hint = "; continue with" if saved else ", and nothing was saved; start again with"
+            typer.echo(f"{str(stop) or 'interrupted'}{hint}: {_same_command(resume=saved)}", err=True)
             raise typer.Exit(130) from None
         rows, lost = save_run(runner, run, out)
         for seed, reason in lost.items():
@@ -209,11 +206,7 @@ def sweep(
     try:
         runs = interp.sweep(part, folder, workers, resume, dask=dask, device=device, models=models)
     except KeyboardInterrupt:
-        options = "".join(f" --only {choice}" for choice in only or ()) + (f" --seeds {seeds}" if seeds else "")
-        options += " --models" * models
-        typer.echo(
-            f"interrupted; continue with: interp sweep {grid} -o {folder}{options} --resume{_imported()}", err=True
-        )
+        typer.echo(f"interrupted; continue with: {_same_command(resume=True)}", err=True)
         raise typer.Exit(130) from None
     wrong = runs[runs["error"] != ""]
     if format is not OutputFormat.table:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -285,3 +286,23 @@ def test_an_interrupted_compare_says_whether_it_goes_on(
     monkeypatch.setattr(interp, "compare", stopped)
     code, _, err = run("compare", "models", "--out", str(tmp_path))
     assert (code, err.startswith(said)) == (130, True), err
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_interrupted_training_gives_the_command_again(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object, folder: Path, **options: object) -> None:
+        if saved:
+            folder.mkdir()
+            (folder / "training-state.safetensors").touch()
+        raise KeyboardInterrupt("interrupted after epoch 3 of 9")
+
+    monkeypatch.setattr("interp.training.train.train_parameters", stopped)
+    (tmp_path / "model.toml").write_text(SHORT)
+    given = ["train", str(tmp_path / "model.toml"), "--out", str(tmp_path / "my runs"), "--engine", "reference"]
+    given += ["--device", "cpu", "--format", "csv"]
+    code, _, err = run(*given)
+    again = shlex.join(["interp", *given])
+    hint = f"; continue with: {again} --resume" if saved else f", and nothing was saved; start again with: {again}"
+    assert (code, err) == (130, f"interrupted after epoch 3 of 9{hint}\n")

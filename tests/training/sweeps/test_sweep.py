@@ -168,8 +168,9 @@ def test_an_interrupted_sweep_says_how_to_resume_and_exits_130(tmp_path: Path, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr(interp, "sweep", interrupt)
-    assert shell(monkeypatch, grid, "-o", tmp_path / "out", "--only", "readout_width=4", "--seeds", "0,2") == 130
-    said = f"interp sweep {grid} -o {tmp_path / 'out'} --only readout_width=4 --seeds 0,2 --resume"
+    given = ("-o", tmp_path / "out", "--only", "readout_width=4", "--seeds", "0,2", "--workers", 3, "--device", "cpu")
+    assert shell(monkeypatch, grid, *given) == 130
+    said = f"interp sweep {grid} {' '.join(map(str, given))} --resume"
     assert said in capsys.readouterr().err.replace("\n", "")
 
 
