@@ -146,7 +146,8 @@ def train(
         raise InterpError(f"--seeds {seeds}: give at least 1")
     if os.path.exists(out) and not out.is_dir():
         raise InterpError(f"--out {out} is a file; name a folder")
-    if resume and not os.path.isfile(out / FILE):
+    finished = any(os.path.exists(out / f"seed-{seed}.safetensors") for seed in range(seeds))  # which is refused below
+    if resume and not finished and not os.path.isfile(out / FILE):
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     with no_empty_folder(out):
         try:

@@ -101,9 +101,10 @@ def test_train_writes_checkpoints_and_skips_a_finished_run(tmp_path: Path) -> No
     assert [row["seed"] for row in rows] == [0, 1]
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["seed-0.safetensors", "seed-1.safetensors"]
     assert interp.load(rows[1]["checkpoint"]).seed == 1
-    code, _, err = run("train", str(tmp_path / "model.toml"), "--seeds", "2", "-o", str(tmp_path / "runs"), "--resume")
+    code, _, err = run("train", str(tmp_path / "model.toml"), "--seeds", "3", "-o", str(tmp_path / "runs"), "--resume")
     assert code == 2
     assert "this run is finished" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_seed_that_diverged_is_said_and_not_kept(tmp_path: Path) -> None:
