@@ -99,9 +99,9 @@ def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float,
             return found
         return by_rule(found, population, Bench(subject, fresh, steps), share)
     except OutOfSteps:
-        return replace(
-            found, reason=f"the search was stopped after {words.counted(round(seconds * STEPS_PER_SECOND), 'step')}"
-        )
+        taken = words.counted(round(seconds * STEPS_PER_SECOND), "step")
+        more = "give interp.explain more seconds, or none for no limit"
+        return replace(found, reason=f"the search was stopped after {taken} ({more})")
     except UnsupportedError as error:
         return replace(found, reason=str(error))
 

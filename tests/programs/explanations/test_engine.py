@@ -15,7 +15,7 @@ from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, engine
-from interp.programs.explanations.bench import Steps
+from interp.programs.explanations.bench import STEPS_PER_SECOND, Steps
 from interp.programs.explanations.causal import reads_more
 from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, with_edges
 from interp.programs.explanations.explanation import GIVEN
@@ -383,6 +383,14 @@ def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
             parameter.zero_()
     found = interp.explain(model)
     assert found.sentence.startswith("No explanation found: the model answers 0 to every input")
+
+
+def test_a_stopped_search_says_how_to_give_it_more() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8), seconds=1 / STEPS_PER_SECOND)
+    assert found.sentence == (
+        "No explanation found: the search was stopped after 1 step (give interp.explain more seconds, or none for no "
+        "limit)."
+    )
 
 
 def test_a_share_out_of_range_is_refused() -> None:
