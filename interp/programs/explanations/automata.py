@@ -261,14 +261,16 @@ def sentence(found: Learned) -> str:
     """Describe the result in one to three sentences."""
     which = " that is an input" if found.others else ""
     number = f"{found.strings:,}"
-    if found.inferred and not found.others:
+    unsure = found.inferred and not found.others
+    if unsure:
         number = f"{words.counted(found.strings, 'string')}, inputs of the task or not"
     every = f"every string of {_lengths(found.longest)}{which} ({number})"
     own = found.task and words.counted(found.task.states, "state")
     wrong = ""
     if found.different:
         which = "one of them," if found.different == 1 else f"{found.different:,} of them, such as"
-        wrong = f" It is wrong on {which} {found.example!r}."
+        doubt = "it may be no input" if found.different == 1 else "they may be no inputs"
+        wrong = f" It is wrong on {which} {found.example!r}{f' ({doubt} of the task)' * unsure}."
     if found.model is None:
         shorter = ""
         if found.shorter is not None:
