@@ -419,7 +419,7 @@ def inspect(
     from interp.models.zoo import settings_of
 
     found = look(path, settings_of(config))
-    _print(found.to_frame(), format)
+    _print((found.brief() if format is OutputFormat.table else found).to_frame(), format)
     raise typer.Exit(0 if found.ready else 3)
 
 

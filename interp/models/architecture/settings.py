@@ -280,6 +280,9 @@ what it does not name was not in the library that ran the model."""
 ASKED = ("attention_dir", "normalization_type", "act_fn", "experts_per_token", "positional_embedding_type")
 """Settings that models differ in most: loading asks for them, if a state dict does not show them."""
 
+AS_IN_CONFIG = "as in TransformerLens's config"
+"""What a reader says of a setting that it takes from TransformerLens unchanged."""
+
 
 def complete(
     tensors: Tensors, given: Fields, where: str = "this state dict", ask: Collection[str] = ASKED

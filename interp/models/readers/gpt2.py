@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from interp.errors import CheckpointError
-from interp.models.architecture.settings import BY_NAME, assumptions, complete
+from interp.models.architecture.settings import AS_IN_CONFIG, BY_NAME, assumptions, complete
 from interp.models.readers.base import (
     NO_FACTOR,
     Config,
@@ -30,7 +30,7 @@ from interp.models.readers.sources import hugging_face
 BIASES = ("attn.c_attn.bias", "attn.c_proj.bias", "mlp.c_fc.bias", "mlp.c_proj.bias")
 NORM_BIASES = ("ln_1.bias", "ln_2.bias", "ln_f.bias")
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
-SETTINGS = dict.fromkeys(BY_NAME, "as in TransformerLens's config") | {
+SETTINGS = dict.fromkeys(BY_NAME, AS_IN_CONFIG) | {
     "n_heads": "the number of heads, if the file does not contain it",
     "act_fn": "the activation: relu, gelu, gelu_new or silu",
     "eps": "epsilon of the norms",

@@ -19,6 +19,7 @@ from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
 from interp.models.architecture.comparison import Comparison, NotCompared, compare, runs
 from interp.models.architecture.header import lacks_header
+from interp.models.architecture.settings import AS_IN_CONFIG
 from interp.models.architecture.stock import in_task_order, read_config, stock_model
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, is_bridge
@@ -199,6 +200,13 @@ class Inspection:
 
         return pd.DataFrame(list(self.rows), columns=["what", "value"])
 
+    def brief(self) -> Inspection:
+        """Return the same facts, with one row for all settings that are taken as in TransformerLens."""
+        rows = [row for row in self.rows if row[1] != AS_IN_CONFIG]
+        if n := len(self.rows) - len(rows):
+            rows.append(("other settings", f"{n}, {AS_IN_CONFIG}; --format json lists them"))
+        return Inspection(tuple(rows), self.ready)
+
 
 def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     """Describe a file, folder, state dict or module without a task.
@@ -220,9 +228,9 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
     try:
         reading = read(opened, given)
     except InterpError as error:
-        rows += _tensors(opened)
+        rows += [("missing", str(error)), *_tensors(opened)]
         rows += [(f"setting {name}", meaning) for name, meaning in reader.settings.items()]
-        return Inspection((*rows, ("missing", str(error))), ready=False)
+        return Inspection(tuple(rows), ready=False)
     rows.append(("format", reading.format))
     rows += [(name, short(value)) for name, value in reading.fields.items()]
     rows.append(("parameters", f"{reading.n_parameters:,}"))

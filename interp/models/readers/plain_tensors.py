@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import CheckpointError, first_few
-from interp.models.architecture.settings import ASKED, BY_NAME, PASSIVE, SIZES, complete
+from interp.models.architecture.settings import AS_IN_CONFIG, ASKED, BY_NAME, PASSIVE, SIZES, complete
 from interp.models.architecture.stock import read_config
 from interp.models.readers.base import Conversion, Reader, Source, no_biases
 
@@ -156,6 +156,7 @@ MEANINGS = {
     "use_attn_scale": "whether scores are divided by the square root of d_head",
     "positional_embedding_type": "standard, rotary, shortformer, alibi, or None for no positions",
 }
-SETTINGS = MEANINGS | {name: "as in TransformerLens's config" for name in (*BY_NAME, *SIZES, *sorted(PASSIVE), "dtype")
-                       if name not in MEANINGS}  # fmt: skip
+SETTINGS = MEANINGS | {
+    name: AS_IN_CONFIG for name in (*BY_NAME, *SIZES, *sorted(PASSIVE), "dtype") if name not in MEANINGS
+}
 READERS = (Reader("plain tensors with TransformerLens's names", _recognizes, _read, SETTINGS, order=40),)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run
+from safetensors.torch import save_file
 from saved_models import FOLDER, SHAPES, as_lens
 
 import interp
@@ -91,6 +93,19 @@ def test_inspect_lists_settings_and_tensors_of_a_bare_state_dict() -> None:
     assert "number of heads" in said["missing"]
     assert said["setting n_heads"]
     assert said["wte.weight"] == "(5, 8) float32"
+
+
+def test_the_inspect_command_says_first_what_is_missing(tmp_path: Path) -> None:
+    saved = {"embed.W_E": torch.zeros(3, 2), "unembed.W_U": torch.zeros(2, 3)}
+    saved |= {f"blocks.0.attn.W_{name}": torch.zeros(1, 2, 2) for name in "QKVO"}
+    save_file(saved, tmp_path / "model.safetensors")
+    code, out, _ = run("inspect", str(tmp_path / "model.safetensors"))
+    rows = [line.split()[0] for line in out.splitlines()]
+    assert (code, rows[2:5]) == (3, ["file", "reader", "missing"])
+    assert rows[-1] == "other"
+    assert len(rows) < 25
+    _, listed, _ = run("inspect", str(tmp_path / "model.safetensors"), "--format", "json")
+    assert '"setting rotary_base"' in listed
 
 
 @pytest.mark.slow
