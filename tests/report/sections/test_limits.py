@@ -160,7 +160,7 @@ def test_a_sequence_for_each_count_and_the_answer_to_it() -> None:
 
 
 def test_counts_that_are_answered_the_same() -> None:
-    said = answers_sentence(pd.Series([0.25, 0.5, 0.25], index=[1, 2, 3]), 1)
+    said = answers_sentence(pd.Series([0.25, 0.5, 0.25], index=[1, 2, 3]), 1, evenly=False)
     assert said.startswith("In a sample of 1 sequence, it is most accurate for count 2 (0.5")
     assert "least accurate for counts 1 and 3 (0.25" in said
 

@@ -384,15 +384,15 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
 
 @pytest.mark.parametrize(("accuracy", "says"), [
     ([1.0, 1.0, 1.0], ""),
-    ([1.0, 1.0, 0.93], "In a sample of 2,000 sequences, it is always right for counts 1 and 2 and least accurate for "
-                       "count 3 (0.930)."),
+    ([1.0, 1.0, 0.93], "In a sample of 2,000 sequences in which every count is equally frequent, it is always "
+                       "right for counts 1 and 2 and least accurate for count 3 (0.930)."),
     ([1.0, 0.9996, 0.99999], "always right for count 1 and least accurate for count 2 (0.9996)."),
     ([0.5, 0.9, 0.0], "most accurate for count 2 (0.900) and never right for count 3."),
     ([0.5, 0.5, 0.2], "most accurate for counts 1 and 2 (0.500) and least accurate for count 3 (0.200)."),
     ([0.0, 0.0, 0.0], "its accuracy is the same for every count (0)."),
 ])  # fmt: skip
 def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
-    text = which_counts(pd.Series(accuracy, index=[1, 2, 3]), 2000)
+    text = which_counts(pd.Series(accuracy, index=[1, 2, 3]), 2000, evenly=True)
     assert text.endswith(says) if says else text == ""
 
 

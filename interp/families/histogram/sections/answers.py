@@ -63,7 +63,8 @@ def counting_answers(study: Study, report: Report) -> None:
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
         "Accuracy by count.",
     )
-    report.say(answers_sentence(by_count.set_index("count")["accuracy"], len(predicted[1])), "what", ["confusion"])
+    said = answers_sentence(by_count.set_index("count")["accuracy"], len(predicted[1]), evenly=task.L <= task.T)
+    report.say(said, "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
         "accuracy_by_distinct",
@@ -82,11 +83,11 @@ def drawn(T: int, L: int, sampler: str) -> str:
     return text
 
 
-def answers_sentence(accuracy: pd.Series, n: int) -> str:
+def answers_sentence(accuracy: pd.Series, n: int, evenly: bool) -> str:
     """Return a sentence on the counts that are answered correctly, from the accuracy by count in a sample of n
-    sequences; "" if all are.
+    sequences; "" if all are. evenly: whether every count is equally frequent in it.
     """
-    sample = f"In a sample of {words.counted(n, 'sequence')}"
+    sample = f"In a sample of {words.counted(n, 'sequence')}{' in which every count is equally frequent' * evenly}"
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
