@@ -20,7 +20,7 @@ from interp.programs.words import answer_words
 from interp.report import Report
 from interp.report.sections.base import Study, section
 from interp.support import words
-from interp.support.figures.automata import MOST_STATES, automaton
+from interp.support.figures.automata import automaton, is_readable
 from interp.tasks.populations import SPEED, InputsAsked
 
 REQUEST = "interp explain MODEL searches for one; interp analyze MODEL --sections explanation shows it on a page"
@@ -219,7 +219,7 @@ def _proved_apart(study: Study, learned: Learned) -> str:
 
 def _show(report: Report, key: str, one: LearnedAutomaton, caption: str) -> list[str]:
     """Add a drawing, if it is small enough to read, and a table. Return the keys of the drawings."""
-    small = one.states <= MOST_STATES
+    small = is_readable(one.following)
     if small:
         drawing = automaton(one.following, [one.word(state) for state in range(one.states)], one.alphabet)
         report.add_figure(key, drawing, caption)

@@ -13,7 +13,9 @@ from interp.errors import InterpError, first_few
 from interp.support.figures import theme
 
 MOST_STATES = 14
-"""Largest number of states of a readable drawing."""
+"""Largest number of states that are drawn."""
+MOST_ARROWS = 28
+"""Largest number of arrows between states, one for each letter, of a readable drawing."""
 RADIUS = 0.17
 """Radius of a state. All lengths are in units of the axes, so that a narrow page shows the same drawing, smaller."""
 TIP = 0.07
@@ -25,6 +27,13 @@ FILLS = (theme.PAPER, theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme
 LETTERS = (theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.SKY, theme.GREY, theme.INK)
 DASHES = ("solid", "dash", "dot", "dashdot")
 Point = tuple[float, float]
+
+
+def is_readable(following: Sequence[Sequence[int]]) -> bool:
+    """Whether a drawing of an automaton has few enough states, and arrows between them. following: see `automaton`."""
+    columns = dict.fromkeys(zip(*following))  # letters that lead everywhere to the same states share their arrows
+    arrows = sum(target != state for targets in columns for state, target in enumerate(targets))
+    return len(following) <= MOST_STATES and arrows <= MOST_ARROWS
 
 
 def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet: Sequence[str]) -> go.Figure:

@@ -9,7 +9,7 @@ import pytest
 from interp.errors import InterpError
 from interp.report.reading import finding, instead
 from interp.support.figures import theme
-from interp.support.figures.automata import MOST_STATES, ON_LIGHT, RADIUS, automaton
+from interp.support.figures.automata import MOST_STATES, ON_LIGHT, RADIUS, automaton, is_readable
 
 PARITY = [(0, 1), (1, 0)]
 
@@ -92,3 +92,12 @@ def test_colors_have_a_dark_partner_or_are_for_light_fills() -> None:
 def test_too_many_states_are_refused() -> None:
     with pytest.raises(InterpError, match="an automaton of 15 states: 1 to 14 can be drawn"):
         automaton([(0,)] * 15, ["no"] * 15, ("a",))
+
+
+def test_few_arrows_between_states_are_readable() -> None:
+    around = [[(state + step) % 10 for step in (1, 2)] for state in range(10)]
+    assert is_readable(around)
+    assert is_readable([[*row, *row] for row in around])  # these letters share arrows
+    assert not is_readable([[*row, (state + 3) % 10] for state, row in enumerate(around)])
+    assert is_readable([[*row, state] for state, row in enumerate(around)])
+    assert not is_readable([[state, state] for state in range(MOST_STATES + 1)])
