@@ -79,9 +79,9 @@ class Explanation:
     stand in at their means. moved: the same with the values of those that are minor or not used at other positions of
     the same kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean,
     but not all. cancelling: pairs of which both may be at their means, but neither alone. more: parts that read more
-    than the program says, which so only imitates the model. joint: the share that stays
-    with all descriptions in place. tested_on: the inputs of these numbers, in words. listing: what a program of the
-    parts gives or has, if it is no explanation. reason: why nothing more was found.
+    than the program says, which so only imitates the model, or, at level "in part", more than their descriptions say.
+    joint: the share that stays with all descriptions in place. tested_on: the inputs of these numbers, in words.
+    listing: what a program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
     proved: how the program compares with the model on every input, if that is known; see certify.
 
     Example:
