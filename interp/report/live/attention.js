@@ -60,7 +60,15 @@ function attentionPart(panel) {
   function view(name) {
     const large = el("div", { class: "live-scroll", tabindex: "0", role: "region", "aria-label": `${name}: the enlarged head` });
     const label = el("p", { class: "live-note" }), words = el("p", { class: "live-note" });
-    return { node: el("div", {}, label, large, words), title: name, name: label, large, words };
+    const cue = el("p", { class: "cue", "aria-hidden": "true" }, "Scroll sideways for more \u2192");
+    const node = el("div", {}, label, large, cue, words);
+    const cut = () => {
+      node.classList.toggle("is-long", large.scrollWidth > large.clientWidth + 2);
+      node.classList.toggle("is-cut", large.scrollLeft + large.clientWidth < large.scrollWidth - 2);
+    };
+    large.addEventListener("scroll", cut, { passive: true });
+    addEventListener("resize", cut);
+    return { node, title: name, name: label, large, words, cut };
   }
 
   function patternOf(run, head, n) {
@@ -71,14 +79,15 @@ function attentionPart(panel) {
     return shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax, n);
   }
 
-  function enlarge({ title: whose, name, large, words }, found, head) {
+  function enlarge({ title: whose, name, large, words, cut }, found, head) {
     const n = found.tokens.length, word = (i) => task.vocabulary[found.tokens[i]];
     const mine = patternOf(found.now, head, n), before = patternOf(found.ghost, head, n), shade = shadeOf(mine, head, n);
     const shown = written(task.vocabulary, found.tokens.slice(0, 24)) + (n > 24 ? "\u2026" : ".");
     setText(name, `${whose}: ${shown} The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
     let most = 0;
     for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
-    setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "attends" : "gives the largest weight"} ${head.layer.softmax ? "most " : ""}to position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
+    const gives = head.layer.softmax ? "attends most" : "gives the weight of the largest size";
+    setText(words, `Position ${found.at} (${word(found.at)}) ${gives} to position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
     if (n > NUMBERS) {
       const canvas = el("canvas", { class: "live-large", role: "img", "aria-label": words.textContent });
       drawCells(canvas, n, n, (x, y) => shade(mine[y * n + x]));
@@ -87,6 +96,7 @@ function attentionPart(panel) {
         canvas.title = `${y} (${word(y)}) at ${x} (${word(x)}): ${number(mine[y * n + x])}`;
       });
       large.replaceChildren(canvas);
+      cut();
       return;
     }
     const dark = (channels) => 0.3 * channels[0] + 0.59 * channels[1] + 0.11 * channels[2] < 140;
@@ -101,6 +111,7 @@ function attentionPart(panel) {
     large.replaceChildren(el("table", { class: "live-matrix" },
       el("thead", {}, el("tr", {}, el("td"), places.map((j) => el("th", { scope: "col" }, word(j))))),
       el("tbody", {}, places.map((i) => el("tr", { class: i === found.at ? "live-here" : "" }, el("th", { scope: "row" }, word(i)), places.map((j) => cell(i, j)))))));
+    cut();
   }
   return { node, update };
 }
