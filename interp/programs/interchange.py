@@ -433,7 +433,8 @@ def interchanged(of: Interchanger, spare: Sequence[str] = (), to_the_first: bool
         if n not in found and (score := of.at_first(one)).verdict == "too few cases":
             unsure[n] = score
         elif n not in found and refuted(n, score):
-            return list(dict.fromkeys(found.values()))
+            unsure = {}
+            break
     for n, score in unsure.items():
         if n not in found and refuted(n, of.at_last(of.variables[n], score)):
             break

@@ -27,7 +27,7 @@ from interp.programs.steps import Head, Linear, Step, Sums, Table
 ROWS_TRIED = 3
 """Most rows of a head's scores that are tried as those of every query."""
 NEXT_TO_NONE = 0.001
-"""An input that decides no more of the model's answers is not told from one that decides none."""
+"""An input that decides no more of the model's answers cannot be told from one that decides none."""
 TOGETHER = 0.99
 """Share of the model's answers that must stay with all inputs of a part from elsewhere that the program leaves out."""
 
@@ -83,8 +83,9 @@ def without_inputs(
             together = [*gone.get((step.name, way), ()), *sources]
             this, new = StepInput(step.name, way, name), list[Step]()
             if this not in keep and not tried.matters(reader, way, sources, stay):
-                needed = way == "key" and reader is not None and not tried.even(reader)
-                needed |= len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER)
+                needed = (way == "key" and reader is not None and not tried.even(reader)) or (
+                    len(together) > len(sources) and tried.matters(reader, way, together, stay=TOGETHER)
+                )
                 new = [] if needed else [*without(now, way, name, made, program)]
             if not new and name == "token" and isinstance(now, Head) and way != "value":
                 this = StepInput(step.name, way, "content")
@@ -92,7 +93,10 @@ def without_inputs(
                     new = alike_for_content(now, way, made["token"].sum(0), tried.kinds.content)
             tries = [with_step(program, one) for one in new]
             fewer = [less for less in tries if less is not None and parts(program) & matter <= parts(less)]
-            if fewer and as_before(less := max(fewer, key=as_before)) >= 1 - loss:
+            share, less = max(
+                ((as_before(one), one) for one in fewer), key=lambda pair: pair[0], default=(0.0, program)
+            )
+            if share >= 1 - loss:
                 program = less
                 found.append((this, program))
                 if this.variable == name:

@@ -79,7 +79,7 @@ def convert(
     notes = (reading.notes if found is None or is_bridge(reading.module) else ()) + reading.facts
     if tokens is None and reading.module is None:
         words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
-        notes += (f"Token ids are assumed to be in the task's order ({words}); tokens= gives others.",)
+        notes += (f"Token ids are assumed to be in the task's order ({words}); pass tokens= if they are not.",)
     if why:
         notes += (f"It was not compared with its original: {why}.",)
     return Converted(model, tokens, found, notes)

@@ -269,7 +269,7 @@ def sentence(found: Learned) -> str:
     wrong = ""
     if found.different:
         which = "one of them," if found.different == 1 else f"{found.different:,} of them, such as"
-        doubt = "it may be no input" if found.different == 1 else "they may be no inputs"
+        doubt = "it may not be an input" if found.different == 1 else "they may not be inputs"
         wrong = f" It is wrong on {which} {found.example!r}{f' ({doubt} of the task)' * unsure}."
     if found.model is None:
         shorter = ""

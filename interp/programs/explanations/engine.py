@@ -258,7 +258,7 @@ def explained(
         variables, pairs, more = judged.variables, judged.pairs, judged.more
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
-    elif some:  # what is said of parts is true of what they read, too, or it is said where not
+    elif some:  # the descriptions are not tested as a program, but each part's inputs can be
         more = reads_more(reading, sketch(reading, program), parts, ())
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)

@@ -427,7 +427,8 @@ def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
     else:
         text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
     if found.more:
-        text.append(f"{_capital(_reads_more(found, 'is said'))}.")
+        described = "its description says" if len(found.more) == 1 else "their descriptions say"
+        text.append(f"{_capital(_reads_more(found, described))}.")
     if found.listing:
         text.append(f"A program of these parts {found.listing}, so it is no explanation.")
     elif not kept:

@@ -69,13 +69,12 @@ def transplanted(
     tasks = {} if tasks is None else tasks
     giver, taker = (_interchanger(model, row, tasks) for model, row in ((source, one), (target, other)))
     found = []
-    for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
-        held = {field.name: getattr(taker, field.name) for field in fields(taker)}
-        moved = _Transplanter(**held, nearest=nearest(giver, mine))
-        with threads_for(target):
-            score = moved.score(theirs)
-        here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
-        found.append(Transplant(one["model"], other["model"], here, there, **score.row()))
+    with threads_for(target):
+        for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
+            held = {field.name: getattr(taker, field.name) for field in fields(taker)}
+            score = _Transplanter(**held, nearest=nearest(giver, mine)).score(theirs)
+            here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
+            found.append(Transplant(one["model"], other["model"], here, there, **score.row()))
     return found
 
 

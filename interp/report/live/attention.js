@@ -86,7 +86,7 @@ function attentionPart(panel) {
     setText(name, `${whose}: ${shown} The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
     let most = 0;
     for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
-    const gives = head.layer.softmax ? "attends most" : "gives the weight of the largest size";
+    const gives = head.layer.softmax ? "attends most" : "gives the weight of largest absolute value";
     setText(words, `Position ${found.at} (${word(found.at)}) ${gives} to position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
     if (n > NUMBERS) {
       const canvas = el("canvas", { class: "live-large", role: "img", "aria-label": words.textContent });

@@ -434,7 +434,7 @@ def test_the_order_of_token_ids_is_said_if_assumed() -> None:
     class Letters(Majority):
         vocabulary = tuple("abcdef")
 
-    said = r"Token ids are assumed to be in the task's order \(a, b, c, \.\.\.\); tokens= gives others\."
+    said = r"Token ids are assumed to be in the task's order \(a, b, c, \.\.\.\); pass tokens= if they are not\."
     state, given = nano().state_dict(), {"n_heads": 2, "act_fn": "gelu"}
     with pytest.warns(UserWarning, match=said):
         model: Any = interp.load(state, task=Letters(), config=given)

@@ -100,7 +100,7 @@ CASES = {
     "one error, perhaps on no input": (
         Learned(one(5), None, one(2), 4, 30, 1, "01", 64, 0.0, inferred=True),
         "On every string of 1 to 4 symbols (30 strings, inputs of the task or not), the model is an automaton of 5 "
-        "states. The task's own has 2 states. It is wrong on one of them, '01' (it may be no input of the task).",
+        "states. The task's own has 2 states. It is wrong on one of them, '01' (it may not be an input of the task).",
     ),
     "constant": (
         Learned(one(1), None, one(2), 4, 30, 15, "1", 64, 0.0),

@@ -117,7 +117,10 @@ def test_a_part_that_reads_more_is_said() -> None:
     assert one.sentence.startswith("Imitated: ")
     assert Explanation.from_json(both.to_json()) == both
     part = replace(FOUND, more=one.more).sentence
-    assert "MLP 0 reads more than is said: with the rest of what it reads taken from another input, 0.5000 of" in part
+    assert (
+        "MLP 0 reads more than its description says: with the rest of what it reads taken from another input, 0.5000 of"
+        in part
+    )
 
 
 def test_what_too_few_cases_tell_is_left_open() -> None:
