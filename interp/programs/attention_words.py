@@ -180,7 +180,7 @@ def _here(program: Program, name: str) -> str:
 
 
 def _weights(scores: Sequence[float], keys: Values, key: str) -> str:
-    """The weights of a soft head relative to the largest, in falling order; if most are the same, that one comes last."""
+    """The weights of a soft head relative to the largest, in falling order; one that most values have comes last."""
     order = sorted(range(len(keys)), key=lambda at: -scores[at])
     ratios = [math.exp(score - max(scores)) if score > NEVER else 0.0 for score in scores]
     common, n = Counter(scores).most_common(1)[0]

@@ -57,6 +57,9 @@ def test_a_swapped_claim_is_not_shown() -> None:
     assert found["MLP 0",].shown
     assert not found["head 0.0",].shown
     assert found["head 0.0",].changes.accuracy == pytest.approx(16 / 32)
+    subject = Subject.of(interp.compile(PROGRAM))
+    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), claimed, {})
+    assert [one.parts for one, _ in interchanged(of, to_the_first=True)] == [("head 0.1",)]  # it ends there
 
 
 def test_it_is_what_hooks_give() -> None:
