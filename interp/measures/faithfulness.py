@@ -81,12 +81,6 @@ class CircuitTest(Result):
         changed = abs(lost) > ROUNDING * max(1.0, abs(self.model.loss))
         return (self.nothing.loss - self.circuit.loss) / lost if changed else float("nan")
 
-    @property
-    def incompleteness(self) -> float:
-        """Largest difference between the two accuracies in `completeness`."""
-        found = self.completeness
-        return float((found["accuracy_circuit"] - found["accuracy_model"]).abs().max()) if len(found) else 0.0
-
     def to_frame(self) -> pd.DataFrame:
         """Return three rows, model, circuit and nothing, with columns what, accuracy, loss."""
         return ScoreWithLoss.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})

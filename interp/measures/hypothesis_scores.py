@@ -47,7 +47,6 @@ class HypothesisTest(Result):
     Attributes:
         model, scrubbed, shuffled: accuracy and loss (nats) of the model, of the scrubbed model, and of the model's
             outputs with the labels of other inputs. scrubbed.interval: 95%; the accuracy itself if `exact`.
-        recovered_low, recovered_high: 95% interval of the recovered loss.
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
         population: the inputs that were run.
         alone: share of the inputs with a value of their own at every place, of which only the rest of the model is
@@ -64,8 +63,6 @@ class HypothesisTest(Result):
     model: ScoreWithLoss
     scrubbed: ScoreWithLoss
     shuffled: ScoreWithLoss
-    recovered_low: float
-    recovered_high: float
     agreement: float
     population: Population
     alone: float
@@ -168,8 +165,6 @@ def evaluate_hypothesis(
         whole,
         scrub.score,
         shuffled,
-        _recovered(whole.loss, scrub.score.loss + scrub.loss_error, shuffled.loss),
-        _recovered(whole.loss, scrub.score.loss - scrub.loss_error, shuffled.loss),
         float((program.answers == program.model).double().mean()),
         population,
         scrubber.alone,
@@ -218,7 +213,6 @@ class _Scrub:
     """Accuracy and loss of the scrubbed model, overall and per right class."""
 
     score: ScoreWithLoss
-    loss_error: float
     by_class: dict[int, float]
 
 
@@ -231,10 +225,8 @@ def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
     outputs = scrubber.scrubbed(torch.arange(len(classes)), seed)
     score = scrubber.score(outputs)
     right = correct(outputs, classes, subject.decision)
-    lost = losses(outputs, classes, subject.decision)
-    error = float("nan") if lost is None else 1.96 * float(lost.std()) / score.rows**0.5
     by_class = {int(c): float(right[classes == c].double().mean()) for c in classes.unique()}
-    return _Scrub(score, error, by_class)
+    return _Scrub(score, by_class)
 
 
 def _most_runs(scrubber: Scrubber) -> int:
@@ -262,7 +254,7 @@ def _every_draw(scrubber: Scrubber) -> _Scrub:
         accuracy = 1.0  # the sum of the probabilities has rounding errors
     by_class = {c: min(1.0, value / float(shares[c])) for c, value in right.items()}
     n, rows = len(classes), len(scrubber.units.rows.unique())
-    return _Scrub(ScoreWithLoss(n, n * accuracy, rows, exact=True, total_loss=n * loss), 0.0, by_class)
+    return _Scrub(ScoreWithLoss(n, n * accuracy, rows, exact=True, total_loss=n * loss), by_class)
 
 
 def _shuffled(scrubber: Scrubber) -> ScoreWithLoss:

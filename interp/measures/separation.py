@@ -4,11 +4,10 @@ The separator is a linear support vector machine with squared hinge loss (Zsambo
 appendix C). Its objective is liblinear's, because the printed one lacks the square and scales its terms differently
 (errata, reading 3):
 
-    1/2 |w|^2 (+ 1/2 b^2 for a penalized bias) + C sum_i max(0, 1 - y_i (x_i w + b))^2,   C = 1000
+    1/2 |w|^2 + 1/2 b^2 + C sum_i max(0, 1 - y_i (x_i w + b))^2,   C = 1000
 
-The penalized bias is liblinear's (intercept_scaling = 1) and the default here; a free bias changes accuracies by up to
-0.017. s-acc is only as good as its optimizer, so every separator comes with a proof: a bound on how far its objective
-is above the minimum.
+The penalized bias is liblinear's (intercept_scaling = 1). s-acc is only as good as its optimizer, so every separator
+comes with a proof: a bound on how far its objective is above the minimum.
 
 Many groups of heads are solved together. The optimum of a group H is a good start for H + {h}: its weights with zeros
 for the new head have the same objective, and nearly the same rows are inside both margins. So the subsets are solved
@@ -56,9 +55,10 @@ class SeparatorPath:
     more subsets only solves the new ones. See the module for the objective.
     """
 
-    def __init__(self, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE) -> None:
-        data.check_settings(C, bias, tolerance)
-        self.C, self.bias, self.tolerance = C, bias, tolerance
+    def __init__(self, C: float = 1000.0) -> None:
+        if not (np.isfinite(C) and C > 0):
+            raise InterpError(f"C is {C}; a positive number is needed (the paper's is 1000)")
+        self.C = C
 
     def fit(self, train_z: ArrayLike, y: ArrayLike) -> SeparatorPath:
         """Set the training rows: train_z (rows, heads, d_head), two-valued labels y (rows,). Solves nothing yet."""
@@ -151,18 +151,16 @@ class SeparatorPath:
 
     def _solve_level(self, groups: list[Group]) -> None:
         """Solve groups of one size whose starts are solved."""
-        solutions = solve_groups(
-            self._rows,
-            self._columns(groups),
-            np.stack([self._start(group) for group in groups]),
-            np.append(np.ones(len(groups[0]) * self.d_head_), float(self.bias == "penalized")),
-            self.C,
-            self.tolerance,
-        )
+        starts = np.stack([self._start(group) for group in groups])
+        solutions = solve_groups(self._rows, self._columns(groups), starts, self.C)
         worst = int(np.argmax(np.where(np.isnan(solutions.relative_gap), np.inf, solutions.relative_gap)))
-        if not solutions.relative_gap[worst] <= self.tolerance:
-            features = self._rows[:, self._columns([groups[worst]])[0, :-1]]
-            raise data.unproven(f"heads {groups[worst]}", solutions.relative_gap[worst], self.tolerance, features)
+        if not solutions.relative_gap[worst] <= TOLERANCE:
+            sizes = np.abs(self._rows[:, self._columns([groups[worst]])[0, :-1]]).max(axis=0)
+            raise InterpError(
+                f"the separator of heads {groups[worst]} was not proven optimal: its relative objective gap is "
+                f"{solutions.relative_gap[worst]:.1e}, above {TOLERANCE:.1e}; the largest values of its features run "
+                f"from {sizes.min():.1e} to {sizes.max():.1e}: rescale or center them"
+            )
         found = zip(solutions.weights, solutions.objective.tolist(), solutions.relative_gap.tolist())
         self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
 
@@ -199,14 +197,12 @@ class SeparatorPath:
         return accuracies
 
 
-def fit_separator(
-    x: ArrayLike, y: ArrayLike, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE
-) -> tuple[Float[ndarray, " features"], float]:
+def fit_separator(x: ArrayLike, y: ArrayLike) -> tuple[Float[ndarray, " features"], float]:
     """Return the optimal separator (w, b) of x (rows, features); x w + b > 0 predicts the larger of two labels y.
 
     Raises InterpError as SeparatorPath does.
     """
-    w, b = SeparatorPath(C, bias, tolerance).fit(data.as_array(x)[:, None], y).weights([0])
+    w, b = SeparatorPath().fit(data.as_array(x)[:, None], y).weights([0])
     return w[0], b
 
 

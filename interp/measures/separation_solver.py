@@ -2,22 +2,22 @@
 
 The problem, for rows z_i = y_i (x_i, 1) and weights w whose last entry is the bias:
 
-    P(w) = 1/2 sum_j ridge_j w_j^2 + C sum_i max(0, 1 - z_i w)^2
+    P(w) = 1/2 |w|^2 + C sum_i max(0, 1 - z_i w)^2
 
-where ridge_j is 1, or 0 for a free bias. P is convex and piecewise quadratic, so Newton's method on the active rows
-(those with 1 - z_i w > 0) with an exact line search ends after finitely many steps (Mangasarian 2002; Keerthi and
-DeCoste 2005). At C = 1000, only about 1% of Count01's rows are active, so:
+P is convex and piecewise quadratic, so Newton's method on the active rows (those with 1 - z_i w > 0) with an exact line
+search ends after finitely many steps (Mangasarian 2002; Keerthi and DeCoste 2005). At C = 1000, only about 1% of
+Count01's rows are active, so:
 
 - Newton's method runs on a working set: the rows that are active or nearly so, about a hundred of 7000.
 - The result is checked by the gap below, which uses all rows and so is a proof for any working set. While the gap is
   too large, the active rows join the working set, which only grows, and Newton's method runs again.
 
-The proof: any a >= 0 (with sum y_i a_i = 0 for a free bias) gives a lower bound D(a) on the minimum of P, and
+The proof: any a >= 0 gives a lower bound D(a) on the minimum of P, and
 
     P(w) - D(a) = 1/2 |w - Z^T a|^2 + sum_i (a_i - 2C m_i)^2 / 4C + sum_i a_i (m_i - u_i)
 
-with u_i = 1 - z_i w and m_i = max(0, u_i), where no term is negative. For a = 2C m and a penalized bias, the gap is
-half the squared norm of the gradient.
+with u_i = 1 - z_i w and m_i = max(0, u_i), where no term is negative. For a = 2C m, the gap is half the squared
+norm of the gradient.
 
 The numpy arrays are stacked (group, row, column), so that there are no inner loops in Python. This is more than ten
 times faster than liblinear, without compiled loops (analyses/benchmarks/subsets.py).
@@ -34,7 +34,6 @@ from numpy.typing import ArrayLike
 
 from interp.errors import InterpError
 
-BIASES = ("penalized", "free")
 _LARGEST = 1e100  # sums of squares of larger numbers could overflow float64
 
 
@@ -107,32 +106,15 @@ def enough_rows(n_rows: int, n_features: int) -> None:
         )
 
 
-def check_settings(C: float, bias: str, tolerance: float) -> None:
-    if not (np.isfinite(C) and C > 0):
-        raise InterpError(f"C is {C}; a positive number is needed (the paper's is 1000)")
-    if bias not in BIASES:
-        raise InterpError(f"bias is {bias!r}; known: {', '.join(BIASES)}")
-    if not 0 < tolerance < 1:
-        raise InterpError(f"tolerance is {tolerance}; a relative objective gap between 0 and 1 is needed")
-
-
 def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows"]) -> Float[ndarray, "rows columns"]:
     """Return the rows y (x, 1): a row is classified correctly if its product with (w, b) is positive."""
     return signs[:, None] * np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
-def unproven(what: str, relative_gap: float, tolerance: float, x: ndarray) -> InterpError:
-    sizes = np.abs(x).max(axis=0)
-    return InterpError(
-        f"the separator of {what} was not proven optimal: its relative objective gap is {relative_gap:.1e}, "
-        f"above {tolerance:.1e}; the largest values of its features run from {sizes.min():.1e} to {sizes.max():.1e}: "
-        "rescale or center them"
-    )
-
-
 TOLERANCE = 1e-8  # largest relative objective gap that counts as solved
 STEPS = 1000  # most steps of the accurate method: separable classes far from the origin take a few hundred
 _TINY = float(np.finfo(float).tiny)
+_SLACK = 0.5  # rows with a margin below 1 + this are the first working set
 _BUCKET = 300_000  # numbers in one stacked array: large enough for BLAS, small enough for a cache
 
 
@@ -153,40 +135,36 @@ def solve_groups(
     rows: Float[ndarray, "rows all_columns"],
     columns: Int[ndarray, "groups columns"],
     start: Float[ndarray, "groups columns"],
-    ridge: Float[ndarray, " columns"],
     C: float,
-    tolerance: float = TOLERANCE,
-    slack: float = 0.5,
 ) -> Solutions:
     """Find the optimum of every group of columns of the signed `rows`, from the weights `start`.
 
-    `columns` contains the columns of each group, the bias last. Rows with margin below 1 + slack are the first working
-    set. If rounding prevents a proof (columns of very different scales, or far from the origin), the group is solved
-    again by a slower, more accurate method. If scales differ by more than about nine orders of magnitude, this may also
-    miss `tolerance`, so the caller must check `relative_gap`.
+    `columns` contains the columns of each group, the bias last. If rounding prevents a proof (columns of very different
+    scales, or far from the origin), the group is solved again by a slower, more accurate method. If scales differ by
+    more than about nine orders of magnitude, this may also miss TOLERANCE, so the caller must check `relative_gap`.
     """
     n_groups = len(columns)
     weights = start.copy()
     objective, gap = np.empty(n_groups), np.empty(n_groups)
     padded = np.append(rows, np.zeros((1, rows.shape[1])), axis=0)  # the padding row is zero and has no loss
-    working = _losses(rows, columns, weights) > -slack
+    working = _losses(rows, columns, weights) > -_SLACK
     open_groups = np.arange(n_groups)
     for _ in range(50):
         for bucket, chosen in _buckets(working[open_groups], columns.shape[1]):
             groups = open_groups[bucket]
-            weights[groups] = _newton_on(padded, chosen, columns[groups], weights[groups], ridge, C, tolerance)
+            weights[groups] = _newton_on(padded, chosen, columns[groups], weights[groups], C)
         u = _losses(rows, columns[open_groups], weights[open_groups])
-        proof = prove(rows, columns[open_groups], weights[open_groups], u, ridge, C)
+        proof = prove(rows, columns[open_groups], weights[open_groups], u, C)
         objective[open_groups], gap[open_groups] = proof
         grown = working[open_groups] | (u > 0)
         improvable = (grown != working[open_groups]).any(axis=1)
         working[open_groups] = grown
-        solved = gap[open_groups] <= tolerance * objective[open_groups]
+        solved = gap[open_groups] <= TOLERANCE * objective[open_groups]
         open_groups = open_groups[~solved & improvable]
         if not len(open_groups):
             break
-    for group in np.flatnonzero(~(gap <= tolerance * objective)):
-        careful = _solve_carefully(rows[:, columns[group]], ridge, C, tolerance)
+    for group in np.flatnonzero(~(gap <= TOLERANCE * objective)):
+        careful = _solve_carefully(rows[:, columns[group]], C)
         weights[group], objective[group], gap[group] = careful
     return Solutions(weights, objective, gap)
 
@@ -202,25 +180,13 @@ def _losses(rows: ndarray, columns: ndarray, weights: ndarray) -> Float[ndarray,
     return 1.0 - _scatter(columns, weights, rows.shape[1]) @ rows.T
 
 
-def prove(
-    rows: ndarray, columns: ndarray, weights: ndarray, u: ndarray, ridge: ndarray, C: float
-) -> tuple[ndarray, ndarray]:
+def prove(rows: ndarray, columns: ndarray, weights: ndarray, u: ndarray, C: float) -> tuple[ndarray, ndarray]:
     """Return the objective and gap of each group, over all rows."""
     m = np.maximum(u, 0.0)
-    objective = 0.5 * (ridge * weights**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
-    dual = m
-    dual *= 2 * C
-    excess = np.zeros(len(m))
-    if ridge[-1] == 0:  # a free bias needs equal dual mass in both classes: shrink the heavier one
-        positive = rows[:, -1] > 0
-        mass = np.stack([dual[:, positive].sum(axis=1), dual[:, ~positive].sum(axis=1)])
-        shrink = mass.min(axis=0) / np.maximum(mass, _TINY)
-        factor = np.where(positive, shrink[0][:, None], shrink[1][:, None])
-        excess = np.einsum("gr,gr->g", dual * (1 - factor), dual * (1 - factor)) / (4 * C)
-        dual = dual * factor
-    gradient = ridge * weights - np.take_along_axis(dual @ rows, columns, axis=1)
-    gradient[:, ridge == 0] = 0.0  # the constraint holds exactly, up to the rounding of two sums
-    return objective, 0.5 * np.einsum("gc,gc->g", gradient, gradient) + excess
+    objective = 0.5 * (weights**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
+    m *= 2 * C  # the dual point
+    gradient = weights - np.take_along_axis(m @ rows, columns, axis=1)
+    return objective, 0.5 * np.einsum("gc,gc->g", gradient, gradient)
 
 
 def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tuple[ndarray, ndarray]]:
@@ -242,43 +208,41 @@ def _buckets(working: Bool[ndarray, "groups rows"], width: int) -> Iterator[tupl
 
 
 def _newton_on(
-    padded: ndarray, chosen: ndarray, columns: ndarray, weights: ndarray, ridge: ndarray, C: float, tolerance: float
+    padded: ndarray, chosen: ndarray, columns: ndarray, weights: ndarray, C: float
 ) -> Float[ndarray, "groups columns"]:
     """Run Newton's method on each group's rows of `padded` (the last is padding); return the weights."""
     target = (chosen < len(padded) - 1).astype(float)
     z = padded.ravel()[chosen[:, :, None] * padded.shape[1] + columns[:, None, :]]
     weights = weights.copy()
     live = np.arange(len(weights))
-    diagonal = np.arange(len(ridge))
+    diagonal = np.arange(columns.shape[1])
     for _ in range(60):
         w = weights[live]
         u = target - np.matmul(z, w[:, :, None])[:, :, 0]
         m = np.maximum(u, 0.0)
         pull = np.matmul(m[:, None, :], z)[:, 0]
-        gradient = ridge * w - 2 * C * pull
-        objective = 0.5 * (ridge * w**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
-        going = np.einsum("gc,gc->g", gradient, gradient) > 0.1 * tolerance * objective
+        gradient = w - 2 * C * pull
+        objective = 0.5 * (w**2).sum(axis=1) + C * np.einsum("gr,gr->g", m, m)
+        going = np.einsum("gc,gc->g", gradient, gradient) > 0.1 * TOLERANCE * objective
         if not going.any():
             break
         if going.mean() < 0.7:
             live, z, target, w, u, m, gradient = (a[going] for a in (live, z, target, w, u, m, gradient))
         hessian = 2 * C * np.matmul((z * (u > 0)[:, :, None]).transpose(0, 2, 1), z)
-        hessian[:, diagonal, diagonal] += ridge
-        # Keep it invertible (free bias without active rows; ridge lost to rounding). Only the direction changes.
+        hessian[:, diagonal, diagonal] += 1
+        # Keep it invertible where rounding loses the 1. Only the direction changes.
         hessian[:, diagonal, diagonal] += 1e-9 + 1e-15 * np.einsum("gcc->gc", hessian)
         direction = np.linalg.solve(hessian, -gradient[:, :, None])
         along = np.matmul(z, direction)[:, :, 0]
-        step = _line_search(w, direction[:, :, 0], u, along, ridge, C)
+        step = _line_search(w, direction[:, :, 0], u, along, C)
         weights[live] = w + step[:, None] * direction[:, :, 0]
     return weights
 
 
-def _line_search(
-    w: ndarray, d: ndarray, u: ndarray, along: ndarray, ridge: ndarray, C: float
-) -> Float[ndarray, " groups"]:
+def _line_search(w: ndarray, d: ndarray, u: ndarray, along: ndarray, C: float) -> Float[ndarray, " groups"]:
     """Find the step t that minimizes P(w + t d) on each group's rows, the root of its increasing derivative."""
     steps = np.ones(len(w))
-    linear, square = (ridge * w * d).sum(axis=1), (ridge * d * d).sum(axis=1)
+    linear, square = (w * d).sum(axis=1), (d * d).sum(axis=1)
     low, high, live = np.zeros(len(w)), np.full(len(w), np.inf), np.arange(len(w))
     for _ in range(60):
         t = steps[live]
@@ -299,37 +263,34 @@ def _line_search(
     return steps
 
 
-def _solve_carefully(
-    z: Float[ndarray, "rows columns"], ridge: Float[ndarray, " columns"], C: float, tolerance: float
-) -> tuple[ndarray, float, float]:
+def _solve_carefully(z: Float[ndarray, "rows columns"], C: float) -> tuple[ndarray, float, float]:
     """Solve one group on all rows, for data whose Hessian is too ill-conditioned to form.
 
     Returns weights, objective and gap. Each Newton step is a least-squares problem, solved by QR, whose condition
     number is the square root of the Hessian's. The dual point gets the smallest correction on the rows at the margin
     such that Z^T a equals w up to rounding.
     """
-    damped = np.sqrt(np.where(ridge == 0, 1e-12, ridge))
     w = np.zeros(z.shape[1])
     best: tuple[ndarray, float, float] = (w, np.inf, np.inf)
     for step in range(STEPS):
         u = 1.0 - z @ w
         active = u > 0
-        objective, gap = prove_carefully(z, w, u, ridge, C)
+        objective, gap = prove_carefully(z, w, u, C)
         if gap * best[1] < best[2] * objective or step == 0:
             best = (w, objective, gap)
-        if gap <= tolerance * objective:
+        if gap <= TOLERANCE * objective:
             break
-        stacked = np.concatenate([np.diag(damped), np.sqrt(2 * C) * z[active]])
-        residual = np.concatenate([-damped * w, np.sqrt(2 * C) * u[active]])
+        stacked = np.concatenate([np.eye(len(w)), np.sqrt(2 * C) * z[active]])
+        residual = np.concatenate([-w, np.sqrt(2 * C) * u[active]])
         scale = np.linalg.norm(stacked, axis=0)
         q, r = np.linalg.qr(stacked / scale)
         direction = np.linalg.solve(r, q.T @ residual) / scale
-        length = _line_search(w[None], direction[None], u[None], (z @ direction)[None], ridge, C)[0]
+        length = _line_search(w[None], direction[None], u[None], (z @ direction)[None], C)[0]
         w = w + length * direction
     return best
 
 
-def prove_carefully(z: ndarray, w: ndarray, u: ndarray, ridge: ndarray, C: float) -> tuple[float, float]:
+def prove_carefully(z: ndarray, w: ndarray, u: ndarray, C: float) -> tuple[float, float]:
     """Return objective and gap by the identity in the module docstring, with a corrected dual point."""
     m = np.maximum(u, 0.0)
     dual = 2 * C * m
@@ -337,13 +298,9 @@ def prove_carefully(z: ndarray, w: ndarray, u: ndarray, ridge: ndarray, C: float
     scale = np.linalg.norm(z[near], axis=0)
     scale[scale == 0] = 1.0
     for _ in range(3):
-        change = np.linalg.lstsq((z[near] / scale).T, (ridge * w - dual @ z) / scale)[0]
+        change = np.linalg.lstsq((z[near] / scale).T, (w - dual @ z) / scale)[0]
         dual[near] = np.maximum(0.0, dual[near] + change)
-    if ridge[-1] == 0:
-        positive = z[:, -1] > 0
-        mass = dual[positive].sum(), dual[~positive].sum()
-        dual *= np.where(positive, min(mass) / max(mass[0], _TINY), min(mass) / max(mass[1], _TINY))
-    difference = (ridge * w - dual @ z)[ridge > 0]
-    objective = 0.5 * (ridge * w**2).sum() + C * (m**2).sum()
+    difference = w - dual @ z
+    objective = 0.5 * (w**2).sum() + C * (m**2).sum()
     gap = 0.5 * (difference**2).sum() + ((dual - 2 * C * m) ** 2).sum() / (4 * C) + (dual * (m - u)).sum()
     return float(objective), float(gap)

@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from numpy.typing import ArrayLike
 
 from interp.errors import InterpError, as_list
-from interp.measures.separation_solver import as_array, check_labels, features
+from interp.measures.separation_solver import features
 from interp.models.architecture.ties import TIED
 from interp.support.progress import LateBar
 
@@ -107,43 +106,31 @@ _BLOCK = 600_000  # number of logits computed together (5 MB)
 
 
 def subset_logit_metrics(
-    contributions: ArrayLike,
-    bias: ArrayLike,
-    labels: ArrayLike,
+    contributions: Float[ndarray, "rows heads classes"],
+    bias: Float[ndarray, "..."],
+    labels: Int[ndarray, " rows"],
     columns: Sequence[int],
     subsets: Iterable[Any],
 ) -> pd.DataFrame:
     """Measure groups of heads, one row per group: heads (tuple), size, l_acc, roc_auc.
 
-    contributions (rows, heads, classes) and bias (classes,) or (rows, classes) are in logits; labels (rows,) are class
-    indices. l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts
-    as the largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the
-    probability that logit c is larger for a random row labeled c than for another random row; scores that are equal
-    up to rounding count half.
+    contributions and bias, (classes,) or (rows, classes), are in logits; labels are class indices. l_acc: share of rows
+    whose largest logit over all classes is the label's (the first of equal logits counts as the largest). roc_auc: the
+    largest area over the classes c of `columns` ('4' and '5' in Count01). The area is the probability that logit c is
+    larger for a random row labeled c than for another random row; scores that are equal up to rounding count half.
 
-    Raises InterpError for labels or columns outside the classes, a column whose class is the label of no row or of
-    every row, values that are not finite, and the groups that `check_groups` refuses.
+    Raises InterpError for a column whose class is the label of no row or of every row, contributions that are not
+    finite, and the groups that `check_groups` refuses.
     """
     parts = features("contributions", contributions, "rows heads classes")
-    n_rows, n_heads, n_classes = parts.shape
-    offset = features("bias", np.atleast_2d(as_array(bias)), "rows classes")
-    if offset.shape not in {(1, n_classes), (n_rows, n_classes)}:
-        raise InterpError(
-            f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
-        )
-    classes = as_array(labels)
-    check_labels(classes, n_rows)
-    if bad := set(classes.tolist()) - set(range(n_classes)):
-        raise InterpError(f"the labels hold {min(bad)}, but the contributions have classes 0 to {n_classes - 1}")
+    n_rows, n_heads, _ = parts.shape
     for column in columns:
-        if not 0 <= column < n_classes:
-            raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
-        if (n_positive := int((classes == column).sum())) in (0, n_rows):
+        if (n_positive := int((labels == column).sum())) in (0, n_rows):
             which = "every row" if n_positive else "no row"
             raise InterpError(f"{which} has the label {column}: an ROC AUC needs rows with and without it")
     groups = check_groups(subsets, n_heads)
-    order = np.argsort(classes, kind="stable")  # put rows with equal labels together
-    classes, offset = classes[order], (offset[order] if len(offset) == n_rows else offset).T
+    order = np.argsort(labels, kind="stable")  # put rows with equal labels together
+    classes, offset = labels[order], (bias[order].T if bias.ndim == 2 else bias[:, None])
     flat = np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1)
     l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
     block = max(1, _BLOCK // flat.shape[1])

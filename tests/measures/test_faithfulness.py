@@ -21,7 +21,7 @@ def test_the_whole_model_is_its_own_circuit() -> None:
     found = evaluate_circuit(subject, heads=range(4), inputs=test)
     assert found.circuit == found.model
     assert found.faithfulness == pytest.approx(1.0)
-    assert found.incompleteness == 0.0
+    assert found.completeness["accuracy_circuit"].equals(found.completeness["accuracy_model"])
     assert list(found.to_frame()["what"]) == ["model", "circuit", "nothing"]
 
 

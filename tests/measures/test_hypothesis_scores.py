@@ -238,7 +238,6 @@ def test_a_sample_has_an_interval() -> None:
     )
     assert not found.exact
     assert found.scrubbed.low < found.scrubbed.accuracy <= found.scrubbed.high
-    assert found.recovered_low < found.loss_recovered < found.recovered_high
     assert 100 <= found.interchange["changes_n"][0] <= 200
     assert "95% interval" in str(found)
 

@@ -16,10 +16,10 @@ from interp.measures.separation import SeparatorPath, fit_separator
 from interp.measures.separation_solver import TOLERANCE, prove, prove_carefully, signed_rows, solve_groups
 
 
-def objective(x: ndarray, y: ndarray, w: ndarray, b: float, C: float, bias: str) -> float:
+def objective(x: ndarray, y: ndarray, w: ndarray, b: float, C: float) -> float:
     """The definition, once more."""
     hinge = np.maximum(0.0, 1.0 - y * (x @ w + b))
-    return float(0.5 * w @ w + (0.5 * b * b if bias == "penalized" else 0.0) + C * (hinge**2).sum())
+    return float(0.5 * w @ w + 0.5 * b * b + C * (hinge**2).sum())
 
 
 class Fitted(NamedTuple):
@@ -30,11 +30,9 @@ class Fitted(NamedTuple):
     accuracy: float
 
 
-def fitted(
-    x: ndarray, y: ndarray, C: float = 1000.0, bias: str = "penalized", test: tuple[ndarray, ndarray] | None = None
-) -> Fitted:
+def fitted(x: ndarray, y: ndarray, C: float = 1000.0, test: tuple[ndarray, ndarray] | None = None) -> Fitted:
     """The separator with its proof, and its accuracy on test rows (default: those it was fitted on)."""
-    path, (seen, right) = SeparatorPath(C, bias).fit(x[:, None], y), test or (x, y)
+    path, (seen, right) = SeparatorPath(C).fit(x[:, None], y), test or (x, y)
     row = path.score_subsets(seen[:, None], right).iloc[0]
     w, b = path.weights([0])
     return Fitted(w[0], b, row["objective"], row["relative_gap"], row["s_acc"])
@@ -57,7 +55,7 @@ def test_agrees_with_liblinear(dual: bool, noise: float, scale: float) -> None:
     train, test = slice(0, 400), slice(400, 600)
     reference = LinearSVC(C=C, tol=1e-8, dual=dual, max_iter=1_000_000, random_state=0).fit(x[train], y[train])
     ours = fitted(x[train], y[train], C, test=(x[test], y[test]))
-    theirs = objective(x[train], y[train], reference.coef_[0], reference.intercept_[0], C, "penalized")
+    theirs = objective(x[train], y[train], reference.coef_[0], reference.intercept_[0], C)
     assert ours.objective <= theirs * (1 + 1e-12)
     assert ours.objective == pytest.approx(theirs, rel=1e-6)
     assert abs(ours.accuracy - reference.score(x[test], y[test])) <= 1 / 200 + 1e-12
@@ -71,15 +69,10 @@ def test_two_points_by_hand() -> None:
     assert separator.w[0] == pytest.approx(w, rel=1e-12)
     assert separator.b == pytest.approx(0.0, abs=1e-12)
     assert separator.objective == pytest.approx(w**2 / 2 + 2000 * (1 - w) ** 2, rel=1e-12)
-    # Moved by 10: a free bias follows at no cost, a penalized one pays.
-    moved = np.array([[9.0], [11.0]])
-    free = fitted(moved, np.array([0, 1]), bias="free")
-    assert free.objective == pytest.approx(separator.objective, rel=1e-9)
-    assert free.b == pytest.approx(-10 * w, rel=1e-6)
-    assert fitted(moved, np.array([0, 1])).objective > 10
+    # Moved by 10: the bias that follows is penalized.
+    assert fitted(np.array([[9.0], [11.0]]), np.array([0, 1])).objective > 10
 
 
-@pytest.mark.parametrize("bias", ["penalized", "free"])
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -87,86 +80,69 @@ def test_two_points_by_hand() -> None:
     noise=st.sampled_from([0.0, 0.1, 3.0]),
     C=st.sampled_from([0.1, 1e3]),
 )
-def test_optimal_and_proven(bias: str, seed: int, d: int, noise: float, C: float) -> None:
+def test_optimal_and_proven(seed: int, d: int, noise: float, C: float) -> None:
     x, y = cloud(seed, n=60, d=d, noise=noise)
     if len(set(y)) < 2:
         return
-    found = fitted(x, y, C, bias)
-    assert found.objective == pytest.approx(objective(x, y, found.w, found.b, C, bias), rel=1e-9)
+    found = fitted(x, y, C)
+    assert found.objective == pytest.approx(objective(x, y, found.w, found.b, C), rel=1e-9)
     assert 0 <= found.relative_gap <= 1e-8
 
     def value_and_gradient(v: ndarray) -> tuple[float, ndarray]:
         hinge = np.maximum(0.0, 1.0 - y * (x @ v[:-1] + v[-1]))
         pull = -2 * C * hinge * y
-        penalty = v[-1] if bias == "penalized" else 0.0
-        return objective(x, y, v[:-1], v[-1], C, bias), np.append(v[:-1] + x.T @ pull, penalty + pull.sum())
+        return objective(x, y, v[:-1], v[-1], C), v + np.append(x.T @ pull, pull.sum())
 
     start = np.append(found.w, found.b) + np.random.default_rng(seed).normal(size=d + 1)
     other = minimize(value_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 2000})
     assert other.fun >= found.objective * (1 - found.relative_gap - 1e-12)
 
 
-@pytest.mark.parametrize("bias", [1.0, 0.0])
 @pytest.mark.parametrize("distance", [1e-4, 1e-2, 0.1, 1.0])
-def test_gap_bounds_the_distance_to_the_minimum(bias: float, distance: float) -> None:
+def test_gap_bounds_the_distance_to_the_minimum(distance: float) -> None:
     """At any weights, near the optimum or far from it, both proofs leave at least what is still to gain."""
     x, y = cloud(3, n=300, d=5)
-    rows, columns, ridge = signed_rows(x, y.astype(float)), np.arange(6)[None], np.array([1.0] * 5 + [bias])
-    best = solve_groups(rows, columns, np.zeros((1, 6)), ridge, 1000.0)
+    rows, columns = signed_rows(x, y.astype(float)), np.arange(6)[None]
+    best = solve_groups(rows, columns, np.zeros((1, 6)), 1000.0)
     for seed in range(5):
         w = best.weights + distance * np.random.default_rng(seed).normal(size=(1, 6))
         u = 1 - w @ rows.T
-        objective, gap = prove(rows, columns, w, u, ridge, 1000.0)
+        objective, gap = prove(rows, columns, w, u, 1000.0)
         left = objective[0] - best.objective[0]
         assert 0 < left <= gap[0]
-        careful_objective, careful_gap = prove_carefully(rows, w[0], u[0], ridge, 1000.0)
+        careful_objective, careful_gap = prove_carefully(rows, w[0], u[0], 1000.0)
         assert careful_objective == pytest.approx(objective[0], rel=1e-12)
         assert left <= careful_gap
 
 
-@pytest.mark.parametrize("bias", [1.0, 0.0])
-def test_gap_is_primal_minus_dual(bias: float) -> None:
-    """D(a) = sum a - |Z^T a|^2 / 2 - sum a^2 / 4C at a = 2C max(0, u), balanced over the classes for a free bias."""
+def test_gap_is_primal_minus_dual() -> None:
+    """D(a) = sum a - |Z^T a|^2 / 2 - sum a^2 / 4C at a = 2C max(0, u)."""
     C, (x, y) = 10.0, cloud(11, n=50, d=3)
     rows = signed_rows(x, y.astype(float))
     w = np.random.default_rng(1).normal(size=(1, 4))
     u = 1 - w @ rows.T
     a = 2 * C * np.maximum(0, u[0])
-    if bias == 0:
-        plus, minus = a[y > 0].sum(), a[y < 0].sum()
-        assert plus > 2 * minus or minus > 2 * plus
-        a[y > 0] *= min(1.0, minus / plus)
-        a[y < 0] *= min(1.0, plus / minus)
-    pull = (a @ rows)[: 4 if bias else 3]
+    pull = a @ rows
     dual = a.sum() - 0.5 * pull @ pull - (a**2).sum() / (4 * C)
-    objective, gap = prove(rows, np.arange(4)[None], w, u, np.array([1.0, 1.0, 1.0, bias]), C)
+    objective, gap = prove(rows, np.arange(4)[None], w, u, C)
     assert objective[0] - gap[0] == pytest.approx(dual, rel=1e-9)
-
-
-def test_careful_proof_without_a_feasible_dual() -> None:
-    """Only one class has rows inside the margin: with a free bias the dual point must be 0, so nothing is proven."""
-    x, y = cloud(12, n=50, d=3)
-    rows, w, ridge = signed_rows(x, y.astype(float)), np.array([0.3, -0.2, 0.0, -2.5]), np.array([1.0, 1.0, 1.0, 0.0])
-    u = 1 - rows @ w
-    assert (u[y > 0] > 0).all()
-    assert (u[y < 0] < 0).all()
-    objective, gap = prove_carefully(rows, w, u, ridge, 1000.0)
-    assert gap == pytest.approx(objective)
 
 
 def test_any_working_set_gives_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slack of -50 hardly any row is in the first working set; the others must be found on the way."""
     monkeypatch.setattr(separation_solver, "_solve_carefully", lambda *_: pytest.fail("not needed here"))
     x, y = cloud(4, n=500, d=6)
-    rows, columns, ridge = signed_rows(x, y.astype(float)), np.array([[0, 1, 6], [2, 5, 6]]), np.ones(3)
+    rows, columns = signed_rows(x, y.astype(float)), np.array([[0, 1, 6], [2, 5, 6]])
     start = np.random.default_rng(0).normal(size=(2, 3))
-    whole = solve_groups(rows, columns, start, ridge, 1000.0, slack=np.inf)
-    grown = solve_groups(rows, columns, start, ridge, 1000.0, slack=-50.0)
+    found = []
+    for slack in (np.inf, -50.0):
+        monkeypatch.setattr(separation_solver, "_SLACK", slack)
+        found.append(solve_groups(rows, columns, start, 1000.0))
+    whole, grown = found
     np.testing.assert_allclose(grown.objective, whole.objective, rtol=1e-8)
     np.testing.assert_allclose(grown.weights, whole.weights, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("bias", ["penalized", "free"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -180,18 +156,11 @@ def test_any_working_set_gives_the_same_optimum(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 @pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_hard_data(change: Callable[[ndarray], ndarray], noise: float, bias: str) -> None:
+def test_hard_data(change: Callable[[ndarray], ndarray], noise: float) -> None:
     x, y = cloud(5, n=400, noise=noise)
-    found = fitted(change(x), y, bias=bias)
+    found = fitted(change(x), y)
     assert found.relative_gap <= 1e-8
-    assert found.objective == pytest.approx(objective(change(x), y, found.w, found.b, 1000.0, bias), rel=1e-6)
-
-
-def test_scaling_a_separable_problem() -> None:
-    """With a free bias the hard-margin optimum scales by s^-2 when x does by s; s = 1e6 needs the careful path."""
-    x, y = cloud(6, noise=0.0)
-    a, b = (fitted(x * s, y, bias="free").objective * s**2 for s in (1e3, 1e6))
-    assert b == pytest.approx(a, rel=1e-3)
+    assert found.objective == pytest.approx(objective(change(x), y, found.w, found.b, 1000.0), rel=1e-6)
 
 
 def test_all_rows_equal_by_hand() -> None:
@@ -235,9 +204,6 @@ X, Y = cloud(9, n=20)
         ({"x": X[:, 0]}, "(rows, heads, d_head) is needed"),
         ({"x": X[:, :0]}, "nothing to separate"),
         ({"x": X[:3], "y": np.array([0, 1, 0])}, "3 rows are fewer than 4 features"),
-        ({"C": 0.0}, "C is 0.0"),
-        ({"bias": "none"}, "known: penalized, free"),
-        ({"tolerance": 0.0}, "tolerance is 0.0"),
     ],
 )
 def test_bad_input(arguments: dict, sentence: str) -> None:
@@ -247,11 +213,16 @@ def test_bad_input(arguments: dict, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_penalty_that_is_not_positive() -> None:
+    with pytest.raises(InterpError, match="C is 0"):
+        SeparatorPath(C=0.0)
+
+
 @pytest.mark.slow
 def test_what_cannot_be_proven_is_refused() -> None:
     x, y = cloud(10, noise=0.0)
     with pytest.raises(InterpError, match="not proven optimal: its relative objective gap"):
-        fit_separator(x + np.array([1e9, 0, 0, 0]), y, bias="free")
+        fit_separator(x + np.array([1e13, 0, 0, 0]), y)
 
 
 def test_separable_rows_of_large_values_need_many_steps() -> None:
@@ -261,6 +232,6 @@ def test_separable_rows_of_large_values_need_many_steps() -> None:
     x = 300 * generator.normal(size=33) + generator.normal(size=(640, 33)) * sizes
     values = x @ (generator.normal(size=33) / sizes)
     rows = signed_rows(x, np.where(values > np.quantile(values, 0.9), 1.0, -1.0))
-    found = solve_groups(rows, np.arange(34)[None], np.zeros((1, 34)), np.ones(34), C=1000.0)
+    found = solve_groups(rows, np.arange(34)[None], np.zeros((1, 34)), C=1000.0)
     assert found.relative_gap[0] < TOLERANCE
     assert (rows @ found.weights[0]).min() > 0.9
