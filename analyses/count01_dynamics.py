@@ -77,7 +77,7 @@ def head_evolution(frame: pd.DataFrame) -> go.Figure:
 
     A line has the color of the head's last category: successful, failed or in between.
     """
-    theme.check_frame(frame, ["head", "epoch", "s_acc", "weight"], "head_evolution")
+    theme.check_rows(frame, "head_evolution")
     drawn = theme.figure(x="epoch", y="separation accuracy", height=460)
     weights = frame.groupby("head")["weight"].mean()
     span = float(weights.max() - weights.min()) or 1.0

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from count01_dynamics import THICKEST, THINNEST, head_evolution
 
-from interp.errors import InterpError
 from interp.support.figures import theme
 
 
@@ -43,7 +42,5 @@ def test_a_head_at_the_edge_of_a_category(last: float, name: str) -> None:
     assert [line.name for line in head_evolution(frame).data] == [name]
 
 
-def test_one_head_of_one_weight_and_missing_columns(frame) -> None:
+def test_one_head_of_one_weight(frame) -> None:
     assert len(head_evolution(frame[frame["head"] == 0]).data) == 1
-    with pytest.raises(InterpError, match="head_evolution needs the column weight"):
-        head_evolution(frame.drop(columns="weight"))

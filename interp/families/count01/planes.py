@@ -105,9 +105,9 @@ def head_plane(
     Raises:
         InterpError: a column is missing, or there are no points.
     """
-    theme.check_frame(points, ["x", "y", "label"], "head_plane")
+    theme.check_rows(points, "head_plane")
     if len(values):
-        theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
+        theme.check_rows(values, "head_plane (value vectors)")
     if variance is None:
         x_title, y_title = (f"head {head_name(head)}: dimension {i}" for i in (1, 2))
     else:
@@ -140,9 +140,9 @@ def head_planes_grid(
         notes: a few words on each head, shown next to its number, e.g. its separation accuracy.
         order: the order of the heads (default: by number).
     """
-    theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
+    theme.check_rows(points, "head_planes_grid")
     if len(values):
-        theme.check_frame(values, ["head", "token", "x", "y"], "head_planes_grid (value vectors)")
+        theme.check_rows(values, "head_planes_grid (value vectors)")
     heads = sorted(points["head"].unique().tolist())
     if order is not None:
         heads.sort(key=list(order).index)

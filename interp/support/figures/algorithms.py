@@ -21,7 +21,7 @@ def colors_of(algorithms: pd.Series) -> dict[str, str]:
 
 def accuracies(frame: pd.DataFrame) -> go.Figure:
     """Draw the accuracy of each model, in a column for each algorithm. frame: columns model, algorithm, accuracy."""
-    theme.check_frame(frame, ["model", "algorithm", "accuracy"], "accuracies")
+    theme.check_rows(frame, "accuracies")
     colors = colors_of(frame["algorithm"])
     drawn = theme.figure(x="algorithm", y="accuracy")
     shown = [name for name in colors if name in set(frame["algorithm"])]
@@ -40,7 +40,7 @@ def accuracies(frame: pd.DataFrame) -> go.Figure:
 
 def phases(frame: pd.DataFrame, x: str, y: str) -> go.Figure:
     """Draw a grid of two axes with a mark for each model, colored by algorithm. frame: also algorithm and model."""
-    theme.check_frame(frame, ["model", "algorithm", x, y], "phases")
+    theme.check_rows(frame, "phases")
     colors = colors_of(frame["algorithm"])
     xs, ys = (sorted(frame[name].unique()) for name in (x, y))
     drawn = theme.figure(x=x, y=y)

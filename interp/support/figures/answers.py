@@ -21,7 +21,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
         frame: one row per input, head and token: `head` (an int or "model"), `current` ('=', '4' or '5'), `next` (the
             true next token), `token` (of the logit), `logit`.
     """
-    theme.check_frame(frame, ["head", "current", "next", "token", "logit"], "logit_distributions")
+    theme.check_rows(frame, "logit_distributions")
     rank = {token: position for position, token in enumerate(["=", "4", "5", "[EOS]"])}
     contexts = sorted(
         set(zip(frame["current"], frame["next"])), key=lambda pair: [(rank.get(t, len(rank)), str(t)) for t in pair]
@@ -73,7 +73,7 @@ def error_by_difference(
         tokens: the counted tokens.
         answers: the right answer if the difference is positive, and the right answer otherwise.
     """
-    theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
+    theme.check_rows(frame, "error_by_difference")
     wrong = frame.loc[frame["errors"] > 0, "difference"]
     low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
     near = frame[frame["difference"].between(low, high)].sort_values("difference")
@@ -103,7 +103,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
         frame: one row per count of the third token: this count (the first column), `min_difference`, `max_difference`
             (of the inputs answered wrongly; NaN if there are none).
     """
-    theme.check_frame(frame, ["min_difference", "max_difference"], "error_frontier")
+    theme.check_rows(frame, "error_frontier")
     zero, one, two = (plain(token) for token in tokens)
     noise = frame.columns[0]
     frame = frame.sort_values(noise)

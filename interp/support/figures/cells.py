@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from pandas.api.types import is_bool, is_bool_dtype, is_integer_dtype, is_numeric_dtype, is_scalar
 
-from interp.errors import InterpError, check_one_of, one_of
+from interp.errors import InterpError, check_one_of
 
 Format = str | Callable[[Any], str]
 """How a column is written: a format specification such as ".3f", or a function from a value to text."""
@@ -109,22 +109,12 @@ def _natural(value: object) -> str:
 
 # ---------------------------------------------------------------- for the terminal
 
-TABLE_FORMATS = ("table", "json", "csv")
 
-
-def format_table(
-    frame: pd.DataFrame, fmt: str = "table", formats: Mapping[str, Format] | None = None, width: int | None = None
-) -> str:
+def format_table(frame: pd.DataFrame, fmt: Literal["table", "json", "csv"] = "table") -> str:
     """Return a frame as text without a final newline.
 
-    Args:
-        fmt: "table" for people; "json" (a list of records, with tuples as lists, missing values as null, and infinities
-            as strings, because JSON has none) and "csv" for programs, both with every digit.
-        formats: formats of the columns of a "table", e.g. {"s_acc": ".3f"}.
-        width: width of a "table" in characters (default: that of the terminal, or unlimited without a terminal).
-
-    Raises:
-        InterpError: `fmt` is unknown, or `formats` does not fit the frame.
+    fmt: "table" for people; "json" (a list of records, with tuples as lists, missing values as null, and infinities as
+    strings, because JSON has none) and "csv" for programs, both with every digit.
     """
     if fmt == "json":
         rows = frame.itertuples(index=False, name=None)
@@ -132,12 +122,10 @@ def format_table(
         return json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False)
     if fmt == "csv":
         return frame.to_csv(index=False, lineterminator="\n").removesuffix("\n")
-    if fmt != "table":
-        raise InterpError(one_of("table format", fmt, TABLE_FORMATS))
-    return _rich_table(frame, formats, width)
+    return _rich_table(frame)
 
 
-def _rich_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None, width: int | None) -> str:
+def _rich_table(frame: pd.DataFrame) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -146,10 +134,9 @@ def _rich_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None, width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, numeric in zip(frame.columns, is_numeric(frame)):
         table.add_column(Text(_printable(name)), justify="right" if numeric else "left", overflow="fold")
-    for row in cells(frame, formats):
+    for row in cells(frame):
         table.add_row(*(Text(_printable(cell)) for cell in row))
-    if width is None:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100_000
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100_000
     # `Table` is only as wide as its columns need, so a wide console does no harm.
     page = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with page.capture() as capture:

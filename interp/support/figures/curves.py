@@ -39,7 +39,7 @@ def lines(
     of a band around each line. `tokens` is a column with the input that a click on a point loads; see
     interp.report.aim. `colors`: by the values of `color`.
     """
-    theme.check_frame(frame, [column for column in (x, y, color, spread, tokens) if column], "lines")
+    theme.check_rows(frame, "lines")
     drawn = theme.figure(x=x_title or x, y=y_title or y, **({"legend_itemwidth": 44} if owner else {}))  # shows dashes
     owners: list[object] = []
     for position, (name, part) in enumerate(_groups(frame, color)):
@@ -82,7 +82,7 @@ def bars(
     `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`. `colors`: by the values of
     `color`; kinds of parts have their own.
     """
-    theme.check_frame(frame, [column for column in (x, y, color, error, tokens) if column], "bars")
+    theme.check_rows(frame, "bars")
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
     for position, (name, part) in enumerate(_groups(frame, color)):
         whiskers = (
@@ -126,7 +126,7 @@ def scatter(
     `label` is a column of text for the tooltip and, if `named`, also next to each dot. `diagonal` adds the line y = x.
     `tokens`: as in `lines`.
     """
-    theme.check_frame(frame, [column for column in (x, y, color, label, tokens) if column], "scatter")
+    theme.check_rows(frame, "scatter")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
     if diagonal:
         low, high = color_range(np.concatenate([frame[x].to_numpy(float), frame[y].to_numpy(float)]))
@@ -164,7 +164,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
     Args:
         frame: one row per seed and epoch: `seed`, `epoch`, `loss` (in nats), `accuracy` (a share).
     """
-    theme.check_frame(frame, ["seed", "epoch", "loss", "accuracy"], "history")
+    theme.check_rows(frame, "history")
     drawn = make_subplots(rows=1, cols=2, horizontal_spacing=0.12)
     drawn.update_layout(template=theme.template(), height=300, meta={"min_width": 620})
     for position, (seed, part) in enumerate(_groups(frame, "seed")):

@@ -147,7 +147,7 @@ def circuit(
     is_ov = "source" in frame.columns
     rows, columns = rows or ("source" if is_ov else "query"), columns or ("logit" if is_ov else "key")
     color_title = color_title or ("logit" if is_ov else "attention score")
-    theme.check_frame(frame, ["head", rows, columns, value], "circuit")
+    theme.check_rows(frame, "circuit")
     heads = list(dict.fromkeys(frame["head"]))
     y, x = list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[columns]))
     row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
@@ -262,7 +262,7 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[object] | No
         InterpError: the metric is unknown, a column is missing, or there are neither single heads nor pairs.
     """
     check_one_of("metric", metric, METRICS)
-    theme.check_frame(frame, ["heads", "size", metric], "heads_heatmap")
+    theme.check_rows(frame, "heads_heatmap")
     small = frame[frame["size"].isin([1, 2])]
     heads = sorted({head for group in small["heads"] for head in group})
     if order is not None:
@@ -286,7 +286,7 @@ def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
         frame: one row per group: `size`, and one or more of `s_acc`, `roc_auc`, `l_acc`.
     """
     metrics = [metric for metric in ("s_acc", "roc_auc", "l_acc") if metric in frame.columns]
-    theme.check_frame(frame, ["size", *(metrics or ["s_acc"])], "metrics_by_size")
+    theme.check_rows(frame, "metrics_by_size")
     drawn = theme.figure(x="number of heads in the group", y="value on the test set", boxmode="group")
     for metric, color in zip(metrics, theme.COLORS):
         quantiles = frame.groupby("size")[metric].quantile([0.0, 0.25, 0.5, 0.75, 1.0]).unstack()
@@ -310,7 +310,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
         tokens: the three counted tokens.
         frame: one row per head: `head`, `w01`, `w02`, `s_acc`, `category` (successful, mixed or failed).
     """
-    theme.check_frame(frame, ["head", "w01", "w02", "s_acc", "category"], "attention_ratios")
+    theme.check_rows(frame, "attention_ratios")
     drawn = (
         theme.figure(height=480, meta={"min_height": 400})
         .update_xaxes(title_text=ratio_title("w01", tokens))
@@ -376,7 +376,7 @@ def intervention_curve(frame: pd.DataFrame, x: str = "w01", tokens: Sequence[str
         InterpError: `x` is neither "w01" nor "w02", or a column is missing.
     """
     check_one_of("attention ratio", x, RATIOS)
-    theme.check_frame(frame, ["head", "ratio", "s_acc"], "intervention_curve")
+    theme.check_rows(frame, "intervention_curve")
     by_ratio = frame.groupby("ratio")["s_acc"]
     mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)
     ratios = compact(mean.index)

@@ -138,17 +138,7 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
-def check_frame(frame: pd.DataFrame, wanted: Iterable[str], figure_name: str) -> None:
-    """Check that a figure can be drawn from a frame.
-
-    Raises:
-        InterpError: a column is missing, or there are no rows.
-    """
-    missing = [column for column in wanted if column not in frame.columns]
-    if missing:
-        present = ", ".join(map(str, frame.columns)) or "none"
-        raise InterpError(
-            f"{figure_name} needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}; the frame has {present}"
-        )
+def check_rows(frame: pd.DataFrame, figure_name: str) -> None:
+    """Raise InterpError if there is nothing to draw."""
     if frame.empty:
         raise InterpError(f"{figure_name} has nothing to draw: the frame has no rows")

@@ -38,12 +38,6 @@ def test_an_empty_frame_is_refused(frames, name):
         CALLS[name]({key: frames[key].iloc[:0] for key in FRAMES})
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_missing_column_is_named(frames, name):
-    with pytest.raises(InterpError, match=f"{name}.* needs the columns? .*; the frame has odd"):
-        CALLS[name]({key: pd.DataFrame({"odd": [1]}) for key in FRAMES})
-
-
 def test_the_caller_keeps_his_table(frames, made):
     assert made
     for key, frame in make_frames().items():
