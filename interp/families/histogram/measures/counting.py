@@ -199,15 +199,15 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
     return batch, torch.cat(found).cpu()
 
 
-def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
+def confusion(model: Counting, n: int = 2000, predicted: Predicted | None = None) -> pd.DataFrame:
     """Return the share of each answer (columns) at each right count (rows), over n flat-sampled sequences.
 
     Columns are 0..L or 1..L, the model's classes (Figure 7, top). Rows sum to 1; those of counts that never occur are
-    NaN. predicted: predicted_counts(model, n, seed), if already computed.
+    NaN. predicted: predicted_counts(model, n), if already computed.
     """
     counter = CountingModel.of(model)
     task = counter.task
-    batch, answers = predicted or predicted_counts(model, n, seed)
+    batch, answers = predicted or predicted_counts(model, n)
     read = batch.labels > 0
     first = 0 if task.zero_class else 1
     table = torch.zeros(task.L + 1, task.L + 1, dtype=torch.float64)
@@ -218,19 +218,13 @@ def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicte
     )
 
 
-def accuracy_by_count(
-    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
-) -> pd.DataFrame:
-    """Measure accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
-    batch, answers = predicted or predicted_counts(model, n, seed)
+def accuracy_by_count(batch: Batch, answers: Int[Tensor, "rows length"]) -> pd.DataFrame:
+    """Measure accuracy by count, from predicted_counts. Columns: count, accuracy, mean_answer, positions."""
     return _grouped("count", batch.labels, batch, answers)
 
 
-def accuracy_by_distinct(
-    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
-) -> pd.DataFrame:
+def accuracy_by_distinct(batch: Batch, answers: Int[Tensor, "rows length"]) -> pd.DataFrame:
     """Measure accuracy by a sequence's number of distinct tokens: distinct, accuracy, mean_answer, positions."""
-    batch, answers = predicted or predicted_counts(model, n, seed)
     # A token with count c has c positions, so 1/c adds up to 1 per distinct token.
     shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)
     return _grouped("distinct", shares.sum(1, keepdim=True).round().long().expand_as(batch.labels), batch, answers)

@@ -100,10 +100,6 @@ def search_frame(
 
     Deterministic in `seed`. Raises InterpError for sizes below T = 2, L = 2, d = 2 or an unknown criterion.
     """
-    check_one_of("frame criterion", criterion, get_args(Criterion))
-    if T < 2 or L < 2 or d < 2 or restarts < 1 or steps < 1:
-        raise InterpError(f"a frame search needs T, L, d >= 2 and at least one restart and step, got T={T}, L={L}, "
-                          f"d={d}, restarts={restarts}, steps={steps}")  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
     raw = torch.randn(restarts, T, d, dtype=torch.float64, generator=generator).requires_grad_()
     log_kappa = torch.full((restarts,), 0.35, dtype=torch.float64).requires_grad_()
@@ -176,8 +172,6 @@ def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, see
     which case the construction must refuse it.
     Raises InterpError for T < 2, L < 1 or d < 2.
     """
-    if T < 2 or L < 1 or (d is not None and d < 2):
-        raise InterpError(f"a frame needs T >= 2, L >= 1 and d >= 2, got T={T}, L={L}, d={d}")
     ready = [(best_slack(f, criterion, L), f) for f in frames_at_hand(criterion, T, T if d is None else d)]
     works = [(slack, f) for slack, f in ready if slack > 0]
     if d is None:

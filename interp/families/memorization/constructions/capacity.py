@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.families.memorization.constructions.models import constructed
 from interp.families.memorization.constructions.theorem1 import draw_until_good, layer_tensors, solve
 from interp.families.memorization.tasks.tables import table_task
@@ -93,6 +93,8 @@ def _weights(
             f"a table of order {checked.order} at d = {d_model}: contexts of at least 2 tokens and d of at least 2 are "
             "needed"
         )
+    check_size("n_heads", n_heads)
+    check_size("d_head", d_head)
     n = min(memorized_associations(n_heads, d_head, d_model), checked.n_contexts)
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(checked.n_contexts)

@@ -3,8 +3,6 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.errors import InterpError
-
 
 def affine_dimension(n_tokens: int, order: int) -> int:
     """N + k - 2: the dimension of the affine hull of all e(t) + pos_j, for N generic tokens and k generic positions."""
@@ -18,9 +16,6 @@ def attention_rank(n_tokens: int, order: int, d: int, n_heads: int) -> int:
     position (k = 1) every head gives e(t) + pos_1, so the rank is min(N, d) whatever P. Printed: min(N^k, P d).
     Observed in 13 cases at 120 digits, not proved. Source: Dana 2024, Lemma 3; errata 4 and 5.
     """
-    _sizes(n_tokens, order, d)
-    if n_heads < 0:
-        raise InterpError(f"{n_heads} heads: the number cannot be negative")
     if n_heads == 0:
         return 0
     if order == 1:
@@ -35,9 +30,6 @@ def heads_needed(n_tokens: int, order: int, d: int, *, n_contexts: int | None = 
     ceil(n / d) for d <= r = N + k - 2, else ceil((n - 1) / r). For k = 1 it is 0: the embedding alone determines the
     answer, so heads do not help. Source: Dana 2024, Theorem 1; errata 4, 5 and 7.
     """
-    _sizes(n_tokens, order, d)
-    if spare < 0:
-        raise InterpError(f"spare is {spare}; 0 (the least number of heads) or more is needed")
     if order == 1:
         return 0
     n, r = n_tokens**order if n_contexts is None else n_contexts, affine_dimension(n_tokens, order)
@@ -69,7 +61,6 @@ def memorized_associations(n_heads: int, d_head: int, d: int) -> int:
 
     Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
     """
-    _positive(heads=n_heads, d_head=d_head, d=d)
     return n_heads * d_head + d
 
 
@@ -78,7 +69,6 @@ def accuracy_lower_bound(n_tokens: int, n_heads: int, d_head: int, d: int) -> fl
 
     Memorized contexts are right; the others are right with the probability of a guess. Source: Dana 2025, experiments.
     """
-    _positive(tokens=n_tokens)
     held = min(1.0, memorized_associations(n_heads, d_head, d) / n_tokens**2)
     return 1 / n_tokens + (1 - 1 / n_tokens) * held
 
@@ -96,16 +86,4 @@ def mlp_width(d: int, n_heads: int) -> int:
 
     A head has two d x d matrices, an MLP of width w has w (2 d + 1) + d numbers.
     """
-    _positive(heads=n_heads, d=d)
     return max(0, round((2 * (n_heads - 1) * d * d - d) / (2 * d + 1)))
-
-
-def _positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InterpError(f"{name} is {size}; at least 1 is needed")
-
-
-def _sizes(n_tokens: int, order: int, d: int) -> None:
-    if min(n_tokens, order, d) < 1:
-        raise InterpError(f"{n_tokens} tokens, order {order}, d = {d}: each must be at least 1")

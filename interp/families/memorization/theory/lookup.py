@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.errors import InterpError, check_one_of
-from interp.families.memorization.theory.kl import checked_unembedding, entropy_rows, log_softmax
+from interp.families.memorization.theory.kl import entropy_rows, log_softmax
 from interp.families.memorization.theory.rank_d import RankDMap, rank_d_map
 from interp.families.memorization.theory.table import as_table
 
@@ -53,10 +53,8 @@ def lookup_construction(
     Source: Dana 2024, Theorem 3; erratum 16.
     """
     rows = as_table(table, prior)
-    W_U = _unembedding(unembedding, rows.n_outputs, d, seed)
+    W_U = random_sign_unembedding(rows.n_outputs, d or 0, seed) if unembedding is None else unembedding
     g = rows.conditional.argmax(axis=1) if targets is None else np.asarray(targets)
-    if g.shape != (rows.n_contexts,) or g.min() < 0 or g.max() >= rows.n_outputs:
-        raise InterpError(f"targets must be {rows.n_contexts} outputs, each from 0 to {rows.n_outputs - 1}")
     gram = W_U.T @ W_U
     scales = lookup_scales(rows.conditional, gram, g, scale)
     if not np.isfinite(scales).all():
@@ -121,17 +119,6 @@ def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
     gram = np.abs(W_U.T @ W_U)
     np.fill_diagonal(gram, 0)
     return float(gram.max())
-
-
-def _unembedding(W_U: Any, n_outputs: int, d: int | None, seed: int) -> Float[np.ndarray, "d outputs"]:
-    if W_U is not None:
-        given = checked_unembedding(W_U, n_outputs)
-        if d is not None and d != len(given):
-            raise InterpError(f"d is {d} but W_U has {len(given)} rows; leave d out")
-        return given
-    if d is None:
-        raise InterpError("d is needed to draw W_U")
-    return random_sign_unembedding(n_outputs, d, seed)
 
 
 def _increasing_root(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:

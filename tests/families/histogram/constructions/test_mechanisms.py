@@ -191,11 +191,11 @@ def test_binary_code_without_bos_cannot_count():
     code = binary_code(32)
     eye = torch.eye(code.shape[1], dtype=torch.float64)
     for kappa in np.linspace(-3, 40, 87):
-        found = token_mixing("dot-softmax", code, 10, W_Q=kappa * eye, W_K=eye, scale=1.0).ranges(code.T)
+        found = token_mixing("dot-softmax", code, 10, W_Q=kappa * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
         lo, hi = found.lo.diagonal(dim1=0, dim2=2), found.hi.diagonal(dim1=0, dim2=2)  # (count, token)
         rising, falling = lo[1:] > hi[:-1], hi[1:] < lo[:-1]
         assert not bool((rising.all(0) | falling.all(0)).all())
-    own = token_mixing("dot-softmax", code, 10, W_Q=25 * eye, W_K=eye, scale=1.0).ranges(code.T)
+    own = token_mixing("dot-softmax", code, 10, W_Q=25 * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
     share = own.lo.diagonal(dim1=0, dim2=2).amin(1) - 1
     assert share[:2].tolist() == pytest.approx([0.959, 0.977], abs=1e-3)  # with the largest near 1 for both counts
     assert float(own.hi.movedim(2, 1)[~torch.eye(32, dtype=torch.bool)].max()) - 1 == pytest.approx(0.83, abs=0.01)

@@ -106,9 +106,8 @@ def test_random_frames_below_the_bound_never_satisfy_it(L):
 
 
 def test_bad_sizes_are_refused():
-    for call in (lambda: frames.simplex_sum(5, 3), lambda: frames.one_sided_bound(1, 3)):
-        with pytest.raises(InterpError, match="got"):
-            call()
+    with pytest.raises(InterpError, match="got"):
+        frames.simplex_sum(5, 3)
 
 
 def test_root_solves_the_equation_of_the_paper():

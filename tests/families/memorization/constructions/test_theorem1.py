@@ -163,7 +163,7 @@ def test_bad_input():
         ({"W_U": np.ones((2, 4)), "W_E": np.ones((9, 3))}, "W_E has shape"),
         ({"d_model": 2, "epsilon": 1.0}, "epsilon is 1"),
         ({"d_model": 2, "epsilon": 0.1, "ridge": 0.0}, "ridge is 0"),
-        ({"d_model": 2, "spare": -1.0}, "spare is -1"),
+        ({"d_model": 2, "spare": -1.0}, "1 heads are too few"),
         ({"d_model": 2, "max_draws": 0}, "max_draws is 0"),
     ]:
         with pytest.raises(InterpError, match=says):

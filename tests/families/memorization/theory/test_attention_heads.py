@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from closeness import close
 
-from interp.errors import InterpError
 from interp.families.memorization.theory.attention_heads import (
     accuracy_lower_bound,
     attention_matrix,
@@ -13,7 +12,6 @@ from interp.families.memorization.theory.attention_heads import (
     attention_rank,
     heads_needed,
     memorized_associations,
-    mlp_width,
 )
 from interp.families.memorization.theory.table import all_contexts
 
@@ -118,15 +116,6 @@ def test_too_soft_or_too_sharp_keys_lose_rank_in_float64():
     assert (values > 1e-11 * values[0]).sum() < 64
 
 
-def test_bad_sizes():
-    with pytest.raises(InterpError, match="each must be at least 1"):
-        attention_rank(0, 2, 3, 1)
-    with pytest.raises(InterpError, match="cannot be negative"):
-        attention_rank(3, 2, 3, -1)
-    with pytest.raises(InterpError, match=r"spare is -0\.5"):
-        heads_needed(3, 2, 3, spare=-0.5)
-
-
 def test_erratum_6_the_image_of_one_sequence_does_not_span():
     # d > k: a vector orthogonal to x(t, 1..k) is orthogonal to what any head puts out, so Lemma 3's last step fails.
     contexts, W_E, W_pos, W_QK = generic(3, 2, 4, 50)
@@ -163,17 +152,3 @@ def test_parameters_of_table_c():
     # erratum table C: N = M = 8, d = 4, P = 4 heads: 200; P = 8: 328; P = 16: 584; N = 12, P = 9: 392
     for n, heads, count in [(8, 4, 200), (8, 8, 328), (8, 16, 584), (12, 9, 392), (12, 18, 680), (12, 36, 1256)]:
         assert attention_parameters(n, n, 2, 4, heads) == count
-
-
-def test_bad_sizes_of_a_layer():
-    with pytest.raises(InterpError, match="heads is 0"):
-        memorized_associations(0, 1, 1)
-    with pytest.raises(InterpError, match="tokens is 0"):
-        accuracy_lower_bound(0, 1, 1, 1)
-
-
-@pytest.mark.parametrize(("d", "heads"), [(2, 1), (2, 5), (4, 8), (10, 31)])
-def test_an_mlp_of_as_many_parameters(d, heads):
-    width = mlp_width(d, heads)
-    mlp = width * (2 * d + 1) + d if width else 0  # W_in, b_in, W_out, b_out
-    assert abs(mlp - 2 * (heads - 1) * d * d) <= d + (2 * d + 1) / 2
