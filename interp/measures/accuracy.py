@@ -366,11 +366,9 @@ def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, s
     """Measure both accuracies on a sample of n inputs of a split (default: the task's last).
 
     A generated answer is right if and only if all its teacher-forced tokens are (by induction). So if all answers have
-    the same length, `generated` is never larger. Raises UnsupportedError as `generate` does, and InterpError for n < 1.
+    the same length, `generated` is never larger. Raises UnsupportedError as `generate` does.
     """
     subject = Subject.of(model)
-    if n < 1:
-        raise InterpError(f"n = {n} must be at least 1")
     drawn = population_of(subject.task.sample(n, split or subject.task.splits[-1], seed))
     found = generate(subject, drawn.batch)
     return GenerationAccuracy(drawn.score(found.teacher_forced[found.asked]), drawn.score(found.exact))

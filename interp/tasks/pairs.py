@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
+from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.tasks.batch import Batch
 
 MOST_LISTED = 2**16
@@ -78,7 +78,6 @@ def minimal_pairs(
     the end, if its length changes), and be a listed input if the task lists at most MOST_LISTED. Marks, such as [BOS],
     stay. Raises InterpError for another kind.
     """
-    check_size("seed", seed, least=0)
     check_one_of("kind of pairs", kind, KINDS)
     generator = torch.Generator().manual_seed(seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import UnsupportedError
 from interp.measures.accuracy import generate, generation_accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Generates
@@ -85,8 +85,6 @@ def test_tasks_with_answers_that_are_not_adjacent_are_refused(name: str, words: 
     model = interp.build(name)
     with pytest.raises(UnsupportedError, match=words):
         generate(model, model.task.sample(4))
-    with pytest.raises(InterpError):
-        generation_accuracy(exact(digits=1), n=0)
 
 
 class Copy(interp.Task):

@@ -47,8 +47,6 @@ def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd
     """
     heads, values = _cube(table, metric, empty)
     n = len(heads)
-    if n < 2:
-        raise InterpError(f"the table has one head ({heads[0]}); a synergy needs at least two")
     sizes = _sizes(n - 2)
     weights = np.array([factorial(s) * factorial(n - s - 2) / factorial(n - 1) for s in range(n - 1)])[sizes]
     rows = []
@@ -66,10 +64,6 @@ def _sizes(n: int) -> ndarray:
 
 def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, "..."]]:
     """Return the heads in order, and the values as a cube: index 1 on axis i means that head i is present."""
-    missing = {"heads", metric} - set(table.columns)
-    if missing:
-        have = ", ".join(map(str, table.columns))
-        raise InterpError(f"the table has no column {sorted(missing)[0]!r}; it has {have}")
     heads = sorted({head for group in table["heads"] for head in group})
     n = len(heads)
     place = {head: i for i, head in enumerate(heads)}

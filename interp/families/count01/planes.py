@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.errors import InterpError
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import HeadOutputs
 from interp.measures.separation import fit_separator
@@ -103,7 +102,7 @@ def head_plane(
         max_points: largest number of dots; a larger frame is thinned evenly.
 
     Raises:
-        InterpError: a column is missing, or there are no points.
+        InterpError: there are no points.
     """
     theme.check_rows(points, "head_plane")
     if len(values):
@@ -216,8 +215,6 @@ def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:
 
 def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:
     """Return at most `max_points` rows, evenly spaced, so that the same frame always gives the same dots."""
-    if max_points < 1:
-        raise InterpError(f"max_points is {max_points}; it must be at least 1")
     if len(points) <= max_points:
         return points
     return points.iloc[np.linspace(0, len(points) - 1, max_points).round().astype(int)]

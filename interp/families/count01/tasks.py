@@ -60,7 +60,6 @@ class Count01(Task):
 
     def sample_counts(self, n: int, split: str = "test", seed: int = 0) -> Int[Tensor, "rows 3"]:
         """Draw the counts (n0, n1, n2) of n sentences, each uniform on its range."""
-        check_size("n", n, least=0)
         box, generator = self.domain(split), _generator(seed, self.splits.index(split))
         return torch.stack([torch.randint(lo, hi + 1, (n,), generator=generator) for lo, hi in box.ranges.values()], 1)
 
@@ -87,8 +86,6 @@ class Count01(Task):
 
     def sentences(self, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
         """Make complete sentences with these counts and tokens in random order: [BOS] ... = answer [EOS]."""
-        if counts.ndim != 2 or counts.shape[1] != 3 or (counts < 0).any():
-            raise InterpError(f"counts of shape {tuple(counts.shape)} must be rows of three numbers >= 0: (n0, n1, n2)")
         lengths = counts.sum(1)
         body = mixed(counts, torch.tensor([ZERO, ONE, TWO]), EOS, _generator(seed, 10))
         width = body.shape[1]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import UnsupportedError
 from interp.families.languages.tasks.language import Language
 from interp.models.architecture.answers import decide, has_answer
 from interp.models.architecture.task_model import TaskModel, as_dtype
@@ -250,11 +250,7 @@ def components_read(model: TaskModel, directions: dict[str, Tensor] | None = Non
     target, coefficient. Coefficients of absolute value up to 1e-9 are left out.
     """
     named = proof_of(model).directions if directions is None else directions
-    if not named:
-        raise InterpError("directions is empty: name at least one vector of the residual stream")
     names, vectors = list(named), torch.stack([vector.double() for vector in named.values()])
-    if vectors.shape[1] != model.spec.d_model:
-        raise InterpError(f"directions have {vectors.shape[1]} dimensions; the model has {model.spec.d_model}")
     sizes, rows = (vectors**2).sum(1), []
     for layer, block in enumerate(model.blocks):
         attn = block.attn

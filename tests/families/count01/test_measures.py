@@ -82,8 +82,6 @@ def test_cooperation_and_ensemble_by_hand() -> None:
 
 def test_bad_tables() -> None:
     table = game(3, 3)
-    with pytest.raises(InterpError, match="no column 'l_acc'; it has heads, s_acc"):
-        shapley(table, "l_acc")
     with pytest.raises(
         InterpError, match="6 different groups in 6 rows; exact values for its 3 heads need each of their 7"
     ):
@@ -94,7 +92,5 @@ def test_bad_tables() -> None:
         shapley(pd.concat([table.iloc[1:], table.iloc[1:2]]), "s_acc")
     with pytest.raises(InterpError, match="not a finite number"):
         pairwise_synergy(table.assign(s_acc=np.nan), "s_acc")
-    with pytest.raises(InterpError, match="a synergy needs at least two"):
-        pairwise_synergy(game(4, 1), "s_acc")
     with pytest.raises(InterpError, match="0 different groups"):
         shapley(table.iloc[:0], "s_acc")

@@ -6,7 +6,6 @@ import pytest
 import torch
 from closeness import close
 
-from interp.errors import InterpError
 from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
 from interp.measures.heads import HeadOutputs
 from interp.models.architecture.task_model import TaskModel
@@ -71,8 +70,6 @@ def test_many_points_are_thinned_evenly():
     many = pd.DataFrame({"x": np.arange(1000.0), "y": 0.0, "label": "4"})
     drawn = by_name(head_plane(many, VALUES, None, 0, max_points=11))["answer '4'"].x
     close(drawn, np.linspace(0, 999, 11), atol=0.5)
-    with pytest.raises(InterpError, match="max_points is 0; it must be at least 1"):
-        head_plane(many, VALUES, None, 0, max_points=0)
 
 
 def test_points_that_coincide_get_a_box():

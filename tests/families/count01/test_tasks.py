@@ -157,11 +157,9 @@ def test_masks_and_rows_of_batches() -> None:
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: TASK.sample(-1), "n = -1"),
         (lambda: TASK.sample(5, "tset"), "test"),
         (lambda: TASK.sample(5, seed=-1), "seed = -1"),
         (lambda: TASK.domain("all"), "all"),
-        (lambda: TASK.sentences(torch.tensor([[1, -2, 0]])), "counts"),
         (lambda: CountBox((3, 2), (0, 1), (0, 1)), "3..2"),
         (lambda: TASK.token_id("3"), "'3'"),
         (lambda: Count01(n=3), "n"),

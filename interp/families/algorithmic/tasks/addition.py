@@ -217,7 +217,6 @@ class Addition(NumberTask):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n pairs of independent uniform numbers; in the training split, a share `chains` has long carries."""
-        check_size("n", n, least=0)
         generator = self.generator(split, seed)
         first, second = torch.randint(0, self.base, (2, n, self.n_digits), generator=generator)
         if split == "train" and self.chains:
@@ -269,7 +268,6 @@ class Addition(NumberTask):
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         """Every pair once, in lexicographic order of the digits, least digit first."""
-        check_size("chunk", chunk)
         powers = [self.base**power for power in reversed(range(2 * self.n_digits))]
         for start in range(0, self.n_inputs, chunk):
             index = range(start, min(start + chunk, self.n_inputs))

@@ -57,7 +57,6 @@ class Induction(NumberTask):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n rows; both splits have the same distribution."""
-        check_size("n", n, least=0)
         generator = self.generator(split, seed)
         strings = torch.rand(n, self.v, generator=generator).argsort(1)
         periods = torch.randint(self.shortest, self.longest + 1, (n, 1), generator=generator)
@@ -71,7 +70,6 @@ class Induction(NumberTask):
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         """Yield every repeated string: short ones first, in lexicographic order within a length."""
-        check_size("chunk", chunk)
         for period in range(self.shortest, self.longest + 1):
             strings = permutations(range(self.v), period)
             while rows := list(islice(strings, chunk)):

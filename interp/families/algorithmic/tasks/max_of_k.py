@@ -42,7 +42,6 @@ class Maximum(EqualsTask):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n rows of K independent uniform numbers."""
-        check_size("n", n, least=0)
         return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
@@ -92,7 +91,6 @@ class MaxOfK(Maximum):
 
         These inputs suffice for anything that does not depend on the order of the numbers.
         """
-        check_size("chunk", chunk)
         rows = combinations_with_replacement(range(self.base), self.terms)
         whole = math.factorial(self.terms)
         for _ in range(0, self.n_multisets, chunk):

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, check_size
+from interp.errors import InterpError
 from interp.tasks.batch import Batch, digits_of
 from interp.tasks.task import Task
 
@@ -80,7 +80,6 @@ class EqualsTask(NumberTask):
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         """Yield every input, in lexicographic order, in batches of at most `chunk` rows."""
-        check_size("chunk", chunk)
         for start in range(0, self.n_inputs, chunk):
             yield self.of_numbers(self.digits(torch.arange(start, min(start + chunk, self.n_inputs))))
 

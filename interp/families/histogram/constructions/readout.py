@@ -93,23 +93,16 @@ def scalar_readout(
     reverse the weights and biases.
 
     `n_out` is L (class c means count c + 1) or L + 1 (published code: class c means count c, class 0 is never right).
-    Raises InterpError for another n_out or thresholds out of order. Source: A.4 and A.2.1 eqs. 15-16, errata 3 to 5.
+    Source: A.4 and A.2.1 eqs. 15-16, errata 3 to 5.
     """
     length = len(thresholds) + 1
     ascending = thresholds if rising else thresholds.flip(0)
-    if length > 2 and not bool((ascending[1:] > ascending[:-1]).all()):
-        order = "ascending" if rising else "descending"
-        raise InterpError(f"thresholds must be strictly {order}, got {thresholds.tolist()}")
     weight = -1 + torch.arange(1, length + 1, dtype=thresholds.dtype) / (length + 1)
     bias = torch.cat([thresholds.new_zeros(1), -(ascending / (length + 1)).cumsum(0)])
     if not rising:
         weight, bias = weight.flip(0), bias.flip(0)
     if n_out is None or n_out == length:
         return ScalarReadout(weight, bias)
-    if n_out != length + 1:
-        raise InterpError(
-            f"n_out must be {length} (counts 1..{length}) or {length + 1} (counts 0..{length}), got {n_out}"
-        )
     never = thresholds.new_full((1,), NEVER)
     return ScalarReadout(torch.cat([never, weight]), torch.cat([never, bias]))
 

@@ -127,8 +127,6 @@ def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Cons
 
 def largest_length(tolerance: float) -> int:
     """Return the largest length up to which |s| <= tolerance identifies palindromes in exact arithmetic with base 2."""
-    if tolerance <= 0:
-        raise ValueError("tolerance must be positive")
     length = 0
     while smallest_binary(length + 1) > tolerance:
         length += 1

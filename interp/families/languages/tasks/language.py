@@ -229,12 +229,7 @@ class Language(Task):
 
     def strings(self, n: int, length: int, shortest: int | None = None, *, seed: int = 0, stream: int = 2) -> Batch:
         """Draw n strings of one length, or with lengths uniform on shortest..length."""
-        check_size("n", n, least=0)
-        check_size("length", length)
-        check_size("seed", seed, least=0)
-        shortest = check_size("shortest", length if shortest is None else shortest)
-        if shortest > length:
-            raise InterpError(f"shortest = {shortest} must not exceed length = {length}")
+        shortest = length if shortest is None else shortest
         generator = torch.Generator().manual_seed(seed * 16 + stream)
         lengths = self._lengths(n, shortest, length, generator)
         return self.of_symbols(self.draw(lengths, generator), lengths)
@@ -263,7 +258,6 @@ class Language(Task):
 
     def enumerate(self, length: int) -> Batch:
         """Return all strings of one length, in lexicographic order. Raises InterpError if there are too many."""
-        check_size("length", length)
         base = len(self.alphabet)
         if base**length > ENUMERATION_LIMIT:
             raise InterpError(
@@ -274,7 +268,6 @@ class Language(Task):
 
     def enumerate_up_to(self, length: int) -> Batch:
         """Return all strings of the lengths from 1 to `length`, padded to one width."""
-        check_size("length", length)
         return concatenate([self.enumerate(each) for each in range(1, length + 1)], self.pad_id)
 
 

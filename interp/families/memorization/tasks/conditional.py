@@ -147,8 +147,6 @@ class TableTask(Task):
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """Draw n contexts from the prior. Labels: drawn from the table (train) or the most likely next token (test)."""
-        check_size("n", n, least=0)
-        check_size("seed", seed, least=0)
         rng = np.random.default_rng((seed, self.splits.index(self.check_split(split))))
         rows = rng.choice(len(self.prior), size=n, p=self.prior)
         batch = self.batch(torch.tensor(self.contexts)[torch.from_numpy(rows)])
@@ -167,15 +165,11 @@ class TableTask(Task):
 
         Raises InterpError unless M = N and the table has all contexts.
         """
-        check_size("n", n, least=0)
-        check_size("seed", seed, least=0)
         if self.n_out != self.d_vocab or not self.table.complete:
             raise InterpError(
                 f"task {self.name}: sequences need as many outputs as tokens and a table of all contexts; this task "
                 f"has {self.d_vocab} tokens, {self.n_out} outputs and {len(self.contexts)} contexts"
             )
-        if length < self.order:
-            raise InterpError(f"length = {length}: a sequence has at least the {self.order} tokens of a context")
         rng = np.random.default_rng((seed, len(self.splits)))
         rows = rng.choice(len(self.prior), size=n, p=self.prior)
         tokens = np.empty((n, length), dtype=np.int64)

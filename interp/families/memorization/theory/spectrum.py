@@ -73,8 +73,6 @@ def subspace_angles(
 
     Both are centered first: a constant added to all logits changes no probability. min(rank, rank) angles.
     """
-    if first.shape[1] != second.shape[1]:
-        raise InterpError(f"the row spaces have {first.shape[1]} and {second.shape[1]} outputs; they must agree")
     bases = [_orthonormal_rows(block - block.mean(axis=1, keepdims=True)) for block in (first, second)]
     cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False)
     small = bases[0] if len(bases[0]) <= len(bases[1]) else bases[1]

@@ -46,8 +46,6 @@ def position_priors(table: Any, length: int, prior: Any = None) -> Float[np.ndar
     if not checked.complete:
         raise InterpError("the table lacks some contexts, so a sequence could leave it; give all n_tokens ** order")
     _feedback(checked.n_outputs, checked.n_tokens)
-    if length <= checked.order:
-        raise InterpError(f"length is {length}; at least order + 1 = {checked.order + 1} tokens are needed")
     priors = [checked.prior]
     for _ in range(length - checked.order - 1):
         priors.append(advance(checked.conditional, priors[-1], checked.n_tokens, checked.order))

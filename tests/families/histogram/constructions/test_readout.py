@@ -231,11 +231,3 @@ def test_rounding_of_ranges_does_not_reach_thresholds(scale):
     assert exact.thresholds.tolist() == pytest.approx(((hi[:-1] + lo[1:]) / 2).tolist(), abs=1e-6 * exact.gap)
     assert exact.room == pytest.approx(exact.gap / 2, rel=2e-6)
     assert exact.room <= exact.gap / 2
-
-
-def test_bad_input_is_one_sentence():
-    cuts = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    with pytest.raises(InterpError, match="strictly ascending"):
-        scalar_readout(cuts)
-    with pytest.raises(InterpError, match="n_out must be 3"):
-        scalar_readout(cuts, rising=False, n_out=5)

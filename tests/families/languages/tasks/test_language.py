@@ -177,7 +177,6 @@ def test_rows_that_are_no_input() -> None:
         (lambda: One(length=0), "length = 0"),
         (lambda: One(length=5, shortest=6), "shortest = 6"),
         (lambda: One(test_length=-1), "test_length = -1"),
-        (lambda: One().strings(3, 0), "length = 0"),
         (lambda: One().enumerate(40), "length = 40"),
         (lambda: One().sample(3, "validation"), "unknown split"),
         (lambda: Dyck1(length=5).sample(3), "no even length"),

@@ -88,7 +88,6 @@ def test_sequences_follow_the_chain() -> None:
     [
         (kgram(N=3, M=4, k=1), 5, "4 outputs"),
         (table(np.eye(2) * 0.8 + 0.1, contexts=[(0, 1), (1, 0)]), 5, "2 contexts"),
-        (SMALL, 1, "length = 1"),
     ],
 )
 def test_sequences_that_cannot_be_drawn(task, length, word) -> None:
