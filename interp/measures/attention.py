@@ -111,11 +111,7 @@ def attention_patterns(model: Model, inputs: Inputs | None = None) -> AttentionP
         for layer, name in enumerate(names):
             width, heads = seen[name].shape[-1], seen[name].shape[1]
             found[here, layer, :heads, :width, :width] = seen[name].float().cpu()
-    words = (
-        tuple(subject.task.vocabulary[int(token)] for token in tokens[: int(n)])
-        for tokens, n in zip(batch.tokens, batch.lengths)
-    )
-    return AttentionPatterns(found, tuple(words))
+    return AttentionPatterns(found, subject.words(batch))
 
 
 # ---------------------------------------------------------------- weights at chosen queries

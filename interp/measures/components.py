@@ -469,11 +469,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
                 score = ScoreWithLoss.of(out[here], right[here], subject.decision, len(batch))
             rows.append((stage, group, float(agrees[here].mean()), score.accuracy, score.loss))
     table = pd.DataFrame(rows, columns=["stage", "position", "agrees", "accuracy", "loss"])
-    words = tuple(
-        tuple(subject.task.vocabulary[int(token)] for token in row[: int(n)])
-        for row, n in zip(batch.tokens, batch.lengths)
-    )
     known = tuple(subject.task.answer_words)[: logits.shape[-1]]
     outputs = (*known, *(f"output {i}" for i in range(len(known), logits.shape[-1])))
     chances = subject.decision.kind == "argmax" and logits.shape[-1] > 1
-    return LogitLens(logits, tuple(hooks), table, torch.cat(numbers), place, words, outputs, chances)
+    return LogitLens(logits, tuple(hooks), table, torch.cat(numbers), place, subject.words(batch), outputs, chances)

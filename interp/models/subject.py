@@ -205,6 +205,13 @@ class Subject:
         """Return the model's outputs in the task's order."""
         return outputs if self.output_ids is None else outputs[..., self.output_ids.to(outputs.device)]
 
+    def words(self, batch: Batch) -> tuple[tuple[str, ...], ...]:
+        """Return the tokens of each row in words, without padding."""
+        return tuple(
+            tuple(self.task.vocabulary[token] for token in row[:n])
+            for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist())
+        )
+
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return the read position of each row. Raises UnsupportedError if answers are read at every position."""
         if self.read_at == "all":

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.errors import InterpError, UnsupportedError, refuse_if
+from interp.errors import UnsupportedError, refuse_if
 from interp.families.memorization.tasks.conditional import TableTask
 from interp.families.memorization.theory.attention_heads import attention_rank, memorized_associations
 from interp.families.memorization.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
 from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.rank_d import RankDMap
 from interp.families.memorization.theory.spectrum import head_contributions, learned_directions, subspace_angles
 from interp.measures.heads import HeadOutputs, head_outputs
 from interp.measures.runs import at_reads
@@ -153,21 +152,17 @@ def _formula(subject: Subject) -> int | None:
     return memorized_associations(cfg.n_heads, cfg.d_head, cfg.d_model)
 
 
-def optimum_gap(
-    model: Model, optimum: RankDMap | None = None, logits: Float[np.ndarray, "contexts outputs"] | None = None
-) -> OptimumGap:
-    """Compare a model with the best rank-d map, where d is its width. optimum: the map, if already computed.
+def optimum_gap(model: Model, logits: Float[np.ndarray, "contexts outputs"] | None = None) -> OptimumGap:
+    """Compare a model with the best rank-d map, where d is its width.
 
     A model of width d with a linear readout cannot be better, because its logits have rank d (Dana 2024, Proposition 1;
     models of one context meet its condition, erratum 2). Raises UnsupportedError for readouts that are not linear
-    or have a bias, and InterpError for an optimum of another rank.
+    or have a bias.
     """
     subject = Subject.of(model)
     task, W_U = table_of(subject), unembedding(subject)
     d = len(W_U)
-    best = rank_d_optimum(task, d) if optimum is None else optimum
-    if best.d != d:
-        raise InterpError(f"the optimum has rank {best.d}, the model has width {d}")
+    best = rank_d_optimum(task, d)
     kl = kl_rows(task.conditional, context_logits(subject) if logits is None else logits)
     return OptimumGap(
         d=d,
@@ -176,7 +171,7 @@ def optimum_gap(
         kl_by_row=kl,
         optimum_by_row=best.kl_by_row,
         angles=subspace_angles(W_U, best.W_U),
-        evidence=getattr(best, "evidence", ""),
+        evidence=best.evidence,
     )
 
 

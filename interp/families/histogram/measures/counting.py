@@ -249,12 +249,11 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
 
     Columns alpha, answer, own, key, other. key is [BOS] if the task has it (Figures 3 and 15 test whether the answer
     depends only on its share), otherwise the own token. total: see `total_attention`. Raises InterpError for tokens
-    outside the alphabet or equal tokens.
+    outside the alphabet.
     """
     counter = CountingModel.of(model)
     key = "[BOS]" if counter.task.bos else own
     ids = [_letter(counter, token) for token in (own, other)]
-    _distinct(own, other)
     alpha = torch.linspace(0, 1, steps, dtype=torch.float64)
     key_value = counter.value[counter.task.token_id(key)]
     mixture = alpha[:, None] * key_value + (1 - alpha[:, None]) * counter.value[ids[1]]
@@ -297,11 +296,6 @@ def _letter(counter: CountingModel, token: str) -> int:
     if number >= counter.task.T:
         raise InterpError(f"{token!r} is not a token of the alphabet 0 to {counter.task.T - 1}")
     return number
-
-
-def _distinct(*tokens: str) -> None:
-    if len(set(tokens)) < len(tokens):
-        raise InterpError(f"a mixture needs different tokens, not {', '.join(tokens)}")
 
 
 # ---------------------------------------------------------------- singular values of W_in
@@ -350,8 +344,6 @@ def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3")) ->
     for token in tokens:
         t = _letter(counter, token)
         v = (t - 1) % task.T
-        if task.L > 1:
-            _distinct(token, task.vocabulary[v])
         rows = torch.where(torch.arange(task.L) < torch.arange(1, task.L + 1)[:, None], t, v)
         run = counter.run(task.of_sequences(rows))
         logits = counter.logits(run.mixed[:, int(task.bos)])

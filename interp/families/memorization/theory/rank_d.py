@@ -71,8 +71,6 @@ def weighted_least_squares(
     *,
     W_U: Float[np.ndarray, "d outputs"] | None = None,
     prior: Any = None,
-    centering: str = "uniform",
-    sqrt_prior: bool = False,
     floor: float = 1e-12,
 ) -> RankDMap:
     """Return f_wls: for a given W_U, the embedding of every row that minimizes Var_{o ~ pi_i}[f - log pi].
@@ -86,7 +84,7 @@ def weighted_least_squares(
         raise InterpError("give d or W_U: the width to choose W_U for, or the W_U itself")
     if W_U is None:
         assert d is not None
-        chosen = least_squares(checked, d, centering=centering, sqrt_prior=sqrt_prior, floor=floor).W_U
+        chosen = least_squares(checked, d, floor=floor).W_U
     else:
         chosen = checked_unembedding(W_U, checked.n_outputs)
     W_E = wls_embeddings(checked.conditional, checked.log_conditional(floor), chosen)
