@@ -199,15 +199,15 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
     return batch, torch.cat(found).cpu()
 
 
-def confusion(model: Counting, n: int = 2000, predicted: Predicted | None = None) -> pd.DataFrame:
+def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
     """Return the share of each answer (columns) at each right count (rows), over n flat-sampled sequences.
 
     Columns are 0..L or 1..L, the model's classes (Figure 7, top). Rows sum to 1; those of counts that never occur are
-    NaN. predicted: predicted_counts(model, n), if already computed.
+    NaN. predicted: predicted_counts(model, n, seed), if already computed.
     """
     counter = CountingModel.of(model)
     task = counter.task
-    batch, answers = predicted or predicted_counts(model, n)
+    batch, answers = predicted or predicted_counts(model, n, seed)
     read = batch.labels > 0
     first = 0 if task.zero_class else 1
     table = torch.zeros(task.L + 1, task.L + 1, dtype=torch.float64)
@@ -218,13 +218,19 @@ def confusion(model: Counting, n: int = 2000, predicted: Predicted | None = None
     )
 
 
-def accuracy_by_count(batch: Batch, answers: Int[Tensor, "rows length"]) -> pd.DataFrame:
-    """Measure accuracy by count, from predicted_counts. Columns: count, accuracy, mean_answer, positions."""
+def accuracy_by_count(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
+    """Measure accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
+    batch, answers = predicted or predicted_counts(model, n, seed)
     return _grouped("count", batch.labels, batch, answers)
 
 
-def accuracy_by_distinct(batch: Batch, answers: Int[Tensor, "rows length"]) -> pd.DataFrame:
+def accuracy_by_distinct(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
     """Measure accuracy by a sequence's number of distinct tokens: distinct, accuracy, mean_answer, positions."""
+    batch, answers = predicted or predicted_counts(model, n, seed)
     # A token with count c has c positions, so 1/c adds up to 1 per distinct token.
     shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)
     return _grouped("distinct", shares.sum(1, keepdim=True).round().long().expand_as(batch.labels), batch, answers)
@@ -249,11 +255,12 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
 
     Columns alpha, answer, own, key, other. key is [BOS] if the task has it (Figures 3 and 15 test whether the answer
     depends only on its share), otherwise the own token. total: see `total_attention`. Raises InterpError for tokens
-    outside the alphabet.
+    outside the alphabet or equal tokens.
     """
     counter = CountingModel.of(model)
     key = "[BOS]" if counter.task.bos else own
     ids = [_letter(counter, token) for token in (own, other)]
+    _distinct(own, other)
     alpha = torch.linspace(0, 1, steps, dtype=torch.float64)
     key_value = counter.value[counter.task.token_id(key)]
     mixture = alpha[:, None] * key_value + (1 - alpha[:, None]) * counter.value[ids[1]]
@@ -296,6 +303,11 @@ def _letter(counter: CountingModel, token: str) -> int:
     if number >= counter.task.T:
         raise InterpError(f"{token!r} is not a token of the alphabet 0 to {counter.task.T - 1}")
     return number
+
+
+def _distinct(*tokens: str) -> None:
+    if len(set(tokens)) < len(tokens):
+        raise InterpError(f"a mixture needs different tokens, not {', '.join(tokens)}")
 
 
 # ---------------------------------------------------------------- singular values of W_in
@@ -344,6 +356,8 @@ def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3")) ->
     for token in tokens:
         t = _letter(counter, token)
         v = (t - 1) % task.T
+        if task.L > 1:
+            _distinct(token, task.vocabulary[v])
         rows = torch.where(torch.arange(task.L) < torch.arange(1, task.L + 1)[:, None], t, v)
         run = counter.run(task.of_sequences(rows))
         logits = counter.logits(run.mixed[:, int(task.bos)])

@@ -54,7 +54,10 @@ def counting_answers(study: Study, report: Report) -> None:
         "How often the right count (row) gets each answer (column); rows add up to 1 (Figure 7, top). Click a cell "
         "to load one of its sequences.",
     )
-    by_count, by_distinct = counting.accuracy_by_count(*predicted), counting.accuracy_by_distinct(*predicted)
+    by_count, by_distinct = (
+        counting.accuracy_by_count(counter, predicted=predicted),
+        counting.accuracy_by_distinct(counter, predicted=predicted),
+    )
     report.add_figure(
         "accuracy_by_count",
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),

@@ -19,11 +19,13 @@ Source: errata on Behrens et al. (2024), section C.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from interp.errors import InterpError, check_one_of
 
 MixingKind = Literal["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
 _BLOCK = 1 << 22  # entries of a temporary array: 32 MiB in float64
@@ -143,17 +145,32 @@ def token_mixing(
     W_Q: Float[Tensor, "d d_head"] | None = None,
     W_K: Float[Tensor, "d d_head"] | None = None,
     W_mix: Float[Tensor, "L L"] | None = None,
+    scale: float | None = None,
 ) -> TokenMixing:
     """The mixing layer of a histogram model, value and output the identity.
 
-    `embedding` has T rows, for the bos kinds T + 1 with BOS last. dot and bos kinds need W_Q and W_K (their scale is
-    1/sqrt(d)), lin kinds W_mix (the logits if there is a softmax). The dtype is the embedding's.
+    `embedding` has T rows, for the bos kinds T + 1 with BOS last. dot and bos kinds need W_Q and W_K (scale is
+    1/sqrt(d) unless given), lin kinds W_mix (the logits if there is a softmax). The dtype is the embedding's.
+    Raises InterpError on an unknown kind, missing matrices or sizes that do not fit.
     """
+    check_one_of("mixing kind", kind, get_args(MixingKind))
     softmax = kind.endswith("-softmax")
-    if W_mix is not None:
-        return TokenMixing(length, embedding, embedding, pattern=W_mix.softmax(-1) if softmax else W_mix)
-    assert W_Q is not None
-    assert W_K is not None
-    scores = (embedding @ W_Q) @ (embedding @ W_K).T * embedding.shape[1] ** -0.5
+    if kind.startswith("lin"):
+        if W_mix is None or W_mix.shape != (length, length):
+            raise InterpError(
+                f"{kind} mixing needs W_mix of shape ({length}, {length}), "
+                f"got {None if W_mix is None else tuple(W_mix.shape)}"
+            )
+        pattern = W_mix.softmax(-1) if softmax else W_mix
+        return TokenMixing(length, embedding, embedding, pattern=pattern)
+    if W_Q is None or W_K is None:
+        raise InterpError(f"{kind} mixing needs W_Q and W_K")
+    d = embedding.shape[1]
+    if W_Q.shape != W_K.shape or W_Q.shape[0] != d:
+        raise InterpError(
+            f"W_Q and W_K must both be ({d}, d_head) for embeddings of width {d}, "
+            f"got {tuple(W_Q.shape)} and {tuple(W_K.shape)}"
+        )
+    scores = (embedding @ W_Q) @ (embedding @ W_K).T * (d**-0.5 if scale is None else scale)
     T = len(embedding) - kind.startswith("bos")
     return TokenMixing(length, embedding[:T], embedding, scores=scores[:T], softmax=softmax)

@@ -117,11 +117,11 @@ def test_answers_of_a_model_wrong_on_one_count_and_one_token():
     wrong = answers != batch.labels
     assert (batch.tokens[wrong] == 5).all()
     expected = {k: float((~wrong)[batch.labels == k].double().mean()) for k in range(1, 7)}
-    by_count = accuracy_by_count(batch, answers).set_index("count")
+    by_count = accuracy_by_count(broken, n=400, seed=2).set_index("count")
     assert by_count["accuracy"].to_dict() == pytest.approx(expected)
     assert by_count.loc[1, "accuracy"] == 1
     assert int(by_count["positions"].sum()) == 2400
-    by_distinct = accuracy_by_distinct(batch, answers).set_index("distinct")
+    by_distinct = accuracy_by_distinct(broken, n=400, seed=2).set_index("distinct")
     distinct = torch.tensor([len(set(row)) for row in batch.tokens.tolist()])
     for number in by_distinct.index:
         assert by_distinct.loc[number, "accuracy"] == pytest.approx(float((~wrong)[distinct == number].double().mean()))
@@ -196,6 +196,8 @@ def test_refusals():
         confusion(interp.build(spec))
     with pytest.raises(UnsupportedError, match="raw scores have no fixed sum"):
         probe_two(build("dot"))
+    with pytest.raises(InterpError, match="different tokens, not 1, 1"):
+        probe_two(build("lin"), "1", "1")
     with pytest.raises(InterpError, match=r"'\[BOS\]' is not a token of the alphabet"):
         probe_two(build("bos-softmax"), "[BOS]", "1")
 

@@ -1,5 +1,6 @@
 """Exact ranges against brute force over every sequence, with a numpy forward written independently."""
 
+import inspect
 import itertools
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from closeness import close
 
+from interp.errors import InterpError
 from interp.families.histogram.theory import ranges
 from interp.families.histogram.theory.ranges import TokenMixing, token_mixing
 
@@ -102,3 +104,16 @@ def test_blocks_of_directions_do_not_change_the_numbers(monkeypatch):
             pieces = token_mixing(kind, embedding, 3, **named).ranges(torch.from_numpy(W))
         assert torch.equal(whole.lo, pieces.lo)
         assert torch.equal(whole.hi, pieces.hi)
+
+
+def test_bad_input_is_one_sentence():
+    mixing = inspect.unwrap(token_mixing)  # as users run it: the shape checks of the tests come first else
+    E = torch.zeros(3, 2, dtype=torch.float64)
+    with pytest.raises(InterpError, match="unknown mixing kind"):
+        mixing("linear", E, 3)
+    with pytest.raises(InterpError, match=r"needs W_mix of shape \(3, 3\)"):
+        mixing("lin", E, 3, W_mix=torch.zeros(2, 2, dtype=torch.float64))
+    with pytest.raises(InterpError, match="needs W_Q and W_K"):
+        mixing("dot", E, 3)
+    with pytest.raises(InterpError, match="must both be"):
+        mixing("dot", E, 3, W_Q=torch.zeros(3, 3), W_K=torch.zeros(3, 3))
