@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.measures.interchange import UNDECIDED, Interchange, split
@@ -32,14 +32,14 @@ from interp.tasks.populations import Population, sample
 
 ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
-COUNTED = 5_000
+COUNTED = 2_000
 """Most base inputs where equal tokens of a row are held once: such rows cost little, and few change their answer."""
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
 DRAWN, MORE = 16, 128
 """Sources that are drawn for each base input (one that changes the program's answer is run, and one that does not), and
 where they give too few cases to tell."""
-WIDER, APART = 8, 1_000
+WIDER, APART = (2, 8), 1_000
 """How many times as many inputs are drawn where these give too few cases, too, and what is added to their seed."""
 PAIRED = 2**20
 """Most positions of all pairs of inputs that are interchanged instead, where the inputs are all that there are."""
@@ -91,14 +91,19 @@ class FreshInputs:
         order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
         return Running.of(self.subject, batch[order[:most]])
 
-    @cached_property
-    def more(self) -> Running | None:
-        """More inputs, drawn apart in the same way; None if these are all inputs, or what the caller gave."""
+    def more(self, times: int) -> Running | None:
+        """So many times as many inputs, drawn apart; None if these are all inputs, or what the caller gave."""
         given = self.population
         if given.kind != "sample" or given.seed is None:
             return None
-        drawn = sample(self.subject.task, WIDER * len(self.some.batch), given.split, given.seed + APART)
-        return Running.of(self.subject, drawn.batch)
+        if times not in self._more:
+            drawn = sample(self.subject.task, times * len(self.some.batch), given.split, given.seed + APART)
+            self._more[times] = Running.of(self.subject, drawn.batch)
+        return self._more[times]
+
+    @cached_property
+    def _more(self) -> dict[int, Running]:
+        return {}
 
     @property
     def listed(self) -> bool:
@@ -119,6 +124,8 @@ class Interchanger:
     check: Callable[[], None] = lambda: None
     fresh: FreshInputs | None = None
     """What the inputs are of, where there may be more."""
+    times: int = 1
+    """How many times as many inputs these are."""
 
     @classmethod
     def of(
@@ -130,8 +137,11 @@ class Interchanger:
     @cached_property
     def wider(self) -> Interchanger | None:
         """The same with more inputs; None where there are no more."""
-        more = None if self.fresh is None else self.fresh.more
-        return None if more is None else replace(self, running=more, fresh=None)
+        if self.fresh is None or self.times == WIDER[-1]:
+            return None
+        times = next(one for one in WIDER if one > self.times)
+        more = self.fresh.more(times)
+        return None if more is None else replace(self, running=more, times=times)
 
     # ------------------------------------------------------------ the variables
 
@@ -204,10 +214,10 @@ class Interchanger:
     @cached_property
     def own_answers(self) -> Int[Tensor, "reads"]:
         """The program's answers."""
-        return self._read(self._sums(self.made))
+        return self._read(self._sums(self.made).argmax(-1))
 
-    def _read(self, sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried reads"]:
-        return self.running.of_words(sums.argmax(-1), self.program.answers)
+    def _read(self, answers: Int[Tensor, "*tried reads"]) -> Int[Tensor, "*tried reads"]:
+        return self.running.of_words(answers, self.program.answers)
 
     def _sums(self, made: Mapping[str, Tensor]) -> Float[Tensor, "reads answers"]:
         return sums_at(self.program.answer, dict(made), self.running.reads)
@@ -223,34 +233,48 @@ class Interchanger:
                     found[first].add(step.name)
         return found
 
-    @cached_property
-    def _at_reads(self) -> dict[str, Tensor]:
-        """The variables that the answer reads, at the reads."""
-        names = "token", *self.program.answer.of
-        return {name: self.running.reads.pick(self.made[name])[None] for name in names}
-
     def wanted(self, tried: Sequence[Swaps]) -> Int[Tensor, "tried reads"]:
         """The program's answers with the same variables interchanged in several ways; UNDECIDED where the largest sums
         are equal."""
         moved = {name: k for k, (one, _) in enumerate(tried[0]) for name in one.steps}
         changed = set[str]().union(*(self._later[name] for name in moved))
         alone = not changed - set(moved)  # the answer alone reads them
-        reads, wide = self.running.reads, max(self.made[name].shape[-1] for name in (*moved, *self.program.answer.of))
-        n = max(1, AT_ONCE // max(1, len(reads) * max(wide, len(self.program.answers)))) if alone else 1
+        reads, answer = self.running.reads, self.program.answer
+        n = max(1, AT_ONCE // max(1, len(reads) * len(self.program.answers))) if alone else 1
+        # The answer's sums without the variables that move.
+        rest = answer.sums(self._at_reads, [name for name in answer.of if name not in moved]) if alone else None
         found = []
         for some in (tried[at : at + n] for at in range(0, len(tried), n)):
             self.check()
-            donors = {name: [swaps[k][1] for swaps in some] for name, k in moved.items()}
-            if alone:
-                here = {name: _moved(self.made[name], torch.stack([*map(reads.pick, each)]))
-                        for name, each in donors.items()}  # fmt: skip
-                sums = self.program.answer.sums({**self._at_reads, **here})
+            if rest is not None:
+                sums = rest
+                for name in set(answer.of) & set(moved):
+                    places = torch.stack([reads.pick(swaps[moved[name]][1]) for swaps in some])
+                    sums = sums + _moved(self._adds(name), places)
             else:
-                given = {name: _moved(self.made[name], each[0]) for name, each in donors.items()}
-                same = {name: weights for name, weights in self.made.items() if name not in changed}
-                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, {**same, **given}))[None]
-            found.append(self._read(sums).masked_fill(equal(sums), UNDECIDED))
+                known = {name: weights for name, weights in self.made.items() if name not in changed}
+                known |= {name: _moved(self.made[name], some[0][k][1]) for name, k in moved.items()}
+                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))[None]
+            best = largest(sums)
+            given = self._read(best.clamp(min=0)).masked_fill(best == UNDECIDED, UNDECIDED)
+            found.append(given.expand(len(some), -1))
         return torch.cat(found)
+
+    @cached_property
+    def _at_reads(self) -> dict[str, Tensor]:
+        """The variables that the answer reads, at the reads."""
+        names = "token", *self.program.answer.of
+        return {name: self.running.reads.pick(self.made[name])[None] for name in names}
+
+    def _adds(self, name: str) -> Float[Tensor, "rows length answers"]:
+        """What a variable adds to the answer's sums, at each position."""
+        if name not in self._added:
+            self._added[name] = self.program.answer.sums(self.made, [name], bias=False)
+        return self._added[name]
+
+    @cached_property
+    def _added(self) -> dict[str, Tensor]:
+        return {}
 
     def answered(self, swaps: Swaps) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places interchanged."""
@@ -352,7 +376,7 @@ class Interchanger:
         """What more inputs say of a variable, where the first ones, of which this was found, give too few cases."""
         if found.verdict != "too few cases" or not found.changes.n or self.wider is None:
             return found
-        return self.wider.at_first(one)
+        return self.wider.score(one)
 
     def _score(self, one: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
@@ -476,12 +500,12 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
     return n == m > 1 and len((a * m + b).unique()) == n
 
 
-def equal(sums: Float[Tensor, "*tried reads answers"]) -> Bool[Tensor, "*tried reads"]:
-    """Whether the two largest sums are equal, up to rounding."""
+def largest(sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried reads"]:
+    """The place of the largest sum; UNDECIDED where the two largest are equal, up to rounding."""
     if sums.shape[-1] < 2:
-        return torch.zeros(sums.shape[:-1]).bool()
-    first, second = sums.topk(2, dim=-1).values.unbind(-1)
-    return first - second <= TIED * first.abs().clamp(min=1.0)
+        return sums.argmax(-1)
+    (first, second), (at, _) = (one.unbind(-1) for one in sums.topk(2, dim=-1))
+    return at.masked_fill(first - second <= TIED * first.abs().clamp(min=1.0), UNDECIDED)
 
 
 def _moved(value: Float[Tensor, "rows length d"], donors: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.measures.interchange import UNDECIDED
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.interchange import equal
+from interp.programs.interchange import largest
 from interp.programs.language import NEVER, Answer, Program, sums_at
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
@@ -61,7 +60,7 @@ def without_inputs(
 
     def answers(program: Program) -> Tensor:
         sums = sums_at(program.answer, program.run(running.batch.tokens, counts), running.reads)
-        return sums.argmax(-1).masked_fill(equal(sums), UNDECIDED)
+        return largest(sums)
 
     def as_before(program: Program) -> float:
         return float((answers(program) == wanted).double().mean())

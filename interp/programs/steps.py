@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -218,12 +218,14 @@ class Weighed(Step):
             return []
         return [f"the weights of {self.name} do not fit its variables and its {n} values"]
 
-    def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
-        """The sums of weights."""
-        bias, *matrices = self._tensors
-        total = bias.expand(*made["token"].shape[:2], -1)
+    def sums(
+        self, made: Features, of: Collection[str] | None = None, bias: bool = True
+    ) -> Float[Tensor, "rows length values"]:
+        """The sums of weights. of: the variables that are summed up, if not all; bias: whether it is added."""
+        own, *matrices = self._tensors
+        total = (own if bias else torch.zeros_like(own)).expand(*made["token"].shape[:2], -1)
         for name, weights in zip(self.of, matrices, strict=True):
-            total = total + made[name] @ weights
+            total = total + made[name] @ weights if of is None or name in of else total
         return total
 
     @cached_property

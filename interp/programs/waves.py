@@ -7,7 +7,7 @@ agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
 from typing import Any
@@ -95,9 +95,12 @@ class Cosines(Step):
             return [f"{self.name} needs one variable of {2 * n} numbers, and {n} amplitudes"]
         return []
 
-    def sums(self, made: Features) -> Float[Tensor, "rows length values"]:
-        """The sum of cosines for each answer."""
-        return made[self.of[0]] @ wave_matrix(self.frequencies, len(self.values), self.amplitudes)
+    def sums(
+        self, made: Features, of: Collection[str] | None = None, bias: bool = True
+    ) -> Float[Tensor, "rows length values"]:
+        """The sum of cosines for each answer; zeros where `of` leaves out the variable, and no bias."""
+        matrix = wave_matrix(self.frequencies, len(self.values), self.amplitudes)
+        return made[self.of[0]] @ (matrix if of is None or self.of[0] in of else torch.zeros_like(matrix))
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         amplitudes = dict(zip(self.frequencies, self.amplitudes))

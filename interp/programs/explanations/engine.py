@@ -40,7 +40,7 @@ from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
-from interp.programs.interchange import FreshInputs, same_partition
+from interp.programs.interchange import COUNTED, FreshInputs, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
@@ -196,7 +196,8 @@ def read_in_turn(
 
     for strict, positions in ((True, POSITIONS), (False, AGAIN)):
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
-        n = len(batch) if subject.count_space else n  # a row is a few tokens with their counts
+        if subject.count_space:  # a row is a few tokens with their counts
+            n = min(len(batch), COUNTED) if strict else len(batch)
         some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
         # The whole batch as it is: models that are compared know its labels already.
         rows = with_edges(subject, batch if n == len(batch) else batch[some])
