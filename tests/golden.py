@@ -6,29 +6,35 @@
     ... --keys certificate ablation            these keys only
 
 One JSON file in tests/golden/ per case. A case is a trained model or a construction, the latter also in a second size
-("@small"); an engine's training run ("training/vmap"); or "evidence", what the checker says of the files in
-tests/golden/evidence/, which stay as they are (certificate.evidence(path) adds one). Numbers of inputs are given and
-searches end after a number of steps, so that nothing depends on time. Integers and text are compared exactly, floats
-and decimals in text within the tolerances below.
+("@small"); an engine's training run ("training/vmap"); "bounds", what the certificates' arithmetics make of some
+numbers; or "evidence", what the checker says of the files in tests/golden/evidence/, which stay as they are
+(certificate.evidence(path) adds one). Numbers of inputs are given and searches end after a number of steps, so that
+nothing depends on time. Integers and text are compared exactly, floats and decimals in text within the tolerances
+below.
 """
 
 import argparse
+import inspect
 import json
 import math
 import re
 import sys
 import time
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
 import pandas as pd
 import torch
+from bounds import bounds
 from short_count01 import Short
 
 import interp
@@ -40,7 +46,7 @@ from interp.models.constructions import registered_constructions
 from interp.models.subject import Subject
 from interp.programs.explanations.explanation import shipped
 from interp.programs.task import ENDS
-from interp.report.items import Heading
+from interp.report.items import FigureItem, Heading
 
 FOLDER = Path(__file__).parent / "golden"
 RELATIVE, ABSOLUTE = 5e-4, 1e-6
@@ -58,16 +64,26 @@ OF_THIS_CPU = {
     **dict.fromkeys(
         (
             "algorithmic/modular-addition",
-            "algorithmic/modular-addition-fourier",
+            *(f"algorithmic/modular-addition-fourier{size}" for size in ("", "@small")),
             "programs/compiled",
             "programs/compiled@small",
+            *(f"programs/drawn-{seed}@small" for seed in (5, 6, 8)),
         ),
-        ("certificate.rounding", "certificate.notes", "report.tables.certificate"),
-    ),
+        (
+            "certificate.rounding",
+            "certificate.notes",
+            "report.tables.certificate",
+            "found_anew.parts[0].without",
+            "found_anew.sentence",
+        ),
+    ),  # fmt: skip
     "algorithmic/brackets": ("report.tables.by_length",),
     "languages/palindrome": ("report.tables.by_length", "report.facts.accuracy_longest", "report.verdict[3]"),
     "languages/parity-learned": ("report.tables.by_length",),
-    "languages/parity@small": ("report.tables.heads.rows[2][3]",),  # without MLP 0, both outputs are equal
+    "languages/parity@small": (
+        "report.tables.heads.rows[2][3]",
+        "report.figures.heads",
+    ),  # without MLP 0, both outputs are equal
     "memorization/corollary2": ("head_metrics.rows[6][4]",),  # scores that just count as equal, or just not
 }
 """Parts of cases that differ, too: rounding errors that are measured, models in half precision, and answers that
@@ -159,6 +175,7 @@ def model_cases() -> dict[str, Callable[[], interp.TaskModel]]:
     for name in registered_constructions():
         first, second = SIZES.get(name, ({}, {"T": 4, "L": 3}))
         found |= {name: partial(built, name, first), f"{name}@small": partial(built, name, second)}
+    found |= {f"programs/drawn-{seed}@small": partial(drawn, seed) for seed in (5, 6, 8)}
     for name in listed.index[[bool(seeds) for seeds in listed["seeds"]]]:
         found[name] = partial(interp.load, name)
     return dict(sorted(found.items()))
@@ -167,6 +184,13 @@ def model_cases() -> dict[str, Callable[[], interp.TaskModel]]:
 def built(name: str, sizes: dict[str, Any]) -> interp.TaskModel:
     table = {"table": interp.load(sizes["table"]).task} if "table" in sizes else {}
     return interp.build(name, **(sizes | table))
+
+
+def drawn(seed: int) -> interp.TaskModel:
+    sys.path.append(str(FOLDER.parents[1] / "analyses"))
+    from shared.random_programs import random_program
+
+    return interp.compile(random_program(seed), decoys=1, rotate=seed, seed=seed)
 
 
 def certificate(name: str, model: interp.TaskModel) -> Any:
@@ -183,13 +207,34 @@ def report(name: str, model: interp.TaskModel) -> Any:
     chosen = [section for section in apply if section not in ("explanation", "live")]
     options = {"automaton": {"longest": 5}} if "automaton" in chosen else {}
     made = interp.analyze(model, sections=chosen, options=options, inputs=FEW)
+    figures = {item.key: picture(item.figure.to_plotly_json()) for item in made.items if isinstance(item, FigureItem)}
     return {
         "sections": [section for section in apply if section != "explanation"],
         "headings": [item.title for item in made.items if isinstance(item, Heading)],
         "verdict": [f"{said.about}: {said.text}" for said in made.said],
         "facts": made.facts,
         "tables": made.tables,
-    }
+    } | ({"figures": figures} if name.endswith("@small") else {})
+
+
+SHOWN = ("data", "x", "y", "z", "type", "mode", "name", "a", "b", "base", "width", "error_y", "array", "arrayminus")
+"""Keys of figures that hold numbers."""
+
+
+def picture(value: Any) -> Any:
+    """The numbers and names of a figure; a long list of numbers by its length, mean, least, largest and a weighted sum.
+
+    Other keys are about looks, or say the same in words."""
+    if isinstance(value, dict):
+        return {key: picture(one) for key, one in value.items() if key in SHOWN}
+    value = plain(value)
+    if not isinstance(value, list) or len(value) < 5 or any(isinstance(one, list | dict) for one in value):
+        return [picture(one) for one in value] if isinstance(value, list) else value
+    if any(isinstance(one, str) for one in value):
+        return value
+    weighted = [(at % 7 + 1) * (one or 0) for at, one in enumerate(value)]
+    there = [one for one in value if one is not None] or [0]
+    return [len(value), *plain([sum(there) / len(there), min(there), max(there), sum(weighted) / len(value)])]
 
 
 def explanation(name: str, model: interp.TaskModel) -> Any:
@@ -198,6 +243,14 @@ def explanation(name: str, model: interp.TaskModel) -> Any:
         return None if found is None else {"reason": found.reason}
     names = ("sentence", "source", "agreement", "constants", "without", "joint")
     return {name: getattr(found, name) for name in names} | {"parts": found.to_frame()}
+
+
+def found_anew(name: str, model: interp.TaskModel) -> Any:
+    """The search for an explanation itself."""
+    found = interp.explain(model, seconds=100.0)
+    made = () if found.program is None else ("sentence", "source", "constants")
+    kept = [one.name for one in fields(found) if one.name not in ("program", "subject", "rule")]
+    return {name: getattr(found, name) for name in (*kept, *made)}
 
 
 def head_metrics(name: str, model: interp.TaskModel) -> Any:
@@ -213,7 +266,9 @@ def ablation(name: str, model: interp.TaskModel) -> Any:
             for mode in ("zero", "mean", "pooled_mean", "resample")}  # fmt: skip
 
 
-MEASURES = (certificate, report, explanation, head_metrics, ablation)
+MEASURES = (certificate, report, explanation, found_anew, head_metrics, ablation)
+SEARCHED = re.compile("(algorithmic/(induction|max|mod)|histogram|programs).*@small")
+"""The cases of which the search for an explanation takes less than a second."""
 
 
 def training(engine: str) -> Any:
@@ -229,13 +284,42 @@ def training(engine: str) -> Any:
     return {"history": [model.history for model in trained], "weights": weights}
 
 
+EXACT = (
+    "algorithmic.max-of-k-exact@small", "count01.minimal", "count01.paper", "histogram.bos-exact@small",
+    "histogram.bos-softmax-exact@small", "histogram.dot-exact@small", "histogram.lin-exact@small",
+    "histogram.lin-softmax-exact@small", "languages.one", "memorization.capacity@small",
+)  # fmt: skip
+"""Evidence that is checked in no time, without logarithms, which begin with a float."""
+
+
 def judged(path: Path) -> Any:
     """What the checker says of a file, and of the same with four times the margin."""
     evidence = check.read(str(path))
     claim = evidence["claim"]
     more = (4 * float.fromhex(claim["margin"])).hex()
     larger = claim | {"margin": more, "sentence": claim["sentence"].replace(claim["margin"], more)}
-    return [verdict(evidence), verdict(evidence | {"claim": larger})]
+    said = [verdict(evidence), verdict(evidence | {"claim": larger})]
+    return [*said, numbers(evidence)] if path.name.removesuffix(".json.gz") in EXACT else said
+
+
+def numbers(evidence: dict[str, Any]) -> dict[str, int]:
+    """A checksum of all that each function of the checker returns: whole numbers, the same on every machine."""
+    folder, found = str(Path(check.__file__).parent), Counter[str]()
+
+    def note(frame: FrameType, event: str, value: Any) -> None:
+        code = frame.f_code
+        if event == "return" and code.co_filename.startswith(folder) and not code.co_flags & inspect.CO_GENERATOR:
+            name = f"{Path(code.co_filename).stem}.{code.co_qualname}"
+            if "<" not in name and isinstance(value, int | tuple | list) and " at 0x" not in (text := repr(value)):
+                found[name] = (found[name] + zlib.crc32(text.encode())) % 2**32
+
+    for module in [one for name, one in sys.modules.items() if name.startswith(check.__name__)]:
+        for function in vars(module).values():
+            getattr(function, "cache_clear", int)()
+    sys.setprofile(note)
+    verdict(evidence)
+    sys.setprofile(None)
+    return dict(sorted(found.items()))
 
 
 def verdict(evidence: dict[str, Any]) -> dict[str, Any]:
@@ -247,18 +331,21 @@ def verdict(evidence: dict[str, Any]) -> dict[str, Any]:
 
 
 def case_names() -> list[str]:
-    return [*model_cases(), *(f"training/{engine}" for engine in ENGINES), "evidence"]
+    return [*model_cases(), *(f"training/{engine}" for engine in ENGINES), "evidence", "bounds"]
 
 
 def now(case: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     """The case as it is today: these keys, or all."""
     if case == "evidence":
         makes = {path.name: partial(judged, path) for path in sorted((FOLDER / "evidence").glob("*.json.gz"))}
+    elif case == "bounds":
+        makes = {"numbers": bounds}
     elif case.startswith("training/"):
         makes = {"run": partial(training, case.removeprefix("training/"))}
     else:
         model = model_cases()[case]()
-        makes = {measure.__name__: partial(measure, case, model) for measure in MEASURES}
+        makes = {measure.__name__: partial(measure, case, model) for measure in MEASURES
+                 if measure is not found_anew or SEARCHED.fullmatch(case)}  # fmt: skip
     found = {}
     for key in (key for key in makes if not keys or key in keys):
         try:
