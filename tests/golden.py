@@ -60,23 +60,13 @@ NOT_COMPARED = {"heads": ("s_acc",)}
 """Columns of tables that rounding decides, so that they differ between CPUs: the optimal separator of classes that are
 not separable, by outputs of size 1000 that differ by 1e-4 between CPUs (histogram/bos-all-counts, memorization/lookup).
 """
+ESTIMATED = ("algorithmic/modular-addition", "algorithmic/modular-addition-fourier", "programs/compiled",
+             "algorithmic/modular-addition-fourier@small", "programs/compiled@small", "programs/drawn-5@small",
+             "programs/drawn-6@small", "programs/drawn-8@small")  # fmt: skip
+ROUNDED = ("certificate.rounding", "certificate.notes", "report.tables.certificate", "found_anew.parts[0].without",
+           "found_anew.sentence")  # fmt: skip
 OF_THIS_CPU = {
-    **dict.fromkeys(
-        (
-            "algorithmic/modular-addition",
-            *(f"algorithmic/modular-addition-fourier{size}" for size in ("", "@small")),
-            "programs/compiled",
-            "programs/compiled@small",
-            *(f"programs/drawn-{seed}@small" for seed in (5, 6, 8)),
-        ),
-        (
-            "certificate.rounding",
-            "certificate.notes",
-            "report.tables.certificate",
-            "found_anew.parts[0].without",
-            "found_anew.sentence",
-        ),
-    ),  # fmt: skip
+    **dict.fromkeys(ESTIMATED, ROUNDED),
     "algorithmic/brackets": ("report.tables.by_length",),
     "languages/palindrome": ("report.tables.by_length", "report.facts.accuracy_longest", "report.verdict[3]"),
     "languages/parity-learned": ("report.tables.by_length",),

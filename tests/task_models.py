@@ -51,10 +51,7 @@ SPECS = {
         task=COUNT01,
         d_model=4,
         layers=(Layer(n_heads=3, d_head=4, query_key="full", value_output="full"),),
-        positions="learned",
-        positions_enter="attention",
-        max_length=LENGTH,
-        readout_bias=False,
+        positions="learned", positions_enter="attention", max_length=LENGTH, readout_bias=False,
     ),
     "raw causal": ModelSpec(
         task=COUNT01,
@@ -92,43 +89,23 @@ SPECS = {
         d_model=6,
         layers=(
             Layer(
-                n_heads=4,
-                d_head=6,
-                norm="pre",
-                norm_kind="rms",
-                norm_eps=0.01,
-                key_value_heads=2,
-                query_key_norm=True,
-                mlp=MLP(d_mlp=5, activation="silu", gated=True, bias=False),
+                n_heads=4, d_head=6, norm="pre", norm_kind="rms", norm_eps=0.01, key_value_heads=2,
+                query_key_norm=True, mlp=MLP(d_mlp=5, activation="silu", gated=True, bias=False),
             ),
         )
-        * 2,
-        positions="rotary",
-        positions_enter="attention",
-        rotary_base=50.0,
-        final_norm="rms_norm",
-        tied_embeddings=True,
-        readout_bias=False,
-        n_out=8,
+        * 2, positions="rotary", positions_enter="attention", rotary_base=50.0, final_norm="rms_norm",
+        tied_embeddings=True, readout_bias=False, n_out=8,
     ),
     "adjacent rotary": ModelSpec(
         task=COUNT01,
         d_model=5,
         layers=(
             Layer(
-                n_heads=2,
-                d_head=5,
-                norm="pre",
-                norm_kind="rms",
-                bias=ALL,
-                mlp=MLP(d_mlp=3, activation="gelu_new", gated=True),
-                query_key_norm=True,
+                n_heads=2, d_head=5, norm="pre", norm_kind="rms", bias=ALL,
+                mlp=MLP(d_mlp=3, activation="gelu_new", gated=True), query_key_norm=True,
             ),
         ),
-        positions="rotary",
-        positions_enter="attention",
-        rotary_dim=4,
-        rotary_pairs="adjacent",
+        positions="rotary", positions_enter="attention", rotary_dim=4, rotary_pairs="adjacent",
     ),
     "encoder of now": ModelSpec(
         task=COUNT01,
@@ -136,21 +113,11 @@ SPECS = {
         direction="bidirectional",
         layers=(
             Layer(
-                n_heads=4,
-                d_head=3,
-                norm="post",
-                norm_kind="rms",
-                key_value_heads=1,
-                bias=ALL,
+                n_heads=4, d_head=3, norm="post", norm_kind="rms", key_value_heads=1, bias=ALL,
                 mlp=MLP(d_mlp=3, activation="gelu", bias=False),
             ),
         )
-        * 2,
-        positions="rotary",
-        positions_enter="attention",
-        rotary_dim=2,
-        readout="scalar",
-        decision="sigmoid",
+        * 2, positions="rotary", positions_enter="attention", rotary_dim=2, readout="scalar", decision="sigmoid",
     ),
     "alibi": ModelSpec(
         task=COUNT01,
@@ -167,7 +134,7 @@ SPECS = {
         tied_embeddings=True,
         n_out=8,
     ),
-}
+}  # fmt: skip
 EVERY = pytest.mark.parametrize("name", SPECS)
 
 

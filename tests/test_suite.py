@@ -103,10 +103,9 @@ COVERED = {
     "tests/families/languages/constructions/test_lengths.py": "models/architecture/limits",
     "tests/certificates/test_check.py": (
         "certificates/check/__main__ certificates/check/counts "
-        "certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
-        "certificates/check/layer certificates/check/model certificates/check/sequences"
+        "certificates/check/decoder certificates/check/inputs "
+        "certificates/check/model certificates/check/sequences"
     ),
-    "tests/certificates/test_check_forms.py": "certificates/check/forms",
     "tests/certificates/test_check_places.py": "certificates/check/places",
     "tests/certificates/test_forged.py": (
         "certificates/check/reading certificates/check/tasks certificates/check/weights"

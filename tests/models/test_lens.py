@@ -25,30 +25,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "root mean square": {"attn_only": True, "normalization_type": "RMS", "eps": 0.1},
     "folded square": {"act_fn": "silu", "d_mlp": 5, "normalization_type": "RMSPre"},
     "rotary": {
-        "act_fn": "silu",
-        "d_mlp": 5,
-        "gated_mlp": True,
-        "normalization_type": "RMS",
-        "d_head": 6,
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 4,
-        "rotary_base": 30,
-        "use_qk_norm": True,
+        "act_fn": "silu", "d_mlp": 5, "gated_mlp": True, "normalization_type": "RMS", "d_head": 6,
+        "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 30, "use_qk_norm": True,
     },
     "grouped": {
-        "act_fn": "gelu",
-        "d_mlp": 5,
-        "normalization_type": "RMSPre",
-        "n_heads": 4,
-        "n_key_value_heads": 2,
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 2,
-        "rotary_adjacent_pairs": True,
+        "act_fn": "gelu", "d_mlp": 5, "normalization_type": "RMSPre", "n_heads": 4, "n_key_value_heads": 2,
+        "positional_embedding_type": "rotary", "rotary_dim": 2, "rotary_adjacent_pairs": True,
     },
     "grouped norms": {"attn_only": True, "n_heads": 4, "n_key_value_heads": 1, "use_qk_norm": True, "eps": 0.01},
     "alibi": {"act_fn": "relu", "d_mlp": 5, "gated_mlp": True, "positional_embedding_type": "alibi"},
     "unscaled": {"act_fn": "relu", "d_mlp": 5, "normalization_type": None, "use_attn_scale": False},
-}
+}  # fmt: skip
 EVERY = pytest.mark.parametrize("name", CONFIGS)
 BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 
@@ -130,12 +117,9 @@ def test_weights_by_name_are_the_library_s(name: str) -> None:
     stock, ours = pair(name)
     rotary = stock.cfg.positional_embedding_type == "rotary"
     names = [
-        "W_E",
-        *([] if rotary else ["W_pos", "W_E_pos"]),
-        "W_U",
-        "b_U",
+        "W_E", *([] if rotary else ["W_pos", "W_E_pos"]), "W_U", "b_U",
         *(f"{kind}_{at}" for kind in "Wb" for at in "QKVO"),
-    ]
+    ]  # fmt: skip
     for key in (
         names if stock.cfg.attn_only else [*names, "W_in", "b_in", "W_out", "b_out"] + ["W_gate"] * stock.cfg.gated_mlp
     ):
@@ -201,15 +185,11 @@ def test_switched_off_hooks_are_refused_and_devices_move() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("normalization_type", "QK"),
-        ("positional_embedding_type", "shortformer"),
-        ("parallel_attn_mlp", True),
-        ("rotary_scaling_factor", 2.0),
-        ("use_NTK_by_parts_rope", True),
-        ("act_fn", "solu_ln"),
+        ("normalization_type", "QK"), ("positional_embedding_type", "shortformer"), ("parallel_attn_mlp", True),
+        ("rotary_scaling_factor", 2.0), ("use_NTK_by_parts_rope", True), ("act_fn", "solu_ln"),
         ("attn_scores_soft_cap", 3.0),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(UnsupportedError) as error:
         v4.config(**{**BASE, "act_fn": "relu", field: value})

@@ -36,22 +36,14 @@ LANGUAGE = ModelSpec(
     d_model=16,
     direction="bidirectional",
     layers=(Layer(n_heads=2, d_head=8, mlp=MLP(d_mlp=64), norm="post", log_length="current"),) * 2,
-    positions="sinusoidal",
-    readout="scalar",
-    readout_at="[CLS]",
-    decision="sigmoid",
-    dtype="float64",
-)
+    positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid", dtype="float64",
+)  # fmt: skip
 MEMORIZATION = ModelSpec(
     task=TaskRef(name="bigram", data_seed=3, table_sha256="ab" * 32),
     d_model=4,
     layers=(Layer(n_heads=5, d_head=4, query_key="full", value_output="full", scale="inv_sqrt_d_model"),),
-    positions="learned",
-    positions_enter="attention",
-    max_length=3,
-    readout_at="last",
-    readout_bias=False,
-)
+    positions="learned", positions_enter="attention", max_length=3, readout_at="last", readout_bias=False,
+)  # fmt: skip
 FAMILIES = {"count01": COUNT01, "histogram": HISTOGRAM, "language": LANGUAGE, "memorization": MEMORIZATION}
 
 
@@ -78,19 +70,13 @@ def test_the_shipped_model_is_this_one() -> None:
 
 def test_what_is_written_out_but_default_moves_no_id() -> None:
     written = ModelSpec(
-        schema=1,
-        task={"name": "count01", "parameters": {}, "data_seed": 0},
-        d_model=32,
-        direction="causal",
+        schema=1, task={"name": "count01", "parameters": {}, "data_seed": 0}, d_model=32, direction="causal",
         embedding="learned",
         layers=[
             {"n_heads": 16, "d_head": 2, "scale": 1.0, "norm": "pre", "norm_eps": 1e-5, "mixing": "dot",
              "bias": {"q": False, "k": False, "v": False, "o": True}, "mlp": None},
         ],
-        positions="none",
-        readout_at="=",
-        n_out=None,
-        dtype="float32",
+        positions="none", readout_at="=", n_out=None, dtype="float32",
         origin={"kind": "training", "init_std": 0.02, "learning_rate": 2e-4, "schedule": "cosine", "epochs": 100},
     )  # fmt: skip
     assert written == COUNT01
@@ -105,15 +91,11 @@ def test_each_field_moves_the_id() -> None:
         COUNT01.replace(embedding="frozen"),
         COUNT01.replace(layers=COUNT01.layers * 2),
         COUNT01.replace(layers=(COUNT01.layers[0].model_copy(update={"norm_eps": 1e-6}),)),
-        COUNT01.replace(readout_at="all"),
-        COUNT01.replace(readout_bias=False),
-        COUNT01.replace(n_out=9),
-        COUNT01.replace(dtype="float64"),
-        COUNT01.replace(origin=None),
-        COUNT01.replace(origin=Training()),
+        COUNT01.replace(readout_at="all"), COUNT01.replace(readout_bias=False), COUNT01.replace(n_out=9),
+        COUNT01.replace(dtype="float64"), COUNT01.replace(origin=None), COUNT01.replace(origin=Training()),
         COUNT01.replace(origin=Construction(name="count01/minimal")),
         COUNT01.replace(origin=Construction(name="count01/minimal", arguments=(("N", 8),))),
-    ]
+    ]  # fmt: skip
     ids = [spec.id for spec in (COUNT01, *other)]
     assert len(set(ids)) == len(ids)
 
@@ -167,43 +149,29 @@ layers = table(
     value_output=st.sampled_from(["learned", "full", "identity"]),
     bias=table(q=st.booleans(), k=st.booleans(), v=st.booleans(), o=st.booleans()),
     mlp=st.none() | table(d_mlp=sizes, activation=st.sampled_from(["relu", "silu"]), gated=st.booleans()),
-    norm=st.sampled_from(["none", "pre", "post"]),
-    norm_eps=st.floats(0, 1),
-    norm_kind=st.sampled_from(["layer", "rms"]),
-    key_value_heads=st.none() | sizes,
-    query_key_norm=st.booleans(),
-)
+    norm=st.sampled_from(["none", "pre", "post"]), norm_eps=st.floats(0, 1),
+    norm_kind=st.sampled_from(["layer", "rms"]), key_value_heads=st.none() | sizes, query_key_norm=st.booleans(),
+)  # fmt: skip
 origins = (
     st.none()
     | table(kind=st.just("construction"), name=st.text(max_size=5), variant=st.text(max_size=3), arguments=parameters)
     | table(
-        kind=st.just("training"),
-        epochs=st.integers(0, 9),
-        data=st.sampled_from(["fixed", "fresh"]),
-        samples_per_epoch=st.none() | sizes,
-        learning_rate=st.floats(1e-9, 1),
-        betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),
-        init=st.sampled_from(["normal", "torch"]),
+        kind=st.just("training"), epochs=st.integers(0, 9), data=st.sampled_from(["fixed", "fresh"]),
+        samples_per_epoch=st.none() | sizes, learning_rate=st.floats(1e-9, 1),
+        betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)), init=st.sampled_from(["normal", "torch"]),
     )
-)
+)  # fmt: skip
 specs = table(
     task=table(name=st.text(max_size=5), parameters=parameters, data_seed=st.integers(0, 9)),
     d_model=sizes,
     layers=st.lists(layers, max_size=3).map(tuple),
     positions=st.sampled_from(["none", "learned", "sinusoidal", "fraction", "rotary", "alibi"]),
-    positions_enter=st.sampled_from(["residual", "attention"]),
-    rotary_dim=st.none() | sizes,
-    rotary_base=st.floats(1, 1e6),
-    tied_embeddings=st.booleans(),
-    max_length=st.none() | sizes,
-    readout=st.sampled_from(["linear", "relu_mlp", "scalar"]),
-    readout_width=st.none() | sizes,
-    readout_bias=st.booleans(),
-    decision=st.sampled_from(["argmax", "sigmoid", "indicator"]),
-    tolerance=st.none() | st.floats(1e-6, 1),
-    n_out=st.none() | sizes,
-    origin=origins,
-)
+    positions_enter=st.sampled_from(["residual", "attention"]), rotary_dim=st.none() | sizes,
+    rotary_base=st.floats(1, 1e6), tied_embeddings=st.booleans(), max_length=st.none() | sizes,
+    readout=st.sampled_from(["linear", "relu_mlp", "scalar"]), readout_width=st.none() | sizes,
+    readout_bias=st.booleans(), decision=st.sampled_from(["argmax", "sigmoid", "indicator"]),
+    tolerance=st.none() | st.floats(1e-6, 1), n_out=st.none() | sizes, origin=origins,
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -249,14 +217,9 @@ def test_a_task_without_parameters_is_named_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        ({}, "task"),
-        ({"task": 5}, "task"),
-        ({"schema": 2}, "schema 2"),
-        ({"schema": "1"}, "schema '1'"),
-        ({"origin": {"kind": "magic"}}, "magic"),
-        ({"origin": {"name": "count01/minimal"}}, "origin"),
-        ({"d_model": True}, "d_model"),
-        ({"d_model": float("nan")}, "d_model"),
+        ({}, "task"), ({"task": 5}, "task"), ({"schema": 2}, "schema 2"), ({"schema": "1"}, "schema '1'"),
+        ({"origin": {"kind": "magic"}}, "magic"), ({"origin": {"name": "count01/minimal"}}, "origin"),
+        ({"d_model": True}, "d_model"), ({"d_model": float("nan")}, "d_model"),
         ({"task": {"name": "count01", "parameters": {"T": [1]}}}, "parameters"),
         ({"task": {"name": "count01", "parameters": 3}}, "parameters"),
         ({"task": {"name": "count01", "parameters": [[1, 2], ["a", 3]]}}, "parameters"),
@@ -265,7 +228,7 @@ def test_a_task_without_parameters_is_named_by_its_name() -> None:
         ({"origin": {"kind": "training", "learning_rate": float("inf")}}, "learning_rate"),
         ({"layers": 3}, "layers"),
     ],
-)
+)  # fmt: skip
 def test_data_that_is_no_spec(data: dict[str, Any], word: str) -> None:
     whole = data if data == {} else COUNT01.to_dict() | data
     assert any(word in problem for problem in sentences(lambda: ModelSpec.from_dict(whole)))
@@ -371,27 +334,20 @@ def test_a_spec_loads_neither_torch_nor_pandas() -> None:
         (COUNT01.replace(direction="bidirectional"), "distinct_tokens"),
         (COUNT01.replace(direction="bidirectional", layers=COUNT01.layers * 2), "distinct_tokens"),
         (COUNT01.replace(positions="sinusoidal"), "none"),
-        (COUNT01.replace(positions="learned", max_length=9), "none"),
-        (HISTOGRAM, "slots"),
-        (HISTOGRAM.replace(layers=HISTOGRAM.layers * 2), "none"),
-        (HISTOGRAM.replace(positions="learned"), "none"),
-        (LANGUAGE, "none"),
-        (LANGUAGE.replace(positions="fraction"), "position_codes"),
-        (LANGUAGE.replace(positions="fraction", direction="causal"), "none"),
-        (MEMORIZATION, "none"),
+        (COUNT01.replace(positions="learned", max_length=9), "none"), (HISTOGRAM, "slots"),
+        (HISTOGRAM.replace(layers=HISTOGRAM.layers * 2), "none"), (HISTOGRAM.replace(positions="learned"), "none"),
+        (LANGUAGE, "none"), (LANGUAGE.replace(positions="fraction"), "position_codes"),
+        (LANGUAGE.replace(positions="fraction", direction="causal"), "none"), (MEMORIZATION, "none"),
     ],
-)
+)  # fmt: skip
 def test_symmetry(spec: ModelSpec, symmetry: str) -> None:
     assert spec.symmetry == symmetry
 
 
 def test_capabilities() -> None:
     assert {name: (spec.additive_residual, spec.linear_readout) for name, spec in FAMILIES.items()} == {
-        "count01": (True, True),
-        "histogram": (True, False),
-        "language": (False, True),
-        "memorization": (True, True),
-    }
+        "count01": (True, True), "histogram": (True, False), "language": (False, True), "memorization": (True, True),
+    }  # fmt: skip
     assert COUNT01.training.init_std == 0.02
     assert HISTOGRAM.training == Training()
 

@@ -1,4 +1,4 @@
-"""The report on a Count01 model: exact numbers, a computed verdict, and models that are not ours."""
+"""Reports on several models, and on models that are not ours."""
 
 import pytest
 import torch
@@ -9,58 +9,6 @@ from interp.families.count01 import Count01
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.report.analyze import list_sections
-
-SECTIONS = [
-    "question", "accuracy", "live", "separation", "head_planes", "attention_ratios", "reweighting", "head_logits",
-    "token_circuits",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def report() -> interp.Report:
-    options = {"reweighting": {"w01": (0.1, 1.0, 10.0), "w02": (0.1, 1.0, 10.0)}}
-    return interp.analyze("count01/paper", sections=SECTIONS, options=options)
-
-
-@pytest.mark.slow
-def test_it_holds_what_the_paper_shows(report) -> None:
-    assert {"certificate", "accuracy", "separation", "groups", "intervention_w01", "intervention_w02"} <= set(
-        report.tables
-    )
-    assert {
-        "errors", "heads_s_acc", "heads_l_acc", "heads_roc_auc", "groups_by_size", "attention_ratios", "best_head",
-        "worst_head", "all_heads", "intervention_w01", "intervention_w02", "logit_distributions", "qk", "ov",
-    } <= set(report.figures)  # fmt: skip
-    assert len(report.tables["separation"]) == 16
-    assert len(report.tables["groups"]) == 136
-
-
-@pytest.mark.slow
-def test_accuracy_is_the_certificate_s_and_heads_are_counted(report) -> None:
-    exact = interp.certify("count01/paper")
-    assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy
-    good = int((report.tables["separation"]["s_acc"] >= 0.98).sum())
-    assert f"{good} of 16 heads are successful" in report.verdict
-    assert f"Accuracy {exact.accuracy:.6f}, exact over the 502,500 inputs" in report.verdict
-    assert "it answers '4' exactly if the number of '1' minus that of '0' is at least 2." in report.verdict
-    assert report.mark == "refuted"
-    assert report.facts["accuracy"] == exact.accuracy
-    assert report.facts["successful"] == good
-    assert "pseudo-ensemble" in report.verdict
-
-
-@pytest.mark.slow
-def test_the_page_is_one_small_file_without_network(report, tmp_path) -> None:
-    path = report.save(tmp_path / "r.html")
-    assert path.stat().st_size < 3_000_000
-    assert "<iframe" in report._repr_html_()
-
-
-@pytest.mark.slow
-def test_several_models_start_with_a_comparison() -> None:
-    report = interp.analyze(["count01/minimal", "count01/paper/seed-1"])
-    assert report.tables["comparison"]["model"].to_list() == ["count01/minimal", "count01/paper/seed-1"]
-    assert report.tables["comparison"]["accuracy"][0] == 1.0
 
 
 def test_a_comparison_tells_models_and_tasks_apart() -> None:

@@ -38,14 +38,6 @@ def test_report_of_each_model(tmp_path, name):
     assert not whole or (tmp_path / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("T", "L"), [(2, 2), (3, 5), (12, 10)])
-@pytest.mark.thinned(2)
-def test_any_size(T, L):
-    report = interp.analyze(interp.build("histogram/bos-softmax-exact", T=T, L=L), sections=COUNTING)
-    assert "The counting is relation-based" in report.verdict
-    assert "Proved right on all of the" in report.verdict
-
-
 @pytest.mark.slow
 def test_an_interval_is_said_in_words(monkeypatch):
     monkeypatch.setattr("interp.certificates.known._all", dict)  # it came with an exact certificate
@@ -67,16 +59,6 @@ def test_the_sampling_of_the_sequences_is_stated():
     assert paper.startswith("sequences in which every count from 1 to 4 is equally frequent")
     assert "published" not in paper
     assert uniform == "sequences of uniform tokens."
-
-
-@pytest.mark.slow
-def test_an_untrained_model_and_a_comparison():
-    spec = interp.build("histogram/lin-exact", T=5, L=4).spec.replace(origin=None, dtype="float32")
-    report = interp.analyze([interp.build(spec), interp.build("histogram/lin-exact", T=5, L=4)], sections=COUNTING)
-    table = report.tables["comparison"]
-    assert table["mechanism"].tolist() == ["does not count", "inventory-based"]
-    assert table["accuracy"][0] < 0.9
-    assert table["by contents"][1] == pytest.approx(1)
 
 
 @pytest.mark.slow

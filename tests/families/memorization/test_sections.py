@@ -1,6 +1,4 @@
-"""The report on memorization models: every section, the verdict in words, models that lack a part."""
-
-from pathlib import Path
+"""The report on memorization models: the verdict in words, models that lack a part."""
 
 import numpy as np
 import pytest
@@ -16,26 +14,7 @@ from interp.models.subject import Subject
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)
 TABLE = ["table", "table_optimum", "table_contexts", "table_heads", "table_attention"]
-"""The sections that tasks with a table have; the whole report is asked for once, above all others."""
-
-
-@pytest.mark.slow
-def test_an_exact_model(tmp_path: Path) -> None:
-    model = interp.build("memorization/theorem1", table=SMALL, d_model=3)
-    report = interp.analyze(model, out=tmp_path / "report.html")
-    assert "The best rank-3 map found" in report.verdict
-    assert "the model reaches it." in report.verdict
-    assert {"memorization", "certificate", "optimum", "rows", "spectrum", "table_heads", "attention_matrix"} <= set(
-        report.tables
-    )
-    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "table_heads"} <= {
-        *report.figures,
-        *report.in_words,
-    }
-    ranks = report.tables["attention_matrix"].iloc[0]
-    assert (ranks["rank"], ranks["contexts"], ranks["heads that Theorem 1 needs"]) == (16, 16, 6)
-    assert len(report.tables["rows"]) == 16
-    assert (tmp_path / "report.html").stat().st_size > 10_000
+"""The sections that tasks with a table have."""
 
 
 def test_a_model_above_the_optimum_says_by_how_much() -> None:

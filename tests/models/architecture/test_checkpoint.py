@@ -25,12 +25,9 @@ from interp.models.spec import Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Task, make_task, register_task
 
 SPEC = ModelSpec(
-    task=TaskRef(name="count01"),
-    d_model=3,
-    layers=(Layer(d_head=2, bias=Bias(o=True)),),
-    readout_at="=",
+    task=TaskRef(name="count01"), d_model=3, layers=(Layer(d_head=2, bias=Bias(o=True)),), readout_at="=",
     dtype="float64",
-)
+)  # fmt: skip
 WEIGHTS = {  # drawn in float32; a third of it needs all bits of a float64
     name: tensor / 3 for name, tensor in initialize(SPEC, make_task("count01"), seed=7).items()
 }
@@ -185,18 +182,10 @@ def test_lying_shapes_and_offsets(path: Path) -> None:
     embedding = header["embed.W_E"]
     start, stop = embedding["data_offsets"]
     lies = [
-        {"shape": [80_000, 3]},
-        {"shape": [2**40, 2**40]},
-        {"shape": [-8, -3]},
-        {"shape": [8, 3, 0]},
-        {"shape": "8x3"},
-        {"dtype": "F32"},
-        {"dtype": "PICKLE"},
-        {"data_offsets": [0, stop - start]},
-        {"data_offsets": [start, 10**15]},
-        {"data_offsets": [stop, start]},
-        {"data_offsets": [start, stop - 8]},
-    ]
+        {"shape": [80_000, 3]}, {"shape": [2**40, 2**40]}, {"shape": [-8, -3]}, {"shape": [8, 3, 0]},
+        {"shape": "8x3"}, {"dtype": "F32"}, {"dtype": "PICKLE"}, {"data_offsets": [0, stop - start]},
+        {"data_offsets": [start, 10**15]}, {"data_offsets": [stop, start]}, {"data_offsets": [start, stop - 8]},
+    ]  # fmt: skip
     for lie in lies:
         put(path, header | {"embed.W_E": embedding | lie}, body)
         refused(path, "")
@@ -227,20 +216,13 @@ SPEC_WITH_PROBLEMS = SPEC.to_dict() | {"max_length": 5}
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda r: r.update(schema=2), "schema 2"),
-        (lambda r: r.update(schema="1"), "schema"),
-        (lambda r: r.update(schema=0), "schema"),
-        (lambda r: r.update(schema=True), "schema"),
-        (lambda r: r.pop("schema"), "schema"),
-        (lambda r: r.pop("seed"), "seed"),
-        (lambda r: r.update(seed=-1), "seed"),
-        (lambda r: r.update(seed="0"), "seed"),
-        (lambda r: r.update(extra=1), "must have"),
-        (lambda r: r.update(sha256=5), "sha256"),
-        (lambda r: r.update(sha256="0" * 64), "damaged"),
-        (lambda r: r.update(summary=[1]), "summary"),
-        (lambda r: r.update(versions="1"), "versions"),
-        (lambda r: r.update(spec=[]), "spec"),
+        (lambda r: r.update(schema=2), "schema 2"), (lambda r: r.update(schema="1"), "schema"),
+        (lambda r: r.update(schema=0), "schema"), (lambda r: r.update(schema=True), "schema"),
+        (lambda r: r.pop("schema"), "schema"), (lambda r: r.pop("seed"), "seed"),
+        (lambda r: r.update(seed=-1), "seed"), (lambda r: r.update(seed="0"), "seed"),
+        (lambda r: r.update(extra=1), "must have"), (lambda r: r.update(sha256=5), "sha256"),
+        (lambda r: r.update(sha256="0" * 64), "damaged"), (lambda r: r.update(summary=[1]), "summary"),
+        (lambda r: r.update(versions="1"), "versions"), (lambda r: r.update(spec=[]), "spec"),
         (lambda r: r.update(spec=SPEC.to_dict() | {"schema": 99}), "schema 99"),
         (lambda r: r.update(spec=SPEC.to_dict() | {"d_modle": 5}), "d_modle"),
         (lambda r: r.update(spec=SPEC_WITH_PROBLEMS), "max_length"),
@@ -249,7 +231,7 @@ SPEC_WITH_PROBLEMS = SPEC.to_dict() | {"max_length": 5}
         (lambda r: r.update(spec=SPEC.to_dict() | {"task": {"name": "count01", "table_sha256": "ab"}}), "tables"),
         (lambda r: r.update(spec=SPEC.to_dict() | {"d_model": 10**12}), "shape"),
     ],
-)
+)  # fmt: skip
 def test_records_that_lie(path: Path, change: Callable[[dict[str, Any]], Any], word: str) -> None:
     rewritten(path, change)
     refused(path, word)

@@ -47,14 +47,10 @@ EXPERTS = {"num_experts": 3, "experts_per_token": 2, "gated_mlp": True, "act_fn"
 LONG = {"use_logn_attn": True, "train_seq_length": 4}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "attn_only": ({}, {"attn_only": True, "d_mlp": None}),
-    "num_experts": (EXPERTS, {"num_experts": 2}),
-    "experts_per_token": (EXPERTS, {"experts_per_token": 1}),
-    "norm_topk_prob": (EXPERTS, {"norm_topk_prob": True}),
-    "gated_mlp": ({}, {"gated_mlp": True}),
-    "act_fn": ({}, {"act_fn": "gelu_new"}),
-    "n_key_value_heads": ({}, {"n_key_value_heads": 1}),
-    "use_qk_norm": ({}, {"use_qk_norm": True}),
+    "attn_only": ({}, {"attn_only": True, "d_mlp": None}), "num_experts": (EXPERTS, {"num_experts": 2}),
+    "experts_per_token": (EXPERTS, {"experts_per_token": 1}), "norm_topk_prob": (EXPERTS, {"norm_topk_prob": True}),
+    "gated_mlp": ({}, {"gated_mlp": True}), "act_fn": ({}, {"act_fn": "gelu_new"}),
+    "n_key_value_heads": ({}, {"n_key_value_heads": 1}), "use_qk_norm": ({}, {"use_qk_norm": True}),
     "original_architecture": ({}, {"original_architecture": "Olmo2ForCausalLM"}),
     "normalization_type": ({"normalization_type": "LNPre"}, {"normalization_type": None}),
     "eps": ({}, {"eps": 0.1}),
@@ -209,13 +205,9 @@ def test_the_table_of_angles_shows_rotary_positions() -> None:
         asked = {"attention_dir": "causal", "act_fn": "relu"}
         found = complete(state, asked)
         expected = {
-            "positional_embedding_type": "rotary",
-            "rotary_dim": 4,
-            "rotary_base": 50,
-            "rotary_adjacent_pairs": adjacent,
-            "rotary_scaling_factor": 1,
-            "n_ctx": 8,
-        }
+            "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 50,
+            "rotary_adjacent_pairs": adjacent, "rotary_scaling_factor": 1, "n_ctx": 8,
+        }  # fmt: skip
         assert {name: found.fields[name] for name in expected} == expected
         assert not any("rotary" in name for name in found.assumed)
         with pytest.warns(UserWarning, match="use_local_attn = False"):

@@ -81,28 +81,16 @@ SHAPES: dict[str, dict[str, Any]] = {
     "RMS": {"attn_only": True, "normalization_type": "RMS", "eps": 0.1, "use_qk_norm": True},
     "folded RMS": {"d_mlp": 12, "normalization_type": "RMSPre", "act_fn": "gelu_new", "n_key_value_heads": 2},
     "small decoder": {
-        "d_mlp": 12,
-        "normalization_type": "RMS",
-        "act_fn": "silu",
-        "gated_mlp": True,
-        "n_heads": 4,
-        "n_key_value_heads": 2,
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 4,
-        "rotary_base": 100,
+        "d_mlp": 12, "normalization_type": "RMS", "act_fn": "silu", "gated_mlp": True, "n_heads": 4,
+        "n_key_value_heads": 2, "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 100,
     },
     "adjacent": {
-        "d_mlp": 12,
-        "act_fn": "gelu_pytorch_tanh",
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 2,
-        "rotary_adjacent_pairs": True,
-        "n_key_value_heads": 1,
-        "use_qk_norm": True,
+        "d_mlp": 12, "act_fn": "gelu_pytorch_tanh", "positional_embedding_type": "rotary", "rotary_dim": 2,
+        "rotary_adjacent_pairs": True, "n_key_value_heads": 1, "use_qk_norm": True,
     },
     "alibi": {"d_mlp": 12, "positional_embedding_type": "alibi"},
     "float32": {"d_mlp": 12, "act_fn": "gelu", "dtype": torch.float32, "eps": 1e-2},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -260,14 +248,11 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"n_layers": 0}, "n_layers"),
-        ({"n_heads": 2.5}, "n_heads"),
-        ({"d_model": "8"}, "d_model"),
-        ({"dtype": "int8"}, "dtype"),
-        ({"n_head": 2}, "did you mean 'n_heads'"),
+        ({"n_layers": 0}, "n_layers"), ({"n_heads": 2.5}, "n_heads"), ({"d_model": "8"}, "d_model"),
+        ({"dtype": "int8"}, "dtype"), ({"n_head": 2}, "did you mean 'n_heads'"),
         ({"attention_dir": "sideways", "attn_only": True}, "sideways"),
     ],
-)
+)  # fmt: skip
 def test_bad_configs(change: dict[str, Any], words: str) -> None:
     fields, own = made(attn_only=True, d_vocab_out=4)
     with pytest.raises(InterpError, match=words):

@@ -25,22 +25,8 @@ pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 VALUES: list[Any] = [
-    0,
-    -1,
-    3,
-    10**4000,
-    1e300,
-    float("nan"),
-    None,
-    True,
-    "",
-    "x" * 10**5,
-    [],
-    [[]],
-    {},
-    {"a": []},
-    "relu",
-]
+    0, -1, 3, 10**4000, 1e300, float("nan"), None, True, "", "x" * 10**5, [], [[]], {}, {"a": []}, "relu",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pytest
 import torch
 from some_inputs import every, some
 
-import interp
 from interp.certificates import Certificate
 from interp.families.algorithmic import Addition
 from interp.families.count01.sections.head_failures import sentence as failures
@@ -41,7 +40,6 @@ from interp.report.sections.heads import (
     name_most_needed_part,
 )
 from interp.report.sections.question import describe_example, describe_inputs
-from interp.report.sections.question import describe_task as question
 from interp.tasks import Task
 
 
@@ -194,18 +192,6 @@ def test_a_pair_is_better_than_the_better_of_its_heads() -> None:
     found = facts_of(heads, pairs)
     assert (found["better pairs"], found["pairs"], found["best pair"]) == (1, 3, 0.95)
     assert (found["mixed"], found["failed"], found["heads alone"], found["pairs alone"]) == (2, 1, 1, 1)
-
-
-def test_the_first_line_names_the_task_and_one_input() -> None:
-    import interp
-
-    text = question(interp.families.count01.Count01())
-    assert text.startswith("Task count01: Answer '4' if there are more 1s than 0s")
-    assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
-    asks = type("Asks", (interp.families.count01.Count01,), {"describe": "More 1s than 0s?"})
-    assert question(asks()).startswith("Task count01: More 1s than 0s? For example")
-    copied = question(interp.load("algorithmic/induction").task)  # answers at every position, too many to show them all
-    assert copied.endswith("[BOS] 4 1 6 2 9 4 1 6 2 ... (25 tokens) has the answer '- - - - - - 1 6 2 9 ...'.")
 
 
 @pytest.mark.parametrize(
@@ -367,12 +353,6 @@ def test_memorized_beside_what_a_construction_can(memorized: int, formula: int, 
     assert says in table_sentence(found, None, weighted=False, least=19)
 
 
-def test_an_accuracy_that_is_weighted_says_so() -> None:
-    found = certificate("refuted", 0.866, 27, "94")
-    assert "each input weighted by its probability" in certificate_sentence(found)
-    assert "weighted" not in certificate_sentence(certificate("refuted", 0.973, 27, "94"))
-
-
 def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
     report = Report("t")
     for about in ("proof", "how", "what", "task"):
@@ -394,14 +374,6 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
 def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
     text = which_counts(pd.Series(accuracy, index=[1, 2, 3]), 2000, evenly=True)
     assert text.endswith(says) if says else text == ""
-
-
-@pytest.mark.parametrize(("name", "sizes", "always"), [
-    ("histogram/dot-exact", {"T": 4, "L": 3}, True), ("memorization/bigram", {}, False),
-])  # fmt: skip
-def test_only_a_certified_model_is_always_right(name: str, sizes: dict[str, int], always: bool) -> None:
-    report = interp.analyze(interp.build(name, **sizes), sections=["accuracy"])
-    assert ("Always right: the model gives the right answer on every input" in report.verdict) == always
 
 
 @pytest.mark.parametrize(("task", "row", "said"), [
