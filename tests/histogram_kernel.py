@@ -9,13 +9,9 @@ from interp.families.histogram.compiled import kernel as histogram_loop
 from interp.families.histogram.compiled.layout import Layout, Sizes, TrainingData, workspace
 
 MODELS = {  # name: mixing, softmax, bos
-    "lin": ("lin", False, False),
-    "lin+sftm": ("lin", True, False),
-    "dot": ("dot", False, False),
-    "dot+sftm": ("dot", True, False),
-    "bos": ("dot", False, True),
-    "bos+sftm": ("dot", True, True),
-}
+    "lin": ("lin", False, False), "lin+sftm": ("lin", True, False), "dot": ("dot", False, False),
+    "dot+sftm": ("dot", True, False), "bos": ("dot", False, True), "bos+sftm": ("dot", True, True),
+}  # fmt: skip
 
 
 class Kernel:

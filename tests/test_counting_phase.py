@@ -18,17 +18,13 @@ STUDY = runpy.run_path(str(Path(__file__).resolve().parent.parent / "analyses" /
         (8, 8, [50.0, 51.0, 52.0], 80.0, 11.0, "the published runs differ widely (std 11)"),
         # all of ours lie below: that they end in groups does not explain it, and print has 75, 82 and 67 along p there
         (
-            4,
-            16,
-            [47.0, 65.0, 66.0],
-            82.227,
-            6.5,
+            4, 16, [47.0, 65.0, 66.0], 82.227, 6.5,
             "print is uneven: 82%, more than at both neighbors along p (75% and 67%)",
         ),
         (4, 16, [90.0, 91.0, 92.0], 82.227, 6.5, "not explained"),
         (1, 1, [10.0, 11.0, 12.0], 50.0, 1.0, "not explained"),  # a corner has no neighbors on both sides
     ],
-)
+)  # fmt: skip
 def test_what_speaks_to_a_difference(
     d: int, p: int, ours: list[float], published: float, std: float, says: str
 ) -> None:

@@ -407,3 +407,32 @@ def inputs(model, domain):
         yield from (model.task.enumerate(length) for length in range(1, domain["longest"] + 1))
     else:
         yield model.task.all_sequences()
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_multisets_hold_up_to_the_least_of_all_of_them(softmax):
+    """Every multiset of the other tokens by itself, in fractions; the checker splits down to each, or to ends alone."""
+    rng, T, L, one = random.Random(3), 3, 4, check.ONE
+    numbers = [[rng.randrange(-one, one) for _ in range(2)] for _ in range(T + 2)]
+    (*values, own), weights = numbers, [rng.randrange(one // 4, one) for _ in range(T + 1)]
+    slopes, least = [one, -one // 2], []
+    for k in range(1, L + 1):
+        rows = [[0] * k + [T] + list(more) for more in itertools.combinations_with_replacement((1, 2), L - k)]
+        totals = [sum(weights[i] for i in row) if softmax else one for row in rows]
+        reads = [[Fraction(sum(weights[i] * values[i][n] for i in row), total) + own[n] for n in range(2)]
+                 for row, total in zip(rows, totals)]  # fmt: skip
+        least.append(min(sum(w * max(z, 0) for w, z in zip(slopes, read)) for read in reads) / one)
+    cuts, stack = [], [((1, 2), L - k) for k in range(L, 0, -1)]
+    while stack:
+        rest, left = stack.pop()
+        cuts.append(rest[0] if left and len(rest) > 1 else None)
+        stack += [(rest[1:], left - n) for n in range(left, -1, -1)] if cuts[-1] is not None else []
+    for off, holds in ((-4, True), (4, False)):
+        for k in range(L) if off > 0 else [None]:
+            lead = [[(slopes, int(x) + off if k in (None, at) else -one * 99)] for at, x in enumerate(least)]
+            around = check.sequences.Around(0, T, L, softmax, tuple(own), values, weights, [], lead)
+            if holds:
+                assert check.sequences.multisets(around, cuts) == L * T ** (L - 1)
+            else:
+                with pytest.raises(check.Fault, match=f"token 0, {k + 1} times: the right output"):
+                    check.sequences.multisets(around, cuts)

@@ -19,15 +19,9 @@ def random_model(seed: int, dtype: torch.dtype) -> TaskModel:
     """Two layers of two heads with ReLU neurons, weights of order one, log-length scaling."""
     layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12), log_length="current")
     spec = ModelSpec(
-        task=TaskRef(name="parity"),
-        d_model=8,
-        direction="bidirectional",
-        layers=(layer, layer),
-        positions="parity",
-        readout="scalar",
-        readout_at="[CLS]",
-        decision="sigmoid",
-    )
+        task=TaskRef(name="parity"), d_model=8, direction="bidirectional", layers=(layer, layer), positions="parity",
+        readout="scalar", readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
     model = TaskModel(spec, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():

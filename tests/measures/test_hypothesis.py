@@ -41,12 +41,8 @@ def test_a_table_knows_what_it_has_seen() -> None:
     a, b = torch.tensor([0, 0, 5, 5]), torch.tensor([-1, 2, -1, -1])
     table = CodeTable([a, b], torch.tensor([7, 8, 9, 9]))
     assert table(torch.tensor([0, 5, 0, 5, 4]), torch.tensor([2, -1, -1, 2, 2])).tolist() == [
-        8,
-        9,
-        7,
-        CodeTable.NONE,
-        CodeTable.NONE,
-    ]
+        8, 9, 7, CodeTable.NONE, CodeTable.NONE,
+    ]  # fmt: skip
     assert table.unanimous
     assert not CodeTable([a], torch.tensor([7, 8, 9, 9])).unanimous
     assert CodeTable([a], torch.tensor([7, 8, 9, 8]))(torch.tensor([5])).tolist() in ([8], [9])

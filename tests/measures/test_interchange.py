@@ -70,3 +70,11 @@ def test_few_cases_are_neither_shown_nor_refuted(n: int, right: int, exact: bool
 
 def test_a_variable_is_refuted_where_answers_must_stay() -> None:
     assert Interchange(Cases(100, 100, 100), Cases(100, 50, 100)).verdict == "refuted"
+
+
+@pytest.mark.parametrize(("n", "right", "exact", "shown"), [
+    (0, 0, False, True), (FEW - 1, FEW - 1, False, True), (FEW - 1, FEW - 2, False, False), (20, 19, True, True),
+    (20, 18, True, False), (FEW, FEW, False, True), (200, 191, False, True), (FEW, FEW - 1, False, False),
+])  # fmt: skip
+def test_few_cases_must_all_be_right(n: int, right: int, exact: bool, shown: bool) -> None:
+    assert Cases(n, right, n, exact).shown == shown

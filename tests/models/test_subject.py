@@ -3,6 +3,7 @@
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,3 +256,18 @@ def test_outputs_that_are_no_answers_compete_everywhere() -> None:
         assert report.facts["accuracy"] == pytest.approx(share)
         assert "answer" in report.metadata
         assert ((one.answers(every) == -1) == torch.isin(largest, torch.tensor([2, 5, 6]))).all()
+
+
+@pytest.mark.parametrize(("fields", "norm", "says"), [
+    ({}, None, None), ({"output_logits_soft_cap": 0.0}, torch.nn.Identity(), None),
+    ({"output_logits_soft_cap": 0.5}, None, "after a soft cap, the outputs are not a sum"),
+    ({"original_architecture": "Olmo2ForCausalLM"}, None, "if a norm follows the attention"),
+    ({"original_architecture": "OlmoForCausalLM"}, None, None),
+    ({"use_normalization_before_and_after": True}, None, "if a norm follows the attention"),
+    ({}, torch.nn.LayerNorm(2), "the final norm is a LayerNorm without a hook_scale"),
+    ({}, SimpleNamespace(hook_scale=None), None),
+])  # fmt: skip
+def test_which_outputs_are_a_sum_over_parts(fields: dict[str, Any], norm: Any, says: str | None) -> None:
+    model: Any = SimpleNamespace(cfg=SimpleNamespace(**fields), ln_final=norm)
+    found = no_sum(model)
+    assert found is None if says is None else str(found).startswith(says)

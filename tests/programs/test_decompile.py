@@ -330,3 +330,18 @@ def test_an_induction_head_is_explained_and_proved() -> None:
     assert found.level == "explained"
     assert found.proved.holds
     assert found.proved.n == 8736
+
+
+def test_what_a_head_reads_by_the_value_of_a_variable() -> None:
+    """The weighted means of each value, and the share of the weighted variance that they leave out, by loops."""
+    v, weight = torch.arange(24.0).mul(1.7).sin().view(2, 4, 3), torch.arange(1.0, 9.0).view(2, 4)
+    code, low = torch.tensor([[0, 1, 1, 0], [2, 1, 0, 2]]), torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    rows = [(v[r, i], float(weight[r, i]), int(code[r, i])) for r in range(2) for i in range(4)]
+    means = [sum(w * x for x, w, c in rows if c == n) / sum(w for _, w, c in rows if c == n) for n in range(3)]
+    middle = sum(w * x for x, w, _ in rows) / sum(w for _, w, _ in rows)
+    left, whole = (sum(w * float((((x - (means[c] if parted else middle)) @ low) ** 2).sum()) for x, w, c in rows)
+                   for parted in (True, False))  # fmt: skip
+    found, share = read_heads.values_by(v, weight, code, 4, low)
+    assert found[:3].allclose(torch.stack(means), atol=1e-6)
+    assert found[3].tolist() == [0.0] * 3  # a value that does not occur
+    assert share == pytest.approx(left / whole, rel=1e-5)

@@ -174,19 +174,13 @@ SPECS = {
         "layers": (PLAIN.model_copy(update={"norm": "pre", "bias": Bias(q=True, k=True, v=True, o=True)}),)
     },
     "RMS norms, rotary positions, shared keys, a gate": {
-        "positions": "rotary",
-        "positions_enter": "attention",
-        "layers": (MODERN,) * 2,
-        "final_norm": "rms_norm",
+        "positions": "rotary", "positions_enter": "attention", "layers": (MODERN,) * 2, "final_norm": "rms_norm",
     },
     "positions in attention alone": {
-        "positions": "learned",
-        "positions_enter": "attention",
-        "max_length": 64,
-        "layers": (PLAIN,),
+        "positions": "learned", "positions_enter": "attention", "max_length": 64, "layers": (PLAIN,),
     },
     "half precision": {"layers": (PLAIN, PLAIN), "dtype": "bfloat16"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.thinned(3)

@@ -191,14 +191,8 @@ def test_attach_prefixes_keys_and_keeps_the_order():
     words = [word.strip() for word in Tags(whole.html()).words if word.strip()]
     start = words.index("Comparison", words.index("Contents") + 2)
     assert [word for word in words[start:] if word != "#"][:7] == [
-        "Comparison",
-        "seed-1",
-        "sub",
-        "right",
-        "seed",
-        "1",
-        "Heads",
-    ]
+        "Comparison", "seed-1", "sub", "right", "seed", "1", "Heads",
+    ]  # fmt: skip
     with pytest.raises(InterpError, match="already has a table 'seed-1/heads'"):
         whole.attach(part, "seed-1")
     with pytest.raises(InterpError, match="cannot be attached to itself"):

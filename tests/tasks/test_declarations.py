@@ -14,17 +14,9 @@ from interp.tasks import Batch, Task
 from interp.tasks.structure import lacks
 
 TASKS: list[Task] = [
-    Count01(),
-    Histogram(T=5, L=3),
-    Histogram(T=5, L=3, bos=True),
-    First(length=4),
-    Parity(length=4, shortest=2),
-    One(length=4),
-    Palindrome(length=5),
-    Dyck1(length=6),
-    LookupTask(N=3, M=4, k=2),
-    Bigram(N=5, M=4),
-]
+    Count01(), Histogram(T=5, L=3), Histogram(T=5, L=3, bos=True), First(length=4), Parity(length=4, shortest=2),
+    One(length=4), Palindrome(length=5), Dyck1(length=6), LookupTask(N=3, M=4, k=2), Bigram(N=5, M=4),
+]  # fmt: skip
 
 
 def test_what_every_task_has_is_declared_by_those_that_set_it() -> None:

@@ -89,16 +89,9 @@ def test_members_prefixes_are_asked_where_samples_have_no_other() -> None:
 def test_both_general_engines_train_sets_alike() -> None:
     recipe = Training(epochs=2, batch_size=16, data="fresh", samples_per_epoch=48, learning_rate=0.01)
     spec = ModelSpec(
-        task=EvenOnes().ref,
-        d_model=8,
-        layers=(Layer(d_head=8),),
-        positions="learned",
-        max_length=5,
-        readout_at="all",
-        decision="set",
-        origin=recipe,
-        dtype="float64",
-    )
+        task=EvenOnes().ref, d_model=8, layers=(Layer(d_head=8),), positions="learned", max_length=5,
+        readout_at="all", decision="set", origin=recipe, dtype="float64",
+    )  # fmt: skip
     with pytest.raises(InterpError, match="does not fit task test_even_ones: expected set"):
         TaskModel(spec.replace(decision="argmax"), EvenOnes())
     by_hand, vmapped = (

@@ -89,14 +89,10 @@ def test_references_and_tasks_are_inverse() -> None:
 @pytest.mark.parametrize(
     ("parameters", "word"),
     [
-        ({"j": 1}, "'j'"),
-        ({"k": 2.5}, "k = 2.5 must be an int"),
-        ({"k": True}, "k = True"),
-        ({"flag": 1}, "flag = 1"),
-        ({"word": 1}, "word = 1"),
-        ({"rate": "1"}, "rate = '1'"),
+        ({"j": 1}, "'j'"), ({"k": 2.5}, "k = 2.5 must be an int"), ({"k": True}, "k = True"),
+        ({"flag": 1}, "flag = 1"), ({"word": 1}, "word = 1"), ({"rate": "1"}, "rate = '1'"),
     ],
-)
+)  # fmt: skip
 def test_parameters_are_checked(parameters: dict[str, Any], word: str) -> None:
     with pytest.raises(InterpError) as error:
         Sums(**parameters)
@@ -186,16 +182,12 @@ def test_a_task_with_a_table_needs_just_that_table() -> None:
 def test_the_hash_covers_names_dtypes_shapes_bytes_and_salt() -> None:
     one = {"x": torch.arange(6.0), "y": torch.zeros(2, 3)}
     others = [
-        {"x": torch.arange(6.0), "z": torch.zeros(2, 3)},
-        {"x": torch.arange(6.0), "y": torch.zeros(3, 2)},
+        {"x": torch.arange(6.0), "z": torch.zeros(2, 3)}, {"x": torch.arange(6.0), "y": torch.zeros(3, 2)},
         {"x": torch.arange(6.0).double(), "y": torch.zeros(2, 3)},
         {"x": torch.arange(6.0), "y": torch.zeros(2, 3, dtype=torch.int32)},
-        {"x": torch.arange(6.0).flip(0), "y": torch.zeros(2, 3)},
-        {"x": torch.arange(6.0), "y": -torch.zeros(2, 3)},
-        {"x": torch.arange(6.0)},
-        {"y": torch.arange(6.0), "x": torch.zeros(2, 3)},
-        {},
-    ]
+        {"x": torch.arange(6.0).flip(0), "y": torch.zeros(2, 3)}, {"x": torch.arange(6.0), "y": -torch.zeros(2, 3)},
+        {"x": torch.arange(6.0)}, {"y": torch.arange(6.0), "x": torch.zeros(2, 3)}, {},
+    ]  # fmt: skip
     hashes = {tensors_sha256(tensors) for tensors in (one, *others)} | {tensors_sha256(one, "salt")}
     assert len(hashes) == len(others) + 2
     reordered = {"y": one["y"].T.contiguous().T, "x": one["x"]}  # order and memory layout are no content

@@ -29,11 +29,8 @@ def trained_like(**layer) -> TaskModel:
         d_model=16,
         direction="bidirectional",
         layers=(Layer(d_head=16, mlp=MLP(d_mlp=8), norm="post", **layer),) * 2,
-        positions="first",
-        readout="scalar",
-        readout_at="[CLS]",
-        decision="sigmoid",
-    )
+        positions="first", readout="scalar", readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
     return TaskModel(spec, seed=3)
 
 

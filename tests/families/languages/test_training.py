@@ -19,17 +19,11 @@ def published(task: str = "first", positions: str = "first", readout_at: str = "
     """The published architecture and recipe, smaller."""
     plan = {"d_head": 6, "norm": "post", "bias": Bias(q=True, k=True, v=True, o=True), "mlp": MLP(d_mlp=12), **layer}
     return ModelSpec(
-        task=TaskRef(name=task, parameters={"length": 9}),
-        d_model=6,
-        direction="bidirectional",
-        layers=(Layer(**plan),) * 2,
-        positions=positions,
-        readout="scalar",
-        readout_at=readout_at,
-        decision="sigmoid",
+        task=TaskRef(name=task, parameters={"length": 9}), d_model=6, direction="bidirectional",
+        layers=(Layer(**plan),) * 2, positions=positions, readout="scalar", readout_at=readout_at, decision="sigmoid",
         dtype="float64",
         origin=Training(epochs=3, batch_size=4, data="fresh", samples_per_epoch=10, learning_rate=1e-2, init="torch"),
-    )
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- where the label is

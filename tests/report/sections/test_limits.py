@@ -168,14 +168,11 @@ def test_counts_that_are_answered_the_same() -> None:
 @pytest.mark.parametrize(
     ("values", "reads", "found"),
     [
-        ({"a": 2, "answer": 3}, 1000, ("a",)),
-        ({"a": 1, "answer": 3}, 1000, ("answer",)),
-        ({"a": 128, "b": 129}, 1000, ("a",)),
-        ({"a": 5, "b": 10, "c": 3}, 200, ("a", "b")),
-        ({"a": 5, "b": 10, "c": 3}, 199, ("a",)),
-        ({"a": 1}, 10, ()),
+        ({"a": 2, "answer": 3}, 1000, ("a",)), ({"a": 1, "answer": 3}, 1000, ("answer",)),
+        ({"a": 128, "b": 129}, 1000, ("a",)), ({"a": 5, "b": 10, "c": 3}, 200, ("a", "b")),
+        ({"a": 5, "b": 10, "c": 3}, 199, ("a",)), ({"a": 1}, 10, ()),
     ],
-)
+)  # fmt: skip
 def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
     its = study()

@@ -66,14 +66,9 @@ def test_frequencies_of_neurons_where_addition_acts() -> None:
     )
     layer = interp.Layer(d_head=8, mlp=interp.models.spec.MLP(d_mlp=12, activation="relu"))
     spec = interp.ModelSpec(
-        task=task.ref,
-        d_model=8,
-        layers=(layer,),
-        positions="learned",
-        max_length=3,
-        direction="causal",
+        task=task.ref, d_model=8, layers=(layer,), positions="learned", max_length=3, direction="causal",
         dtype="float64",
-    )
+    )  # fmt: skip
     study, report = Study(Subject.of(interp.build(spec, seed=0))), Report("waves")
     fill(study, report, ["neurons"])
     table = report.tables["neurons_waves_residues"].set_index("neuron")

@@ -6,6 +6,7 @@ import torch
 import interp
 from interp.errors import InterpError
 from interp.families.histogram.constructions.models import VARIANTS
+from interp.families.histogram.measures import relation_or_inventory
 from interp.families.histogram.measures.counting import CountingModel, flat_sample
 from interp.families.histogram.measures.relation_or_inventory import (
     balanced_accuracy,
@@ -123,3 +124,12 @@ def test_slopes():
     first, second = torch.randint(1, 9, (2, 500), generator=torch.Generator().manual_seed(1))
     assert slopes(2 * first - 3 * second + 7, first, second) == pytest.approx((2, -3, 1))
     assert slopes(torch.ones_like(first), first, second) == pytest.approx((0, 0, 0))
+
+
+@pytest.mark.parametrize(("T", "L", "flat"), [(2, 2, True), (4, 2, True), (3, 3, False), (5, 3, False), (3, 4, True)])
+def test_counts_are_drawn_evenly_where_the_sampler_cannot(T, L, flat, monkeypatch):
+    """It gives all sequences of two tokens the same counts, and needs as many tokens as places."""
+    drawn = []
+    monkeypatch.setattr(relation_or_inventory, "flat_sample", lambda *given: drawn.append(1) or flat_sample(*given))
+    assert mechanism(interp.build("histogram/dot-exact", T=T, L=L), n=60).verdict != "does not count"
+    assert bool(drawn) == flat
