@@ -33,7 +33,8 @@ def tracked() -> dict[str, Tracked | torch.Tensor]:
         "whole": numbers.linear(exact(waves(2, 3).round()), waves(3, 2).round()), "total": numbers.total([x, y, y]),
         "relu": numbers.activation(x, "relu"), "gelu": numbers.activation(x, "gelu"), "mix": numbers.mix(x, y),
         **{kind: numbers.norm(x, kind, gain, -gain, 0.5) for kind in ("layer", "rms")},
-        "scores": numbers.scores(x, y, 0.7), "softmax": Arithmetic(2.0**-12).softmax(x),
+        "scores": numbers.scores(x, y, 0.7), "nothing": numbers.scores(x, y, 0.0),
+        "softmax": Arithmetic(2.0**-12).softmax(x),
         "weights": Arithmetic(2.0**-16).weight_error(x.error, x.size, 300),
         "mean": numbers.average(x, gain**2, gain, 5),
     }  # fmt: skip

@@ -6,7 +6,9 @@ import torch
 
 import interp
 from interp.families.count01 import Count01
-from interp.measures.attention_ratios import attention_shares
+from interp.measures.attention_ratios import attention_shares, token_ratios
+from interp.models.architecture.task_model import TaskModel
+from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
 
 
@@ -45,3 +47,25 @@ def test_running_the_rows_says_the_same(model) -> None:
     both = exact.merge(run, on=["head", "token"], suffixes=("", "_run"))
     assert len(both) == len(exact)
     assert both["share"].to_numpy() == pytest.approx(both["share_run"].to_numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["learned", "none"])
+def test_ratios_of_scores_where_they_are_constant_else_of_means(positions: str) -> None:
+    """Without positions two tokens have one ratio in every row; with them it is the mean over all of a token."""
+    of_length = {"positions": positions, "max_length": 8 if positions == "learned" else None}
+    layer = Layer(n_heads=2, d_head=3, norm="pre", bias={"q": True})
+    spec = ModelSpec(task=TaskRef(name="count01"), d_model=6, layers=(layer,), readout_at="=", **of_length)
+    own = TaskModel(spec, seed=0, dtype="float64")
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.copy_(torch.arange(1.0, parameter.numel() + 1).mul(1.7).sin().view(parameter.shape))
+    rows = [own.task.parse(row) for row in ("[BOS] 0 1 2 1 0 =", "[BOS] 2 1 0 0 0 =")]
+    batch = own.task.batch(torch.tensor(rows))
+    own.hook_dict["blocks.0.hook_resid_post"].add_hook(lambda value, hook: value)  # no count space
+    found = token_ratios(own, batch=batch)
+    seen = own.run_with_cache(batch.tokens)[1]["blocks.0.attn.hook_pattern"][:, :, -1]
+    used = slice(None) if positions == "learned" else slice(0, 1)
+    for head in range(2):
+        zero, one, two = (seen[used, head][batch.tokens[used] == own.task.token_id(x)].mean() for x in "012")
+        assert found["w01"][head] == pytest.approx(float(zero / one), rel=1e-6)
+        assert found["w02"][head] == pytest.approx(float(zero / two), rel=1e-6)

@@ -10,7 +10,7 @@ from interp.models.subject import Subject
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.naming import with_names
 from interp.programs.readers import Readers
-from interp.programs.relations import Relation, completed, relation_of, short
+from interp.programs.relations import Relation, completed, inside, relation_of, short
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.tasks.populations import everything
@@ -108,3 +108,9 @@ def test_dead_neurons_and_decoys_read_nothing() -> None:
         return readers.of(Part(0)).shape[1], len(readers.neurons(Part(0)))
 
     assert read(0) == read(8)
+
+
+def test_a_distance_says_something_where_its_place_is_there() -> None:
+    for by, there in ((1, [True, True, False]), (-2, [False, False, True]), (0, [True] * 3)):
+        assert inside(Relation("shift", by=by), 3, 3)[:, 0].tolist() == there
+        assert inside(Relation("equal", by=by), 3, 3).all()
