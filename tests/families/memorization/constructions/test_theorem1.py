@@ -160,6 +160,7 @@ def test_bad_input():
         ({"d_model": 2, "W_U": np.ones((2, 4)), "W_E": np.ones((9, 2))}, "give d_model, or both"),
         ({"W_U": np.ones((2, 4))}, "give d_model, or both"),
         ({"W_U": np.ones((2, 5)), "W_E": np.ones((9, 2))}, "W_U has shape"),
+        ({"W_U": np.ones((0, 4)), "W_E": np.ones((9, 0))}, "W_U has shape"),
         ({"W_U": np.ones((2, 4)), "W_E": np.ones((9, 3))}, "W_E has shape"),
         ({"d_model": 2, "epsilon": 1.0}, "epsilon is 1"),
         ({"d_model": 2, "epsilon": 0.1, "ridge": 0.0}, "ridge is 0"),
