@@ -3,6 +3,7 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 import interp
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
 from interp.models.architecture.plain import describe
-from interp.models.architecture.stock import refusal, stock_model, to_task_model
+from interp.models.architecture.stock import _scale, refusal, stock_model, to_task_model
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
@@ -325,3 +326,9 @@ def test_a_config_of_a_much_larger_model_is_refused(name: str, size: int) -> Non
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 6, "d_vocab": 5, "attn_only": True}
     with pytest.raises(CheckpointError, match=r"config is of a model with .* the weights have 1 tensors with 20"):
         stock_model({**fields, name: size}, {"embed.W_E": torch.zeros(5, 4)})
+
+
+def test_scores_are_divided_by_the_root_of_d_head_or_by_what_is_said() -> None:
+    root = [(True, said, "inv_sqrt_d_head") for said in (-1, 0, 3)]
+    for used, said, scale in ((False, 3.0, 1.0), (True, 4.0, 0.25), *root):
+        assert _scale(SimpleNamespace(use_attn_scale=used, attn_scale=said, d_head=9)) == scale
