@@ -328,7 +328,7 @@ def test_a_config_of_a_much_larger_model_is_refused(name: str, size: int) -> Non
         stock_model({**fields, name: size}, {"embed.W_E": torch.zeros(5, 4)})
 
 
-def test_scores_are_divided_by_the_root_of_d_head_or_by_what_is_said() -> None:
+def test_the_scale_of_scores_is_the_root_of_d_head_or_as_given() -> None:
     root = [(True, said, "inv_sqrt_d_head") for said in (-1, 0, 3)]
     for used, said, scale in ((False, 3.0, 1.0), (True, 4.0, 0.25), *root):
         assert _scale(SimpleNamespace(use_attn_scale=used, attn_scale=said, d_head=9)) == scale
