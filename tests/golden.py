@@ -14,7 +14,6 @@ below.
 """
 
 import argparse
-import base64
 import inspect
 import json
 import math
@@ -33,7 +32,6 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pandas as pd
 import torch
 from bounds import bounds
@@ -48,15 +46,15 @@ from interp.models.constructions import registered_constructions
 from interp.models.subject import Subject
 from interp.programs.explanations.explanation import shipped
 from interp.programs.task import ENDS
-from interp.report.items import FigureItem, Heading
+from interp.report.items import Heading
 
 FOLDER = Path(__file__).parent / "golden"
 RELATIVE, ABSOLUTE = 5e-4, 1e-6
 """Two floats are the same within the sum of these; models in float32 give 3e-4 on other CPUs."""
 ROWS = 20  # of a table; of a longer one also each number column's mean, least and largest value
 INPUTS, FEW = 200, 64  # of measures, and of each section of a report
-NOT_KEPT = ("seconds", "source", "probes", "probed", "on_record", "template", "customdata", "text", "hovertext")
-"""Fields of certificates that depend on the machine, or on the model in memory, and of figures that repeat numbers."""
+NOT_KEPT = ("seconds", "source", "probes", "probed", "on_record")
+"""Fields of certificates that depend on the machine, or on the model in memory."""
 
 NOT_COMPARED = {"heads": ("s_acc",)}
 """Columns of tables that rounding decides, so that they differ between CPUs: the optimal separator of classes that are
@@ -65,18 +63,13 @@ not separable, by outputs of size 1000 that differ by 1e-4 between CPUs (histogr
 ESTIMATED = ("algorithmic/modular-addition", "algorithmic/modular-addition-fourier", "programs/compiled",
              "algorithmic/modular-addition-fourier@small", "programs/compiled@small", "programs/drawn-5@small",
              "programs/drawn-6@small", "programs/drawn-8@small")  # fmt: skip
-ROUNDED = ("certificate.rounding", "certificate.notes", "report.tables.certificate", "found_anew.parts[0].without",
-           "found_anew.sentence", "found_anew.page")  # fmt: skip
+ROUNDED = ("certificate.rounding", "certificate.notes", "report.tables.certificate", "found_anew.parts[0].without")
 OF_THIS_CPU = {
     **dict.fromkeys(ESTIMATED, ROUNDED),
     "algorithmic/brackets": ("report.tables.by_length",),
     "languages/palindrome": ("report.tables.by_length", "report.facts.accuracy_longest", "report.verdict[3]"),
     "languages/parity-learned": ("report.tables.by_length",),
-    "languages/parity@small": (
-        "report.tables.heads.rows[2][3]",
-        "report.figures.heads",
-    ),  # without MLP 0, both outputs are equal
-    **dict.fromkeys(("memorization/theorem1@small", "memorization/capacity@small"), ("report.shown[7]",)),
+    "languages/parity@small": ("report.tables.heads.rows[2][3]",),  # without MLP 0, both outputs are equal
     "memorization/corollary2": ("head_metrics.rows[6][4]",),  # scores that just count as equal, or just not
 }
 """Parts of cases that differ, too: rounding errors that are measured, models in half precision, and answers that
@@ -200,38 +193,13 @@ def report(name: str, model: interp.TaskModel) -> Any:
     chosen = [section for section in apply if section not in ("explanation", "live")]
     options = {"automaton": {"longest": 5}} if "automaton" in chosen else {}
     made = interp.analyze(model, sections=chosen, options=options, inputs=FEW)
-    figures = {item.key: picture(item.figure.to_plotly_json()) for item in made.items
-               if isinstance(item, FigureItem) and item.key not in ROUNDED_FIGURES}  # fmt: skip
-    shown = [[getattr(item, name) for name in ("key", "shown", "caption", "text") if hasattr(item, name)]
-             for item in made.items]  # fmt: skip
-    metadata = {name: said for name, said in made.metadata.items() if name not in ("interp", "torch")}
     return {
         "sections": [section for section in apply if section != "explanation"],
         "headings": [item.title for item in made.items if isinstance(item, Heading)],
         "verdict": [f"{said.about}: {said.text}" for said in made.said],
         "facts": made.facts,
         "tables": made.tables,
-    } | ({"figures": figures, "shown": shown, "metadata": metadata} if name.endswith("@small") else {})
-
-
-ROUNDED_FIGURES = ("embeddings_plane", "cosine_distribution")
-"""Rounding decides which of equal singular values come first, and in which bin an overlap at an edge is."""
-
-
-def picture(value: Any) -> Any:
-    """What a figure shows and how; a long list of numbers by its length, mean, least, largest and a weighted sum."""
-    if isinstance(value, dict) and "bdata" in value:
-        value = np.frombuffer(base64.b64decode(value["bdata"]), value["dtype"])
-    if isinstance(value, dict):
-        return {key: picture(one) for key, one in value.items() if key not in NOT_KEPT}
-    value = plain(value)
-    if not isinstance(value, list):
-        return value
-    there = [one for one in value if one is not None and one != "nan"]
-    if len(there) < 5 or not all(isinstance(one, int | float) for one in there):
-        return [picture(one) for one in value]
-    weighted = sum((at % 7 + 1) * one for at, one in enumerate(there))
-    return [len(value), *plain([sum(there) / len(there), min(there), max(there), weighted / len(there)])]
+    }
 
 
 def explanation(name: str, model: interp.TaskModel) -> Any:
@@ -245,9 +213,9 @@ def explanation(name: str, model: interp.TaskModel) -> Any:
 def found_anew(name: str, model: interp.TaskModel) -> Any:
     """The search for an explanation itself."""
     found = interp.explain(model, seconds=100.0)
-    made = () if found.program is None else ("sentence", "source", "constants")
+    made = () if found.program is None else ("source", "constants")
     kept = [one.name for one in fields(found) if one.name not in ("program", "subject", "rule")]
-    return {name: getattr(found, name) for name in (*kept, *made)} | {"page": found._repr_html_()}
+    return {name: getattr(found, name) for name in (*kept, *made)}
 
 
 def head_metrics(name: str, model: interp.TaskModel) -> Any:
