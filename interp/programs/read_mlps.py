@@ -93,10 +93,14 @@ def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Ta
     """The table with entries for combinations of values that never occur, which the MLP is asked for."""
     if isinstance(reading.running.blocks[part.layer], PostNormBlock):
         return step
-    low = reading.low(part)
+    low, mask = reading.low(part), reading.running.mask
+    codes = reading.codes(mask, part)
+    if not set(step.of) <= set(codes):  # not of one value where the part does not matter
+        mask, codes = found.needed, reading.codes(found.needed, part)
     return fill_unmet_cells(
-        reading, step, reading.codes(found.needed, part), found.needed, part.layer,
+        reading, step, codes, mask, part.layer,
         lambda stream: torch.cdist(reading.running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1),
+        met=found.needed[mask],
     )  # fmt: skip
 
 
