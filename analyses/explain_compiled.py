@@ -30,6 +30,7 @@ from shared.script import Arguments, run
 
 import interp
 from interp.errors import InterpError
+from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
@@ -123,13 +124,14 @@ def scored(seed: int, shape: Shape) -> dict[str, object]:
     if found.program is not None:
         described = {step.part for step in found.program.steps} & true
         roles = {part: partition(task, part, found.program, tokens[some]) for part in sorted(described)}
-    false, idle = false_and_superfluous(task, model, found.found, tokens[some][: COMPARED // 4])
+    false, idle = false_and_superfluous(task, model, found.found, tokens[some])
     counts = Counter("wrong" if role not in GOOD else role for role in roles.values())
     return {
         "seed": seed, "layers": len(model.spec.layers), "heads": sum(isinstance(s, Head) for s in program.steps),
         "MLPs": sum(not isinstance(s, Head) for s in program.steps), "causal": program.causal,
         "padding": program.pad is not None, "marks": sum(map(len, task.ends)), "read": program.read,
-        "inputs": task.n_inputs, "level": found.level, "share": found.share, "parts": len(true),
+        "inputs": task.n_inputs, "right": accuracy(model).accuracy,
+        "level": found.level, "share": found.share, "parts": len(true),
         "used": len(found.used), "missing": ", ".join(missing), "stays without": kept, "extra": ", ".join(extra),
         "false": "; ".join(false), "superfluous": "; ".join(idle),
         "same": counts["same"], "equivalent": counts["equivalent"], "wrong": counts["wrong"],
@@ -165,11 +167,12 @@ def study(arguments: Arguments) -> Report:
         "each model and kind of decoys.",
         max_rows=4 * CIRCUITS,
     )  # fmt: skip
-    explained = int((table["level"] == "explained").sum())
+    explained, wrong = int((table["level"] == "explained").sum()), table[table["right"] < 1]
     parts = int(((table["extra"] == "") & (table["stays without"] >= STAYS)).sum())
     report.verdict = (
-        f"{explained} of {len(table)} compiled models are explained by a program of their parts. The used parts are "
-        f"the true ones, up to some without which the answers stay, in {parts}; {int((table['extra'] == '').sum())} "
+        f"{explained} of {len(table)} compiled models are explained by a program of their parts. {broken(wrong)}"
+        f"The used parts are the true ones, up to some without which the answers stay, in {parts}; "
+        f"{int((table['extra'] == '').sum())} "
         f"have no decoy among them. Of {int(table[['same', 'equivalent', 'wrong']].sum().sum())} variables of parts, "
         f"{int(table['same'].sum())} divide the inputs as the true ones do, {int(table['equivalent'].sum())} up to "
         f"values with the same effect, and {int(table['wrong'].sum())} otherwise. No part is said to read "
@@ -179,6 +182,12 @@ def study(arguments: Arguments) -> Report:
         f"the effects of edges is {circuits['largest'].mean():.2f}, and {areas(circuits)}."
     )
     return report
+
+
+def broken(wrong: pd.DataFrame) -> str:
+    """Which models do not give all answers of the programs that they were compiled from, because of the noise."""
+    each = (f"{row.seed} ({row.right:.4f}, {row.level})" for row in wrong.itertuples())
+    return f"With the noise, not all answers of their programs are given by {', '.join(each)}. " if len(wrong) else ""
 
 
 def nodes(circuits: pd.DataFrame) -> str:
