@@ -1,5 +1,8 @@
 """Cells of tables that no input reaches, on compiled models whose answers to them are known."""
 
+import torch
+from shared.random_programs import random_program
+
 import interp
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.steps import Step
@@ -26,3 +29,17 @@ def test_the_readout_is_asked_for_combinations_that_never_occur() -> None:
     assert isinstance(step, Table)
     assert step.of == ("head 0.0", "MLP 0")  # whose values are b and others
     assert [step.values[entry] for entry in step.entries] == ["yes", "yes", "no", "yes", "no", "no"]
+
+
+def test_where_an_mlp_does_not_matter_its_table_says_what_it_gives() -> None:
+    """At the last position, what MLP 0 gives changes no answer; a head reads it there, too."""
+    program = random_program(146).program
+    found = interp.explain(interp.compile(program))
+    assert found.level == "explained"
+    assert found.program is not None
+    made, true = found.program.step("MLP 0"), program.step("m0")
+    assert isinstance(made, Table)
+    assert isinstance(true, Table)
+    assert (made.of, true.of) == (("position", "head 0.0"), ("h00", "position"))
+    pairs = {*zip(made.entries, torch.tensor(true.entries).view(4, 4).T.flatten().tolist(), strict=True)}
+    assert len(pairs) == 3  # each value is one of the true values, at the last position, too
