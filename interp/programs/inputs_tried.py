@@ -108,8 +108,7 @@ class InputsTried:
         running = self.running
         if not running.paths:
             return 1.0
-        before = [str(part) for part in running.parts if reader is None or runs_before(part, reader)]
-        added = {source: self.written(source) for source in ("token", "position", *before) if source not in said}
+        added = {source: self.written(source) for source in self.sources(reader) if source not in said}
         whole = {source: one for source, one in added.items() if one is not None}
         if not whole:
             return 1.0
@@ -118,6 +117,11 @@ class InputsTried:
             for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
         )
         return min(float(one.double().mean()) for one in stays)
+
+    def sources(self, reader: Part | None) -> list[str]:
+        """All that may reach a part (None: the readout) by a direct path."""
+        before = [str(part) for part in self.running.parts if reader is None or runs_before(part, reader)]
+        return ["token", "position", *before]
 
     def even(self, head: Part) -> bool:
         """Whether no answer changes with even attention of a head."""

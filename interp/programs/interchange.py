@@ -92,8 +92,10 @@ class FreshInputs:
         return Running.of(self.subject, batch[order[:most]])
 
     def more(self, times: int) -> Running | None:
-        """So many times as many inputs, drawn apart; None if these are all inputs, or what the caller gave."""
+        """So many times as many inputs, drawn apart, or all; None if these are all, or what the caller gave."""
         given = self.population
+        if given.exact:
+            return None if self.listed else self.all
         if given.kind != "sample" or given.seed is None:
             return None
         if times not in self._more:
@@ -139,9 +141,9 @@ class Interchanger:
         """The same with more inputs; None where there are no more."""
         if self.fresh is None or self.times == WIDER[-1]:
             return None
-        times = next(one for one in WIDER if one > self.times)
-        more = self.fresh.more(times)
-        return None if more is None else replace(self, running=more, times=times)
+        times = WIDER[-1] if self.fresh.population.exact else next(one for one in WIDER if one > self.times)
+        more, listed = self.fresh.more(times), self.fresh.population.exact
+        return None if more is None else replace(self, running=more, times=times, listed=listed)
 
     # ------------------------------------------------------------ the variables
 

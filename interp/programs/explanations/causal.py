@@ -115,8 +115,17 @@ def reads_more(
         said[reader] = said.get(reader, set()) | read
         sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
     parts = {str(part): part for part in reading.running.parts}
-    left = {reader: reading.tried.stay_without(parts.get(reader), read, sides[reader]) for reader, read in said.items()}
-    return tuple(ReadsMore(reader, share) for reader, share in left.items() if share < SHARE)
+    found = []
+    for reader, read in said.items():
+        part, tried = parts.get(reader), reading.tried
+        left = tried.stay_without(part, read, sides[reader])
+        if left >= SHARE:
+            continue
+        every = tried.sources(part)
+        each = {one: tried.stay_without(part, {*every} - {one}, sides[reader]) for one in every if one not in read}
+        most = min(each, key=lambda one: each[one])
+        found.append(ReadsMore(reader, left, most, each[most]))
+    return tuple(found)
 
 
 def agrees(program: Program, fresh: FreshInputs) -> Agreement:
@@ -203,4 +212,6 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
     alike = reading.read_as(like) if like else None
     note = f"the program reads {like} in its place" if like else role.note
+    if status == "not used" and moved is not None:
+        note = note or "its values at other positions change answers"
     return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)

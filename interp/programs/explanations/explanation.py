@@ -484,7 +484,15 @@ def _reads_more(found: Explanation, said: str) -> str:
     left = words.at_least(min(one.left for one in found.more))
     rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
+    worst = min(found.more, key=lambda one: one.left)
+    if worst.alone < worst.left + (1 - worst.left) / 2:  # one thing makes half of it or more
+        by = "" if len(readers) == 1 else f" of what {worst.reader} reads"
+        stay += f" (with {_source(worst.most)} alone{by}, {words.portion(worst.alone)})"
     return f"{_readers(readers)} more than {said}: {stay}"
+
+
+def _source(name: str) -> str:
+    return f"the {name}" if name in ("token", "position") else name
 
 
 def _readers(names: Sequence[str]) -> str:

@@ -159,11 +159,14 @@ class StandIns:
 class ReadsMore:
     """A part, or the readout, that reads more than the program says.
 
-    left: the share of the model's answers that stay if the rest of what it reads is from another input.
+    left: the share of the model's answers that stay if the rest of what it reads is from another input. most: what of
+    the rest alone, from there, changes most of them; alone: the share that stays then.
     """
 
     reader: str
     left: float
+    most: str = ""
+    alone: float = 1.0
 
 
 @dataclass(frozen=True)
