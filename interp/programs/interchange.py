@@ -37,10 +37,13 @@ COUNTED = 2_000
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
 DRAWN, MORE = 16, 128
-"""Sources that are drawn for each base input (one that changes the program's answer is run, and one that does not), and
-where they give too few cases to tell."""
+"""Sources that are drawn for each base input where few change the program's answer (one that does is run, and one that
+does not), and where they give too few cases to tell."""
 WIDER, APART = (2, 8), 1_000
 """How many times as many inputs are drawn where these give too few cases, too, and what is added to their seed."""
+AS_DRAWN, MANY = 4, 400
+"""Sources that are run for each base input as they are drawn, and cases in which the answer changes from which on these
+are enough."""
 PAIRED = 2**20
 """Most positions of all pairs of inputs that are interchanged instead, where the inputs are all that there are."""
 ENOUGH = 100
@@ -384,7 +387,7 @@ class Interchanger:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
         found = Interchange.none()
         for how, donors in self.pairings(drawn):
-            now = self._scored([[(one, each)] for each in donors], how, drawn is None)
+            now = self._scored([[(one, each)] for each in donors], how, drawn)
             found = replace(found + now, how=how if now.changes.n else found.how)
             if found.changes.n >= (1 if drawn is None else ENOUGH):
                 break
@@ -394,20 +397,22 @@ class Interchanger:
         """Interchange two variables at once, with values from two inputs."""
         how, listed = next(self.pairings(self.drawn[0]))
         return self._scored(
-            [[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how, self.drawn[0] is None
+            [[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how, self.drawn[0]
         )
 
-    def _scored(self, tried: Sequence[Swaps], how: str, every: bool) -> Interchange:
-        """Every one of these interchanges, which are all; or one for each row that changes the program's answer, and
-        one that does not."""
+    def _scored(self, tried: Sequence[Swaps], how: str, drawn: int | None) -> Interchange:
+        """Every one of these interchanges, which are all (drawn: None); or the first ones as they are drawn; or, where
+        these rarely change the program's answer, one for each row that does, and one that does not."""
         if not tried:
             return Interchange.none()
         rows, own, before = self.running.reads.rows, self.own_answers, self.running.answers
-        said = self.wanted(tried)
-        if every:
+        if drawn is None:
             each = (Interchange.of(self.answered(one), wanted, own, before, rows, True, how)
-                    for one, wanted in zip(tried, said))  # fmt: skip
+                    for one, wanted in zip(tried, self.wanted(tried)))  # fmt: skip
             return sum(each, Interchange.none())
+        if drawn == DRAWN and (found := self._as_drawn(tried[:AS_DRAWN], how)).changes.n >= ENOUGH:
+            return found
+        said = self.wanted(tried)
         found = Interchange.none()
         for fits in split(said, own, before):
             by_row = torch.zeros(len(tried), len(self.running.batch), dtype=torch.long)
@@ -425,6 +430,22 @@ class Interchanger:
             answers = self.answered(swaps)
             found += Interchange.of(answers[here], said[read][here], own[here], before[here], rows[here], how=how)
         return found
+
+    def _as_drawn(self, tried: Sequence[Swaps], how: str) -> Interchange:
+        """Some interchanges of each row, one after the other, until MANY change the program's answer."""
+        own, before, said, given = self.own_answers, self.running.answers, list[Tensor](), list[Tensor]()
+        changed = 0
+        for swaps, wanted in zip(tried, self.wanted(tried)):
+            said.append(wanted)
+            given.append(self.answered(swaps))
+            changed += int(split(wanted, own, before)[0].sum())
+            if changed >= MANY:
+                break
+        n = len(said)
+        return Interchange.of(
+            torch.cat(given), torch.cat(said), own.repeat(n), before.repeat(n), self.running.reads.rows.repeat(n),
+            how=how,
+        )  # fmt: skip
 
 
 Scored: TypeAlias = tuple[Placed, Interchange]
