@@ -211,6 +211,38 @@ def of_random_program(population: Callable[[Task], Population]) -> Interchanger:
     return Interchanger.of(FreshInputs(subject, population(subject.task)), subject.task.program, {})
 
 
+def either_says_a(length: int, population: Callable[[Task], Population]) -> Interchanger:
+    """The model says "yes" if one of two heads reads an a first; the claim, if head 0.0 does."""
+    is_a = ((0.0, 1.0), *[(0.0, 0.0)] * 3)
+    first = Head("first", "", "position", ((0.0, *[NEVER] * (length - 1)),), "token", "head 0.0")
+    again = replace(first, name="again", part="head 0.1")
+    answer = Linear("answer", ("first", "again"), (is_a, is_a), (0.5, 0.0), ("no", "yes"))
+    model = interp.compile(Program(tuple("abcd"), length, True, (first, again), answer))
+    claim = replace(model.task.program, steps=(first,), answer=replace(answer, of=("first",), weights=(is_a,)))
+    return Interchanger.of(FreshInputs(Subject.of(model), population(model.task)), claim, {})
+
+
+def test_pairs_count_as_they_are_drawn() -> None:
+    """With the other head kept, the model is right where the answer becomes "yes", and wrong where it becomes "no".
+    Three quarters of the sources do this for a quarter of the bases, and a quarter does that for three quarters."""
+    of = either_says_a(3, lambda task: sample(task, 800, seed=3))
+    found = of.score(of.variables[0])
+    tokens = of.running.batch.tokens
+    _, donors = next(of.pairings(16))
+    base = (tokens[:, 0] == 0).repeat(2)
+    source = torch.cat([tokens[one[:, 0] // 3, 0] == 0 for one in donors[:2]])
+    assert (found.changes.n, found.changes.right) == (int((source != base).sum()), int((source & ~base).sum()))
+    assert found.changes.rows <= 800 < found.changes.n + found.stays.n
+
+
+def test_where_few_cases_tell_all_known_inputs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interp.programs.interchange.ROWS", 100)
+    of = either_says_a(4, everything)
+    assert (len(of.running.batch), of.listed) == (100, False)
+    assert of.wider is not None
+    assert (len(of.wider.running.batch), of.wider.listed, of.wider.wider) == (256, True, None)
+
+
 def test_more_inputs_are_drawn_where_sources_are_too_few() -> None:
     of = of_random_program(lambda task: sample(task, 40, seed=1))
     narrow = replace(of, fresh=None)

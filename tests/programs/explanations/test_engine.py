@@ -153,6 +153,8 @@ def test_a_part_that_reads_more_is_told() -> None:
     (more,) = reads_more(reading, program, {}, ())
     assert more.reader == "the readout"
     assert more.left < 0.9
+    assert more.most in map(str, others)
+    assert more.left <= more.alone < 1
     role = PartRole(str(others[0]), "stands in", like=str(head))
     assert reads_more(reading, program, {others[0]: role}, ()) == ()
     both = VariableRole("", (str(head), str(others[0])), "", Interchange.none())
