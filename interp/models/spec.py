@@ -67,6 +67,7 @@ class Layer(FrozenRecord):
 
     mixing: "dot" (scores from queries and keys) or "linear" (a learned max_length x max_length pattern).
     normalizer: turns scores into the attention pattern. norm: where layer norm is applied, if at all.
+    mlp: the MLP, {"d_mlp": 64} for one with 64 neurons; see interp.models.spec.MLP.
     query_key, value_output: "learned" factors, or one "full" d_model x d_model matrix per head (d_head = d_model);
     value_output may also be the "identity", so that a head's output is the mixed residual stream.
     log_length: scores are multiplied by ln(n), where n is the "current" number of tokens or a fixed length.

@@ -198,8 +198,9 @@ def _form(
     shared = [name for name in step.of if name not in found.codes]
     if len(shared) > 1 or int(live.sum()) > 2:
         raise InterpError(
-            f"{step.name} is a table of the largest share of {' and '.join(shared)}: only tables of codes and of the "
-            "shares of two values have exact weights"
+            f"{step.name} is a table of the largest share of {' and '.join(shared)}, which mixes values: tables "
+            "have exact weights over variables with one value at each position, and over the shares of two values; let "
+            "the head attend to one position (if it is causal, not to a later one), or compare sums of shares"
         )
     low, high = live.nonzero()[:, 0].tolist()
     nothing[low], nothing[high] = -1.0, 1.0
