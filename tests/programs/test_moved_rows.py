@@ -86,7 +86,7 @@ def test_limits_of_a_sum_that_no_input_shows() -> None:
     assert other is not None
     assert len(reading.running.batch) == len(plain.running.batch)
     found = [accuracies(model, one) for one in (program, other)]
-    assert min(found[0]) < 0.95
+    assert min(found[0]) < 0.96
     assert min(found[1]) == 1.0
 
 
