@@ -31,7 +31,7 @@ def test_the_readout_is_asked_for_combinations_that_never_occur() -> None:
     assert [step.values[entry] for entry in step.entries] == ["yes", "yes", "no", "yes", "no", "no"]
 
 
-def test_where_an_mlp_does_not_matter_its_table_says_what_it_gives() -> None:
+def test_where_an_mlp_matters_not_its_table_says_what_it_gives() -> None:
     """At the last position, what MLP 0 gives changes no answer; a head reads it there, too."""
     program = random_program(146).program
     found = interp.explain(interp.compile(program))
