@@ -33,7 +33,8 @@ from interp.tasks.populations import Population, sample
 ROWS, POSITIONS = 1_000, 24_000
 """Most base inputs, and most of their positions."""
 COUNTED = 2_000
-"""Most base inputs where equal tokens of a row are held once: such rows cost little, and few change their answer."""
+"""The same where equal tokens of a row are held once: such rows cost little, and few change their answer. Parts are
+described on as many."""
 EVERY = 64
 """Up to this many inputs, each is interchanged with each."""
 DRAWN, MORE = 16, 128
@@ -95,10 +96,11 @@ class FreshInputs:
         return Running.of(self.subject, batch[order[:most]])
 
     def more(self, times: int) -> Running | None:
-        """So many times as many inputs, drawn apart, or all; None if these are all, or what the caller gave."""
+        """This many times as many inputs, drawn apart; all inputs where these are known; None where the caller gave
+        them."""
         given = self.population
         if given.exact:
-            return None if self.listed else self.all
+            return self.all
         if given.kind != "sample" or given.seed is None:
             return None
         if times not in self._more:
@@ -142,11 +144,11 @@ class Interchanger:
     @cached_property
     def wider(self) -> Interchanger | None:
         """The same with more inputs; None where there are no more."""
-        if self.fresh is None or self.times == WIDER[-1]:
+        times = next((one for one in WIDER if one > self.times), None)
+        if self.fresh is None or self.listed or times is None:
             return None
-        times = WIDER[-1] if self.fresh.population.exact else next(one for one in WIDER if one > self.times)
-        more, listed = self.fresh.more(times), self.fresh.population.exact
-        return None if more is None else replace(self, running=more, times=times, listed=listed)
+        more = self.fresh.more(times)
+        return None if more is None else replace(self, running=more, times=times, listed=self.fresh.population.exact)
 
     # ------------------------------------------------------------ the variables
 
@@ -410,42 +412,37 @@ class Interchanger:
             each = (Interchange.of(self.answered(one), wanted, own, before, rows, True, how)
                     for one, wanted in zip(tried, self.wanted(tried)))  # fmt: skip
             return sum(each, Interchange.none())
-        if drawn == DRAWN and (found := self._as_drawn(tried[:AS_DRAWN], how)).changes.n >= ENOUGH:
-            return found
-        said = self.wanted(tried)
+        first, rest = tried[:AS_DRAWN], tried[AS_DRAWN:]
+        said = self.wanted(first)
+        if drawn == DRAWN and int(split(said, own, before)[0].sum()) >= ENOUGH:
+            return self._as_drawn(first, said, how)
+        said = torch.cat([said, self.wanted(rest)]) if rest else said
         found = Interchange.none()
         for fits in split(said, own, before):
             by_row = torch.zeros(len(tried), len(self.running.batch), dtype=torch.long)
             by_row = by_row.index_add_(1, rows, fits.long()) > 0
             if not bool(by_row.any()):
                 continue
-            first = by_row.int().argmax(0)
-            at = torch.arange(len(first))
+            chosen = by_row.int().argmax(0)
+            at = torch.arange(len(chosen))
             swaps = [
-                (variable, torch.stack([one[k][1] for one in tried])[first, at])
+                (variable, torch.stack([one[k][1] for one in tried])[chosen, at])
                 for k, (variable, _) in enumerate(tried[0])
             ]
-            read = first[rows], torch.arange(len(rows))
+            read = chosen[rows], torch.arange(len(rows))
             here = fits[read]
             answers = self.answered(swaps)
             found += Interchange.of(answers[here], said[read][here], own[here], before[here], rows[here], how=how)
         return found
 
-    def _as_drawn(self, tried: Sequence[Swaps], how: str) -> Interchange:
-        """Some interchanges of each row, one after the other, until MANY change the program's answer."""
-        own, before, said, given = self.own_answers, self.running.answers, list[Tensor](), list[Tensor]()
-        changed = 0
-        for swaps, wanted in zip(tried, self.wanted(tried)):
-            said.append(wanted)
-            given.append(self.answered(swaps))
-            changed += int(split(wanted, own, before)[0].sum())
-            if changed >= MANY:
-                break
-        n = len(said)
-        return Interchange.of(
-            torch.cat(given), torch.cat(said), own.repeat(n), before.repeat(n), self.running.reads.rows.repeat(n),
-            how=how,
-        )  # fmt: skip
+    def _as_drawn(self, tried: Sequence[Swaps], said: Int[Tensor, "tried reads"], how: str) -> Interchange:
+        """The first of these interchanges that change MANY of the program's answers, or all. said: what it answers."""
+        own, before = self.own_answers, self.running.answers
+        changed = split(said, own, before)[0].sum(1).cumsum(0)
+        n = min(len(tried), int((changed < MANY).sum()) + 1)
+        given = torch.cat([self.answered(swaps) for swaps in tried[:n]])
+        rows = self.running.reads.rows.repeat(n)
+        return Interchange.of(given, said[:n].flatten(), own.repeat(n), before.repeat(n), rows, how=how)
 
 
 Scored: TypeAlias = tuple[Placed, Interchange]

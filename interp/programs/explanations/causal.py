@@ -32,7 +32,8 @@ SHARE = 0.99
 LOSS = 0.005
 """Most answers, as a share, that a program loses with inputs that the model does without, if it does not give all."""
 RULES = 6
-"""Version of what a model must show to be explained: in a comparison, rows by an earlier one are explained anew."""
+"""Version of what a model must show to be explained, and of how it is measured: in a comparison, rows by an earlier one
+are explained anew."""
 
 
 @dataclass(frozen=True)
@@ -213,5 +214,5 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     alike = reading.read_as(like) if like else None
     note = f"the program reads {like} in its place" if like else role.note
     if status == "not used" and moved is not None:
-        note = note or "its values at other positions change answers"
+        note = note or "with its values at other positions, answers change"
     return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)

@@ -486,8 +486,8 @@ def _reads_more(found: Explanation, said: str) -> str:
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
     worst = min(found.more, key=lambda one: one.left)
     if worst.alone < worst.left + (1 - worst.left) / 2:  # one thing makes half of it or more
-        by = "" if len(readers) == 1 else f" of what {worst.reader} reads"
-        stay += f" (with {_source(worst.most)} alone{by}, {words.portion(worst.alone)})"
+        whose = "" if len(readers) == 1 else f"for {worst.reader}, "
+        stay += f" ({whose}{words.share(worst.alone)} with {_source(worst.most)} alone)"
     return f"{_readers(readers)} more than {said}: {stay}"
 
 

@@ -71,7 +71,8 @@ def transplanted(
     found = []
     with threads_for(target):
         for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
-            held = {field.name: getattr(taker, field.name) for field in fields(taker)}
+            # No more inputs are drawn: `nearest` is about these.
+            held = {field.name: getattr(taker, field.name) for field in fields(taker)} | {"fresh": None}
             score = _Transplanter(**held, nearest=nearest(giver, mine)).score(theirs)
             here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
             found.append(Transplant(one["model"], other["model"], here, there, **score.row()))

@@ -14,7 +14,7 @@ from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
-from interp.programs.language import Program
+from interp.programs.language import NEVER, Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
@@ -151,6 +151,21 @@ def test_twins_are_one_and_others_are_not() -> None:
     assert tests["changes_n"].min() > 0
     with pytest.raises(InterpError, match="only models of one task can be compared, but model 0 is of program"):
         interp.compare([twin(1), interp.compile(task)], progress=False)
+
+
+def test_rare_changes_are_counted_on_common_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of 256 is answered "yes"; of 100 rows that are interchanged, few change their answer."""
+    monkeypatch.setattr("interp.programs.interchange.ROWS", 100)
+    heads = [Head(f"at {n}", "", "position", (tuple(0.0 if n == k else NEVER for k in range(4)),), "token")
+             for n in range(4)]  # fmt: skip
+    is_a = ((0.0, 1.0), *[(0.0, 0.0)] * 3)
+    answer = Linear("answer", tuple(head.name for head in heads), (is_a,) * 4, (3.5, 0.0), ("no", "yes"))
+    task = interp.compile(Program(tuple("abcd"), 4, True, tuple(heads), answer)).task
+    found = interp.compare([interp.compile(task, rotate=turn, seed=turn) for turn in (1, 2)], progress=False)
+    tests = found.to_frame("transplants")
+    assert len(tests) == 2 * 4
+    assert tests["changes_n"].between(1, 34).all()
+    assert (tests["changes"] == 1.0).all()
 
 
 @pytest.mark.slow
