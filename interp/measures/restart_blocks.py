@@ -21,6 +21,7 @@ from interp.models.architecture.sequence import ACTIVATIONS
 from interp.models.architecture.stock import refusal
 from interp.models.architecture.task_model import TaskModel, standing_hooks
 from interp.models.lens import GatedMLP, PlainMLP
+from interp.models.lens.forward import softmax
 from interp.models.relative_positions import alibi_bias, rotated
 from interp.models.subject import Subject
 from interp.tasks import Batch
@@ -165,7 +166,7 @@ class RunBlock:
         else:
             scores = self.mixing[:, at, : self.length].expand(rows, -1, -1, -1)
         if self.normalized:
-            pattern = (scores if mask is None else scores + mask).softmax(-1)
+            pattern = softmax(scores if mask is None else scores + mask)
         else:
             pattern = scores if mask is None else scores.masked_fill(mask == -torch.inf, 0.0)
         if edit is not None:

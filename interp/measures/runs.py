@@ -42,8 +42,12 @@ STORED = 16
 
 def reads_of(subject: Subject, batch: Batch) -> Reads:
     """Return the reads of a batch, in order of rows and positions."""
-    rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
-    return Reads(rows, positions, subject.classes(batch).cpu())
+
+    def made() -> Reads:
+        rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
+        return Reads(rows, positions, subject.classes(batch).cpu())
+
+    return subject.shared("reads", batch, made)
 
 
 def check_reads(subject: Subject, batch: Batch) -> Reads:

@@ -25,7 +25,7 @@ from interp.models.architecture.answers import (
     with_others,
 )
 from interp.models.architecture.comparison import cast
-from interp.models.architecture.reduced import count_space_refusal
+from interp.models.architecture.reduced import CountedRows, count_space_refusal, counted_at
 from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.lens import HookedTransformer
 from interp.support.words import counted
@@ -220,9 +220,13 @@ class Subject:
 
     def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Return the mask of the read positions, one per row or all labeled ones; InterpError for badly padded rows."""
-        self.check(batch)
-        check_padding(self.task, batch)
-        return read_mask(self.task, batch, self.read_at)
+
+        def made() -> Bool[Tensor, "rows length"]:
+            self.check(batch)
+            check_padding(self.task, batch)
+            return read_mask(self.task, batch, self.read_at)
+
+        return self.shared("read mask", batch, made)
 
     def check(self, batch: Batch) -> None:
         """Raise InterpError for anything that is not a batch of the task's tokens."""
@@ -236,7 +240,12 @@ class Subject:
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
         """Return the right output index at every read position, row by row."""
-        return right_classes(self.task, batch, self.read_at)
+        return self.shared("classes", batch, lambda: right_classes(self.task, batch, self.read_at))
+
+    def shared(self, what: str, batch: Batch, make: Callable[[], Value]) -> Value:
+        """Make what depends on a batch, and of the model on its read position and the direction of attention alone:
+        models that are compared share it (see programs.many)."""
+        return make()
 
     def in_format(self, dtype: torch.dtype) -> Subject:
         """Return a copy that computes in another number format."""
@@ -248,15 +257,31 @@ class Subject:
 
         Rows run in chunks of bounded memory, or of `chunk` rows.
         """
-        places, found = self.read_mask(batch), []
-        if chunk is None and batch.counts is None and self.count_space and self.read_at != "all":
-            chunk = max(1, COUNTED // batch.tokens.shape[1])  # rows become counts, and no pattern is built
-        for rows in self.chunks(batch, chunk):
-            piece = self.trimmed(batch[rows])
-            found.append(self._outputs(piece, places[rows, : piece.tokens.shape[1]]).cpu())
+        places = self.read_mask(batch)
+        own = chunk is None and batch.counts is None and self.token_ids is None
+        if own and self.count_space and self.read_at != "all":  # rows become counts, and no pattern is built
+            counted = self.shared("counts", batch, lambda: self._counted(batch, places))
+            found = [self.task_model.read_counts(rows).cpu() for rows in counted]
+        else:
+            found = []
+            for here in self.chunks(batch, chunk):
+                piece = self.trimmed(batch[here])
+                found.append(self._outputs(piece, places[here, : piece.tokens.shape[1]]).cpu())
         if not found:
             return torch.zeros(0, self.n_classes if self.n_classes > 2 else self.task.n_out)
         return self.columns(torch.cat(found))
+
+    def _counted(self, batch: Batch, places: Bool[Tensor, "rows length"]) -> list[CountedRows]:
+        """The reads as counts of tokens, in pieces of bounded memory."""
+        spec, device, found = self.task_model.spec, self.model.cfg.device or "cpu", []
+        size = max(1, COUNTED // batch.tokens.shape[1])
+        for start in range(0, len(batch), size):
+            piece = self.trimmed(batch[start : start + size])
+            at = places[start : start + size].nonzero(as_tuple=True)[1]
+            tokens = self.inputs(piece.tokens)
+            counted = counted_at(spec, self.task.d_vocab, tokens, at, torch.ones_like(tokens))
+            found.append(counted.to(device, counted.counts.dtype))
+        return found
 
     def _outputs(self, batch: Batch, places: Tensor) -> Tensor:
         tokens, where = self.inputs(batch.tokens).to(self.model.cfg.device), places.to(self.model.cfg.device)

@@ -21,13 +21,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.interchange import UNDECIDED, Interchange, split
+from interp.measures.interchange import FEW, UNDECIDED, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.language import Program, sums_at
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
+from interp.tasks import Batch
 from interp.tasks.populations import Population, sample
 
 ROWS, POSITIONS = 1_000, 24_000
@@ -59,8 +60,8 @@ TIED = 1e-4
 """Sums of a program that differ by less, as a share of the largest (or of 1, if it is smaller), are equal: what is
 read of a model with noise on its weights differs as much."""
 
-Donors = Int[Tensor, "rows length"]
-"""For each position of each row, row * length + position of the source of its value."""
+Donors = Int[Tensor, "*tried rows length"]
+"""For each position of each row, row * length + position of the source of its value; of one way, or of several."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Placed:
 
 
 Swaps: TypeAlias = Sequence[tuple[Placed, Donors]]
-"""Variables that are interchanged at once, each with the sources of its values."""
+"""Variables that are interchanged at once, each with the sources of its values (of as many ways for all)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,12 @@ class FreshInputs:
         """As many as are interchanged, in random order: listed ones are like those beside them."""
         batch = self.population.batch
         most = COUNTED if self.subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1]))
-        order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
-        return Running.of(self.subject, batch[order[:most]])
+
+        def made() -> Batch:
+            order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
+            return batch[order[:most]]
+
+        return Running.of(self.subject, self.subject.shared(f"{most} rows", batch, made))
 
     def more(self, times: int) -> Running | None:
         """This many times as many inputs, drawn apart; all inputs where these are known; None where the caller gave
@@ -221,7 +226,12 @@ class Interchanger:
     @cached_property
     def own_answers(self) -> Int[Tensor, "reads"]:
         """The program's answers."""
-        return self._read(self._sums(self.made).argmax(-1))
+        return self._read(self.sums.argmax(-1))
+
+    @cached_property
+    def sums(self) -> Float[Tensor, "reads answers"]:
+        """The sums of the program's answer at the reads."""
+        return self._sums(self.made)
 
     def _read(self, answers: Int[Tensor, "*tried reads"]) -> Int[Tensor, "*tried reads"]:
         return self.running.of_words(answers, self.program.answers)
@@ -240,38 +250,33 @@ class Interchanger:
                     found[first].add(step.name)
         return found
 
-    def wanted(self, tried: Sequence[Swaps]) -> Int[Tensor, "tried reads"]:
+    def wanted(self, tried: Swaps) -> Int[Tensor, "tried reads"]:
         """The program's answers with the same variables interchanged in several ways; UNDECIDED where the largest sums
         are equal."""
-        moved = {name: k for k, (one, _) in enumerate(tried[0]) for name in one.steps}
+        moved = {name: donors for one, donors in tried for name in one.steps}
         changed = set[str]().union(*(self._later[name] for name in moved))
         alone = not changed - set(moved)  # the answer alone reads them
-        reads, answer = self.running.reads, self.program.answer
+        read = set(moved) & set(self.program.answer.of)
+        ways = len(tried[0][1])
+        reads = self.running.reads
         n = max(1, AT_ONCE // max(1, len(reads) * len(self.program.answers))) if alone else 1
-        # The answer's sums without the variables that move.
-        rest = answer.sums(self._at_reads, [name for name in answer.of if name not in moved]) if alone else None
         found = []
-        for some in (tried[at : at + n] for at in range(0, len(tried), n)):
+        for at in range(0, ways, n):
             self.check()
-            if rest is not None:
-                sums = rest
-                for name in set(answer.of) & set(moved):
-                    places = torch.stack([reads.pick(swaps[moved[name]][1]) for swaps in some])
-                    sums = sums + _moved(self._adds(name), places)
+            some = {name: donors[at : at + n] for name, donors in moved.items()}
+            if alone:
+                sums = self.sums
+                for name in read:
+                    adds = self._adds(name)
+                    sums = sums - reads.pick(adds) + _moved(adds, some[name][:, reads.rows, reads.positions])
             else:
                 known = {name: weights for name, weights in self.made.items() if name not in changed}
-                known |= {name: _moved(self.made[name], some[0][k][1]) for name, k in moved.items()}
-                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))[None]
+                known |= {name: _moved(self.made[name], donors[0]) for name, donors in some.items()}
+                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))
             best = largest(sums)
             given = self._read(best.clamp(min=0)).masked_fill(best == UNDECIDED, UNDECIDED)
-            found.append(given.expand(len(some), -1))
+            found.append(given.expand(len(next(iter(some.values()))), -1))
         return torch.cat(found)
-
-    @cached_property
-    def _at_reads(self) -> dict[str, Tensor]:
-        """The variables that the answer reads, at the reads."""
-        names = "token", *self.program.answer.of
-        return {name: self.running.reads.pick(self.made[name])[None] for name in names}
 
     def _adds(self, name: str) -> Float[Tensor, "rows length answers"]:
         """What a variable adds to the answer's sums, at each position."""
@@ -303,8 +308,8 @@ class Interchanger:
             return DRAWN, MORE
         return (None,) if n <= EVERY else (DRAWN, None)
 
-    def pairings(self, drawn: int | None) -> Iterator[tuple[str, list[Donors]]]:
-        """Ways of pairing positions, in words, each with the sources that are drawn for all positions; None: all."""
+    def pairings(self, drawn: int | None) -> Iterator[tuple[str, Donors]]:
+        """Kinds of pairs, in words, each with the sources that are drawn for all positions; None: all."""
         batch, length = self.running.batch, self.running.batch.tokens.shape[1]
         each = torch.arange(len(batch))
         alike = {n: (batch.lengths == n).nonzero()[:, 0] for n in batch.lengths.unique().tolist()}
@@ -324,11 +329,12 @@ class Interchanger:
         ways["at other positions"] = (self._shifted(other, n) for n, other in enumerate(rows(), 1))
         for how, donors in ways.items():
             if (drawn, how) not in self._paired:
-                self._paired[drawn, how] = [*donors]
+                some = [*donors]
+                self._paired[drawn, how] = torch.stack(some) if some else torch.zeros(0, len(batch), length).long()
             yield how, self._paired[drawn, how]
 
     @cached_property
-    def _paired(self) -> dict[tuple[int | None, str], list[Donors]]:
+    def _paired(self) -> dict[tuple[int | None, str], Donors]:
         """The pairings so far, by how many are drawn and how."""
         return {}
 
@@ -371,25 +377,33 @@ class Interchanger:
         return self.at_last(one, self.at_first(one))
 
     def at_first(self, one: Placed) -> Interchange:
-        """Interchange one variable, with more sources or all where the first ones give too few cases to tell."""
+        """Interchange one variable, with more sources or all where the first ones give too few cases to tell.
+
+        Where equal tokens are held once, a few sources show which rows change their answer at all: if some do, more
+        rows give more cases, and more sources of each do not.
+        """
         found = Interchange.none()
         for drawn in self.drawn:
             found = self._score(one, drawn)
-            if found.verdict != "too few cases":
+            rows_are_better = found.changes.n and self.running.counts is not None and self.wider is not None
+            if found.verdict != "too few cases" or rows_are_better:
                 break
         return found
 
     def at_last(self, one: Placed, found: Interchange) -> Interchange:
         """What more inputs say of a variable, where the first ones, of which this was found, give too few cases."""
-        if found.verdict != "too few cases" or not found.changes.n or self.wider is None:
+        wider, n = self.wider, found.changes.n
+        if found.verdict != "too few cases" or not n or wider is None:
             return found
-        return self.wider.score(one)
+        if wider.wider is not None and n * wider.times / self.times < FEW:  # too few there, too
+            wider = wider.wider
+        return wider.score(one)
 
     def _score(self, one: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
         found = Interchange.none()
         for how, donors in self.pairings(drawn):
-            now = self._scored([[(one, each)] for each in donors], how, drawn)
+            now = self._scored([(one, donors)], how, drawn)
             found = replace(found + now, how=how if now.changes.n else found.how)
             if found.changes.n >= (1 if drawn is None else ENOUGH):
                 break
@@ -397,50 +411,45 @@ class Interchanger:
 
     def both(self, one: Placed, other: Placed) -> Interchange:
         """Interchange two variables at once, with values from two inputs."""
-        how, listed = next(self.pairings(self.drawn[0]))
-        return self._scored(
-            [[(one, a), (other, b)] for a, b in zip(listed, listed[1:] + listed[:1])], how, self.drawn[0]
-        )
+        how, donors = next(self.pairings(self.drawn[0]))
+        return self._scored([(one, donors), (other, donors.roll(-1, 0))], how, self.drawn[0])
 
-    def _scored(self, tried: Sequence[Swaps], how: str, drawn: int | None) -> Interchange:
+    def _scored(self, tried: Swaps, how: str, drawn: int | None) -> Interchange:
         """Every one of these interchanges, which are all (drawn: None); or the first ones as they are drawn; or, where
         these rarely change the program's answer, one for each row that does, and one that does not."""
-        if not tried:
-            return Interchange.none()
+        found, ways = Interchange.none(), len(tried[0][1])
+        if not ways:
+            return found
         rows, own, before = self.running.reads.rows, self.own_answers, self.running.answers
         if drawn is None:
-            each = (Interchange.of(self.answered(one), wanted, own, before, rows, True, how)
-                    for one, wanted in zip(tried, self.wanted(tried)))  # fmt: skip
-            return sum(each, Interchange.none())
-        first, rest = tried[:AS_DRAWN], tried[AS_DRAWN:]
-        said = self.wanted(first)
+            for n, wanted in enumerate(self.wanted(tried)):
+                given = self.answered([(one, donors[n]) for one, donors in tried])
+                found += Interchange.of(given, wanted, own, before, rows, True, how)
+            return found
+        said = self.wanted([(one, donors[:AS_DRAWN]) for one, donors in tried])
         if drawn == DRAWN and int(split(said, own, before)[0].sum()) >= ENOUGH:
-            return self._as_drawn(first, said, how)
-        said = torch.cat([said, self.wanted(rest)]) if rest else said
-        found = Interchange.none()
+            return self._as_drawn(tried, said, how)
+        if ways > AS_DRAWN:
+            said = torch.cat([said, self.wanted([(one, donors[AS_DRAWN:]) for one, donors in tried])])
+        each = torch.arange(len(self.running.batch))
         for fits in split(said, own, before):
-            by_row = torch.zeros(len(tried), len(self.running.batch), dtype=torch.long)
-            by_row = by_row.index_add_(1, rows, fits.long()) > 0
-            if not bool(by_row.any()):
+            way, read = fits.nonzero(as_tuple=True)
+            if not len(way):
                 continue
-            chosen = by_row.int().argmax(0)
-            at = torch.arange(len(chosen))
-            swaps = [
-                (variable, torch.stack([one[k][1] for one in tried])[chosen, at])
-                for k, (variable, _) in enumerate(tried[0])
-            ]
-            read = chosen[rows], torch.arange(len(rows))
-            here = fits[read]
-            answers = self.answered(swaps)
-            found += Interchange.of(answers[here], said[read][here], own[here], before[here], rows[here], how=how)
+            # Of each row, the first way that fits one of its reads.
+            chosen = torch.full(each.shape, ways).scatter_reduce_(0, rows[read], way, "amin") % ways
+            here = fits[chosen[rows], torch.arange(len(rows))]
+            answers = self.answered([(one, donors[chosen, each]) for one, donors in tried])
+            wanted = said[chosen[rows], torch.arange(len(rows))]
+            found += Interchange.of(answers[here], wanted[here], own[here], before[here], rows[here], how=how)
         return found
 
-    def _as_drawn(self, tried: Sequence[Swaps], said: Int[Tensor, "tried reads"], how: str) -> Interchange:
+    def _as_drawn(self, tried: Swaps, said: Int[Tensor, "tried reads"], how: str) -> Interchange:
         """The first of these interchanges that change MANY of the program's answers, or all. said: what it answers."""
         own, before = self.own_answers, self.running.answers
         changed = split(said, own, before)[0].sum(1).cumsum(0)
-        n = min(len(tried), int((changed < MANY).sum()) + 1)
-        given = torch.cat([self.answered(swaps) for swaps in tried[:n]])
+        n = min(len(said), int((changed < MANY).sum()) + 1)
+        given = torch.cat([self.answered([(one, donors[way]) for one, donors in tried]) for way in range(n)])
         rows = self.running.reads.rows.repeat(n)
         return Interchange.of(given, said[:n].flatten(), own.repeat(n), before.repeat(n), rows, how=how)
 
@@ -524,7 +533,8 @@ def largest(sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried 
     """The place of the largest sum; UNDECIDED where the two largest are equal, up to rounding."""
     if sums.shape[-1] < 2:
         return sums.argmax(-1)
-    (first, second), (at, _) = (one.unbind(-1) for one in sums.topk(2, dim=-1))
+    first, at = sums.max(-1)
+    second = sums.scatter(-1, at[..., None], -torch.inf).amax(-1)
     return at.masked_fill(first - second <= TIED * first.abs().clamp(min=1.0), UNDECIDED)
 
 

@@ -62,11 +62,7 @@ class Running:
         reads = reads_of(subject, batch)
         if not (subject.count_space and softmax(subject.model.blocks[-1]) and subject.read_at != "all"):
             return cls(subject, batch, reads)
-        seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
-        counts = torch.zeros(len(batch), len(subject.task.vocabulary))
-        counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
-        here = batch.tokens[reads.rows, reads.positions]
-        return cls.with_counts(subject, here, counts, batch.labels, reads.classes)
+        return cls(subject, *subject.shared("counted rows", batch, lambda: _counted(subject, batch, reads)))
 
     @classmethod
     def with_counts(
@@ -74,13 +70,7 @@ class Running:
         labels: Int[Tensor, "rows"], classes: Int[Tensor, "rows"],
     ) -> Running:  # fmt: skip
         """Run rows with these counts of each token up to the read position; here: the token there."""
-        rows = torch.arange(len(counts))
-        order = torch.arange(counts.shape[1]).expand_as(counts).clone()
-        order[rows, here] = counts.shape[1]  # last, so that it sees all others
-        order = order.masked_fill(counts == 0, counts.shape[1] + 1).argsort(dim=1, stable=True)
-        lengths = (counts > 0).sum(1)
-        tokens, counts = order[:, : int(lengths.max())], counts.gather(1, order)[:, : int(lengths.max())]
-        return cls(subject, Batch(tokens, lengths, labels), Reads(rows, lengths - 1, classes), counts)
+        return cls(subject, *_tokens_once(here, counts, labels, classes))
 
     def after(self, edits: Edits) -> Running:
         """The same with more parts replaced."""
@@ -167,7 +157,7 @@ class Running:
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
                 out = self.subject(self.batch.tokens[here])
             found.setdefault("out", []).append(out[rows, positions].cpu())
-        return {name: torch.cat(pieces) for name, pieces in found.items()}
+        return {name: torch.cat(pieces) if len(pieces) > 1 else pieces[0] for name, pieces in found.items()}
 
     def _chunks(self) -> Iterator[slice]:
         """The rows that are run at once."""
@@ -516,6 +506,28 @@ class Moved:
 
     answers: Int[Tensor, "reads"]
     first: int
+
+
+def _counted(subject: Subject, batch: Batch, reads: Reads) -> tuple[Batch, Reads, Tensor]:
+    """Rows in which each token up to the read position stands once, with their reads and counts."""
+    seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
+    counts = torch.zeros(len(batch), len(subject.task.vocabulary))
+    counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
+    return _tokens_once(batch.tokens[reads.rows, reads.positions], counts, batch.labels, reads.classes)
+
+
+def _tokens_once(
+    here: Int[Tensor, "rows"], counts: Float[Tensor, "rows d_vocab"], labels: Int[Tensor, "rows"],
+    classes: Int[Tensor, "rows"],
+) -> tuple[Batch, Reads, Float[Tensor, "rows length"]]:  # fmt: skip
+    """The same of rows with given counts; here: the token at the read position, which is last."""
+    rows = torch.arange(len(counts))
+    order = torch.arange(counts.shape[1]).expand_as(counts).clone()
+    order[rows, here] = counts.shape[1]  # last, so that it sees all others
+    order = order.masked_fill(counts == 0, counts.shape[1] + 1).argsort(dim=1, stable=True)
+    lengths = (counts > 0).sum(1)
+    tokens, counts = order[:, : int(lengths.max())], counts.gather(1, order)[:, : int(lengths.max())]
+    return Batch(tokens, lengths, labels), Reads(rows, lengths - 1, classes), counts
 
 
 class _Reached(Exception):

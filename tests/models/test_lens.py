@@ -12,6 +12,7 @@ from torch import Tensor
 
 import interp.models.lens.v4 as v4
 from interp.errors import InterpError, UnsupportedError
+from interp.models.lens.forward import softmax
 
 needs_3 = pytest.mark.skipif(
     find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no HookedTransformer"
@@ -204,3 +205,10 @@ def test_nothing_is_announced_in_a_fresh_python() -> None:
     assert run.returncode == 0, run.stderr
     assert "transformer" not in run.stderr.lower(), run.stderr
     assert run.stdout == ""
+
+
+@pytest.mark.parametrize("keys", [1, 3, 15, 16])
+def test_softmax_over_few_keys(keys: int) -> None:
+    scores = torch.randn(5, 2, 4, keys, generator=torch.Generator().manual_seed(0)).double()
+    scores[0, :, :, 1:] = -torch.inf
+    torch.testing.assert_close(softmax(scores), scores.softmax(-1), rtol=1e-14, atol=0.0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from shared.random_programs import random_program
+from short_count01 import Short
 
 import interp
 from interp.measures.interchange import UNDECIDED, Interchange, split
@@ -23,6 +24,7 @@ from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.tasks import Task
 from interp.tasks.populations import Population, everything, sample
 
+LIMIT = 0.5
 EYE = ((1.0, 0.0), (0.0, 1.0))
 FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", "head 0.0")
 LAST = Head("last", "", "position", ((NEVER, NEVER, 0.0),), "token", "head 0.1")
@@ -292,9 +294,9 @@ def test_equal_sums_are_no_case() -> None:
     (one,) = of.variables
     donors = torch.arange(8).roll(1)[:, None] * 3 + torch.arange(3)
     tokens = of.running.batch.tokens[torch.arange(8).roll(1)]
-    undecided = of.wanted([[(one, donors)]])[0] == UNDECIDED
+    undecided = of.wanted([(one, donors[None])])[0] == UNDECIDED
     assert undecided.tolist() == (tokens[:, 0] != tokens[:, 2]).tolist()
-    changes, stays = split(of.wanted([[(one, donors)]])[0], of.own_answers, of.running.answers)
+    changes, stays = split(of.wanted([(one, donors[None])])[0], of.own_answers, of.running.answers)
     assert not bool(((changes | stays) & undecided).any())
 
 
@@ -302,3 +304,27 @@ def test_sums_are_equal_up_to_noise_of_the_weights() -> None:
     sums = torch.tensor([[1.0, 1.0 + 1e-5, 0.0], [1.0, 1.0 + 1e-3, 0.0], [3.0, 2.0, 3.0]]).double()
     assert largest(sums).tolist() == [UNDECIDED, 1, UNDECIDED]
     assert largest(sums[:, :1]).tolist() == [0, 0, 0]
+
+
+def test_of_rows_as_counts_more_are_drawn_and_not_more_sources() -> None:
+    """A model that says yes up to a share of 0s. Few rows change, and with more sources these are the same ones."""
+    spec = interp.ModelSpec(
+        task=Short().ref, d_model=2, direction="causal", layers=(interp.Layer(d_head=1, norm="none"),),
+        positions="none", readout_at=Short.readout, final_norm="none",
+    )  # fmt: skip
+    model = interp.build(spec)
+    for name, parameter in model.named_parameters():
+        parameter.data.zero_()
+        if name.endswith(("W_V", "W_O", "W_U")):
+            parameter.data.flatten()[0] = 1.0
+    model.embed.W_E.data[1, 0], model.unembed.b_U.data[1] = 1.0, LIMIT
+    share = Head("share", "", "", ((0.0,),), "token", "head 0.0")
+    weights = tuple((float(token == "0"), 0.0) for token in model.task.vocabulary)
+    answer = Linear("answer", ("share",), (weights,), (0.0, LIMIT), ("no", "yes"))
+    claimed = Program(tuple(model.task.vocabulary), 20, True, (share,), answer, read=Short.readout)
+    of = Interchanger.of(FreshInputs(Subject.of(model), sample(model.task, 40, "test", 3)), claimed, {})
+    found = of.score(of.variables[0])
+    assert of.wider is not None
+    assert found.verdict == "shown"
+    assert found.changes.rows > 40
+    assert {drawn for drawn, _ in (*of._paired, *of.wider._paired)} == {16}

@@ -53,7 +53,8 @@ class Setting:
         """Return the setting of a model's task, with the marks found in these inputs."""
         task = subject.task
         causal = subject.model.cfg.attention_dir == "causal"
-        return cls(tuple(task.vocabulary), _marks(subject, batch), causal, answer_words(subject), _fixed(batch))
+        marks = subject.shared("marks", batch, lambda: _marks(subject, batch))
+        return cls(tuple(task.vocabulary), marks, causal, answer_words(subject), _fixed(batch))
 
     @property
     def content(self) -> tuple[str, ...]:

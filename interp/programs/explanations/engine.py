@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Int
@@ -198,9 +199,8 @@ def read_in_turn(
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         if subject.count_space:  # a row is a few tokens with their counts
             n = min(len(batch), COUNTED) if strict else len(batch)
-        some = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values
-        # The whole batch as it is: models that are compared know its labels already.
-        rows = with_edges(subject, batch if n == len(batch) else batch[some])
+        some = batch if n == len(batch) else subject.shared(f"{n} in order", batch, partial(in_order, batch, n))
+        rows = with_edges(subject, some)
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
         yield from anew(reading, on)
@@ -287,6 +287,11 @@ def lists(program: Program, population: Population, parameters: int) -> str:
     if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
         return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
     return ""
+
+
+def in_order(batch: Batch, n: int) -> Batch:
+    """Some rows of a batch, drawn at random, in their order."""
+    return batch[torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:n].sort().values]
 
 
 def with_edges(subject: Subject, batch: Batch) -> Batch:

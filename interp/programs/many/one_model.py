@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from interp.certificates.certificate import Certificate
 from interp.certificates.certify import certify_model
@@ -21,7 +19,7 @@ from interp.certificates.known import find_known
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, Value
 from interp.programs.explanations import Explanation, explain_subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.explanations.engine import inputs_of
@@ -41,25 +39,18 @@ SEED = 3
 
 @dataclass(frozen=True, repr=False)
 class OfOneTask(Subject):
-    """A model under study whose task draws each sample once for all models of a comparison, and labels it once."""
+    """A model under study whose task draws each sample once for all models of a comparison; what depends on the inputs
+    alone, such as labels, is made once."""
 
-    known: MutableMapping[Batch, dict[tuple[str, str], Tensor]] = field(
-        default_factory=WeakKeyDictionary, compare=False
-    )
+    known: MutableMapping[Batch, dict[tuple[str, ...], Any]] = field(default_factory=WeakKeyDictionary, compare=False)
 
-    def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """See Subject.read_mask."""
-        return self._once("read_mask", super().read_mask, batch)
-
-    def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
-        """See Subject.classes."""
-        return self._once("classes", super().classes, batch)
-
-    def _once(self, what: str, make: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        known, key = self.known.setdefault(batch, {}), (what, self.read_at)
+    def shared(self, what: str, batch: Batch, make: Callable[[], Value]) -> Value:
+        """See Subject.shared."""
+        known, key = self.known.setdefault(batch, {}), (what, self.read_at, self.model.cfg.attention_dir)
         if key not in known:
-            known[key] = make(batch)
-        return known[key]
+            known[key] = make()
+        value: Value = known[key]
+        return value
 
 
 Tasks: TypeAlias = dict[tuple[type, str], OfOneTask]
