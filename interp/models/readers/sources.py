@@ -134,6 +134,8 @@ def _of_bridge(bridge: Any) -> Source:
     if bridge.cfg.architecture == NATIVE:
         tensors = {name: tensor.detach().cpu() for name, tensor in bridge.state_dict().items()}
         return Source(where, tensors, module=bridge, original=bridge)
+    if getattr(bridge, "compatibility_mode", False):
+        raise InterpError(f"{where} has processed weights; give the bridge before enable_compatibility_mode()")
     wrapped = bridge.original_model
     config: Any = getattr(wrapped, "config", None)
     if not hasattr(config, "to_dict"):

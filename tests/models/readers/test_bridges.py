@@ -91,6 +91,9 @@ def test_a_bridge_around_another_librarys_model_is_loaded() -> None:
     model: Any = interp.load(bridge, task=First())
     assert (model(rows) - right).abs().max() < 1e-5
     assert model.notes == ()
+    bridge.enable_compatibility_mode()
+    with pytest.raises(InterpError, match="has processed weights; give the bridge before enable_compatibility_mode"):
+        interp.load(bridge, task=First())
 
 
 def boot(kind: Any, theirs: Any) -> Any:
