@@ -25,6 +25,7 @@ from interp.measures.interchange import FEW, UNDECIDED, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.language import Program, sums_at
+from interp.programs.quantize import numbered
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
@@ -205,7 +206,7 @@ class Interchanger:
         """A number for each value of a variable, at the positions that are no padding."""
         if name not in self._codes:
             here = self.made[name][self.running.mask]
-            self._codes[name] = (here / SAME).round().unique(dim=0, return_inverse=True)[1]
+            self._codes[name] = numbered((here / SAME).round())
         return self._codes[name]
 
     @cached_property

@@ -26,6 +26,8 @@ FIXED = 2e-4
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MOST_CLUSTERED = 1500
 """Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
+EXACT_WHOLE = 2.0**53
+"""Below this, float64 holds each whole number."""
 SEPARATE = 20.0
 """Clusters are separate if the gap between them is this many times the largest distance within one."""
 
@@ -153,11 +155,21 @@ def separate(tree: np.ndarray | None, least: int, most: int = 32) -> int:
     return next((n for n in clear if n >= least), 0)
 
 
+def numbered(rows: Float[Tensor, "rows columns"]) -> Int[Tensor, "rows"]:
+    """The number of each row of whole numbers among the different ones, in their order."""
+    low, high = rows.double().amin(0), rows.double().amax(0)
+    widths = high - low + 1
+    if float(widths.prod()) >= EXACT_WHOLE:
+        return rows.unique(dim=0, return_inverse=True)[1]
+    places = widths.flip(0).cumprod(0).flip(0) / widths  # a row is a number, of which these are the places' values
+    return ((rows.double() - low) @ places).unique(return_inverse=True)[1]
+
+
 def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
     """The different points, up to a rounding that leaves at most a few thousand, and the index of each."""
     scale = float(points.abs().max()) + 1e-30
     for steps in (2e4, 2e3, 200.0, 40.0):
-        _, back = (points / scale * steps).round().unique(dim=0, return_inverse=True)
+        back = numbered((points / scale * steps).round())
         n = int(back.max()) + 1
         if n <= 4 * MOST_CLUSTERED:
             break
