@@ -521,7 +521,8 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         positional_embedding_type="standard",
         dtype=dtype,
         device=str(device),
-        use_attn_scale=False,
+        use_attn_scale=first.factor(spec.d_model) != 1.0,
+        attn_scale=1 / first.factor(spec.d_model),
     )
 
 

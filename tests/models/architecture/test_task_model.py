@@ -231,6 +231,14 @@ def test_it_is_a_hooked_transformer_with_a_task_and_a_spec() -> None:
     assert (model.spec.d_model, model.seed, model.summary, model.snapshots) == (6, 4, {}, {})
 
 
+@EVERY
+def test_the_config_says_how_scores_are_scaled(name: str) -> None:
+    """In blocks, attn_scale is what scores are divided by, which the reference above confirms."""
+    model = make(name)
+    assert model.cfg.attn_scale == model.blocks[0].attn.attn_scale
+    assert model.cfg.use_attn_scale == (model.cfg.attn_scale != 1)
+
+
 def test_a_spec_with_problems_is_refused_with_all_of_them() -> None:
     with pytest.raises(SpecError) as error:
         TaskModel(SPECS["count01"].replace(readout_at="?", positions="spiral", direction="bidirectional"))
