@@ -107,9 +107,11 @@ def ablate(
     subject = subjects[0]
     parts = parts_of(subject) if parts is None else parts
     alone = (str, int, Part, Neuron)
-    together = isinstance(parts, tuple) and bool(parts) and all(isinstance(one, alone) for one in parts)
-    given = [parts] if isinstance(parts, str) or together else as_list(parts, "parts", '["0.3", ("MLP 1", "0.4")]')
-    groups = [[part_named(subject, one) for one in ([group] if isinstance(group, alone) else group)] for group in given]
+    together = isinstance(parts, tuple) and bool(parts) and all(isinstance(part, alone) for part in parts)
+    listed = [parts] if isinstance(parts, str) or together else as_list(parts, "parts", '["0.3", ("MLP 1", "0.4")]')
+    groups = [
+        [part_named(subject, part) for part in ([group] if isinstance(group, alone) else group)] for group in listed
+    ]
     test = batch_of(subject, inputs)
     each = _scores_of_each(subjects, [[], *groups], test, mode, reference, seed)
     named = [(), *(tuple(map(str, group)) for group in groups)]
@@ -153,15 +155,15 @@ def ablate_heads(
     subject = subjects_of(model)[0]
     known = heads_of(subject)
     chosen = [[known[i] for i in group] for group in select_groups(numbered(subject, groups, known), len(known))]
-    found = ablate(model, chosen, inputs, mode=mode, reference=reference, seed=seed)
-    table = found.to_frame()
+    ablation = ablate(model, chosen, inputs, mode=mode, reference=reference, seed=seed)
+    table = ablation.to_frame()
     names = [tuple(name.removeprefix("head ") for name in group) for group in table["parts"]]
     layers = [{name.partition(".")[0] for name in group} for group in names]
     table.insert(list(table).index("parts"), "heads", names)
     table.insert(list(table).index("parts"), "size", [len(group) for group in names])
-    single = [int(*one) if len(one) == 1 else None for one in layers]
+    single = [int(*group_layers) if len(group_layers) == 1 else None for group_layers in layers]
     table.insert(list(table).index("parts"), "layer", pd.array(single, dtype="Int64"))
-    return Ablation(table.drop(columns="parts"), found.inputs)
+    return Ablation(table.drop(columns="parts"), ablation.inputs)
 
 
 @torch.no_grad()
@@ -215,11 +217,11 @@ def _from_runs(
     scores = [ScoreWithLoss() for _ in groups]
     for here, piece in pieces(subject, test, values.kept + kept(subject)):
         run, instead = Run(subject, piece), values.of(here, piece)
-        found = run.each(
+        piece_scores = run.each(
             [silence(group, instead) for group in groups],
             lambda logits, where=run.where: ScoreWithLoss.of_reads(subject, where, logits),  # type: ignore[misc]
         )
-        scores = [score + of_piece for score, of_piece in zip(scores, found)]
+        scores = [score + of_piece for score, of_piece in zip(scores, piece_scores)]
     return scores
 
 
@@ -255,7 +257,9 @@ def _from_contributions(
         other = batch_of(subjects[0], reference, "train")
         theirs = [outputs.contributions for outputs in outputs_of_each(subjects, other)]
         donors = draw_donors(test, other, seed) if mode == "resample" else None
-        instead = [one.mean(0, keepdim=True) if donors is None else one[donors] for one in theirs]
+        instead = [
+            contributions.mean(0, keepdim=True) if donors is None else contributions[donors] for contributions in theirs
+        ]
     decision = subjects[0].decision
     rule = decision if decision.kind == "argmax" else Decision()  # head outputs turn one output into two
     return [_scores(outputs, groups, other, rule) for outputs, other in zip(each, instead)]
@@ -364,8 +368,8 @@ def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]
 def _tokens(reference: Batch, rows: Tensor, test: Batch) -> Int[Tensor, "rows length"]:
     """Return rows of the reference, cut or padded to the width of the test batch."""
     width = test.tokens.shape[1]
-    found = reference.tokens[rows][:, :width]
-    return torch.nn.functional.pad(found, (0, width - found.shape[1]), value=-1)
+    tokens = reference.tokens[rows][:, :width]
+    return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]), value=-1)
 
 
 def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows length"]:

@@ -191,8 +191,8 @@ class AnswerLayout:
 
 def not_generated(subject: Subject, batch: Batch) -> str | None:
     """Return the reason why the answers in a batch are not consecutive tokens, or None."""
-    found = layout(subject, batch)
-    return found if isinstance(found, str) else None
+    answers = layout(subject, batch)
+    return answers if isinstance(answers, str) else None
 
 
 def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
@@ -232,9 +232,9 @@ def layout(subject: Subject, batch: Batch) -> AnswerLayout | str:
         return reason
     if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
         return f"a bidirectional model sees the padding after its own text: rows of task {name} differ in length"
-    given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
+    next_tokens = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
     follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
-    if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
+    if bool((tokens[wanted.clamp_min(0)] != next_tokens)[follows].any()):
         return f"the answers of task {name} are not the next tokens"
     return AnswerLayout(starts, wanted.long(), tokens, stop, wanted.shape[1] if declared is None else declared.length)
 
@@ -299,29 +299,29 @@ def generate(model: Model, batch: Batch) -> Generated:
     are not consecutive tokens.
     """
     subject = Subject.of(model)
-    found = layout(subject, batch)
-    if isinstance(found, str):
-        raise UnsupportedError(found)
-    asked, width = found.wanted != IGNORED, batch.tokens.shape[1]
+    answers = layout(subject, batch)
+    if isinstance(answers, str):
+        raise UnsupportedError(answers)
+    asked, width = answers.wanted != IGNORED, batch.tokens.shape[1]
     positions = _positions(subject, width)
-    steps = max(asked.shape[1], min(found.longest, positions - int(found.starts.min())))
-    behind = max(0, min(positions, int(found.starts.max()) + steps) - width)
+    steps = max(asked.shape[1], min(answers.longest, positions - int(answers.starts.min())))
+    behind = max(0, min(positions, int(answers.starts.max()) + steps) - width)
     rows = nn.functional.pad(batch.tokens, (0, behind), value=subject.task.pad_id or 0)
     made = torch.full((len(rows), steps), IGNORED)
     running = torch.ones(len(rows), dtype=torch.bool)
     for step in range(steps):
-        at = (found.starts + step).clamp_max(rows.shape[1] - 1)
-        said = _answers(subject, rows[:, : int(at.max()) + 1], at)
-        running &= found.starts + step < positions
-        made[:, step] = torch.where(running, said, IGNORED)
-        running &= said != found.stop if found.stop is not None else running
+        at = (answers.starts + step).clamp_max(rows.shape[1] - 1)
+        answered = _answers(subject, rows[:, : int(at.max()) + 1], at)
+        running &= answers.starts + step < positions
+        made[:, step] = torch.where(running, answered, IGNORED)
+        running &= answered != answers.stop if answers.stop is not None else running
         if step + 1 >= asked.shape[1] and not bool(running.any()):
             break
         here = (at + 1 < rows.shape[1]).nonzero()[:, 0]
         # An output that is not finite is a wrong answer; continue with output 0's token.
-        rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
-    right = (made[:, : asked.shape[1]] == found.wanted) & asked
-    return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
+        rows[here, at[here] + 1] = answers.tokens[answered[here].clamp_min(0)]
+    right = (made[:, : asked.shape[1]] == answers.wanted) & asked
+    return Generated(made, right, int(answers.starts[0]), _forced(subject, batch, answers, asked), asked)
 
 
 def _positions(subject: Subject, width: int) -> int:
@@ -333,25 +333,25 @@ def _positions(subject: Subject, width: int) -> int:
     return 2**31 if limit is None else max(width, limit)
 
 
-def _forced(subject: Subject, batch: Batch, found: AnswerLayout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
+def _forced(subject: Subject, batch: Batch, answers: AnswerLayout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
     """Return the mask of the answers that are right after the right tokens so far."""
     places = subject.read_mask(batch)
     whole = torch.zeros(places.shape, dtype=torch.bool)
     whole[places] = subject.right(batch).cpu()
-    at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
+    at = (answers.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
     return whole.gather(1, at) & asked
 
 
 def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
     """Return the model's output index at one position per row; rows need not be inputs of the task."""
-    found, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
+    indices, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
     for part, places in zip(tokens.split(size), at.split(size)):
         whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
         out = whole[torch.arange(len(part)), places]
-        said = out.argmax(-1)
-        named = out.isfinite().all(-1) & (said < subject.n_classes)  # NaN is no answer, nor are other outputs
-        found.append(torch.where(named, said, IGNORED))
-    return torch.cat(found)
+        largest = out.argmax(-1)
+        named = out.isfinite().all(-1) & (largest < subject.n_classes)  # NaN is no answer, nor are other outputs
+        indices.append(torch.where(named, largest, IGNORED))
+    return torch.cat(indices)
 
 
 @dataclass(frozen=True)
@@ -370,5 +370,5 @@ def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, s
     """
     subject = Subject.of(model)
     drawn = population_of(subject.task.sample(n, split or subject.task.splits[-1], seed))
-    found = generate(subject, drawn.batch)
-    return GenerationAccuracy(drawn.score(found.teacher_forced[found.asked]), drawn.score(found.exact))
+    generated = generate(subject, drawn.batch)
+    return GenerationAccuracy(drawn.score(generated.teacher_forced[generated.asked]), drawn.score(generated.exact))

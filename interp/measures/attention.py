@@ -70,11 +70,11 @@ class AttentionPatterns(Result):
         """
         if not 0 <= row < len(self.words):
             raise InterpError(f"row {row} does not exist: there are rows 0 to {len(self.words) - 1}")
-        found = self.to_frame().query("row == @row")
+        cells = self.to_frame().query("row == @row")
         labels = {i: f"{word} ({i})" for i, word in enumerate(self.words[row])}
-        named = found.assign(
-            head=found["layer"].astype(str) + "." + found["head"].astype(str),
-            query=found["query"].map(labels), key=found["key"].map(labels), value=found["weight"],
+        named = cells.assign(
+            head=cells["layer"].astype(str) + "." + cells["head"].astype(str),
+            query=cells["query"].map(labels), key=cells["key"].map(labels), value=cells["weight"],
         )  # fmt: skip
         for head in heads:
             check_one_of("head", head, named["head"].unique())
@@ -105,13 +105,13 @@ def attention_patterns(model: Model, inputs: Inputs | None = None) -> AttentionP
     if (n := len(batch) * n_layers * subject.model.cfg.n_heads * length**2) > MOST_CELLS:
         raise InterpError(f"these inputs have {n:,} attention weights, more than {MOST_CELLS:,}: give fewer inputs")
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
-    found = torch.zeros(len(batch), n_layers, subject.model.cfg.n_heads, length, length)
+    weights = torch.zeros(len(batch), n_layers, subject.model.cfg.n_heads, length, length)
     for here, piece in pieces(subject, batch, n_layers * subject.model.cfg.n_heads * length):
         _, seen = activations(subject, piece, names)
         for layer, name in enumerate(names):
             width, heads = seen[name].shape[-1], seen[name].shape[1]
-            found[here, layer, :heads, :width, :width] = seen[name].float().cpu()
-    return AttentionPatterns(found, subject.words(batch))
+            weights[here, layer, :heads, :width, :width] = seen[name].float().cpu()
+    return AttentionPatterns(weights, subject.words(batch))
 
 
 # ---------------------------------------------------------------- weights at chosen queries
@@ -133,9 +133,9 @@ class AttentionRows:
     @property
     def mask(self) -> Bool[Tensor, "rows length"]:
         """Mask of the query positions."""
-        found = torch.zeros(self.piece.tokens.shape, dtype=torch.bool)
-        found[self.rows, self.positions] = True
-        return found
+        queries = torch.zeros(self.piece.tokens.shape, dtype=torch.bool)
+        queries[self.rows, self.positions] = True
+        return queries
 
 
 @torch.no_grad()
@@ -207,21 +207,21 @@ def _averaged(
     n_layers, n_heads = subject.model.cfg.n_layers, subject.model.cfg.n_heads
     total = torch.zeros(n_layers, n_heads, kinds, kinds, dtype=torch.float64)
     number = torch.zeros(kinds, kinds if keys == "each" else 1, dtype=torch.float64)
-    for found in attention_rows(subject, batch, only_reads):
-        mask, rows = found.piece.attention_mask.cpu(), found.rows
-        of = torch.nn.functional.one_hot(ids[found.here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
-        asked, looked_at = of * found.mask[..., None], of * mask[..., None]
+    for attention in attention_rows(subject, batch, only_reads):
+        mask, rows = attention.piece.attention_mask.cpu(), attention.rows
+        of = torch.nn.functional.one_hot(ids[attention.here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
+        asked, looked_at = of * attention.mask[..., None], of * mask[..., None]
         if keys == "each":
             number += einsum(asked, looked_at, "row query asking, row key looked_at -> asking looked_at")
         else:
             number[:, 0] += asked.sum((0, 1))
-        for layer, weights in enumerate(found.weights):
+        for layer, weights in enumerate(attention.weights):
             n_here, length = weights.shape[1:]
-            for some in torch.arange(len(rows)).split(max(1, CELLS // (length * max(n_here, kinds)))):
-                given = weights[some].double() @ looked_at[rows[some]]
-                of_queries = asked[rows[some], found.positions[some]]
+            for block in torch.arange(len(rows)).split(max(1, CELLS // (length * max(n_here, kinds)))):
+                to_ids = weights[block].double() @ looked_at[rows[block]]
+                of_queries = asked[rows[block], attention.positions[block]]
                 axes = "query asking, query head looked_at -> head asking looked_at"
-                total[layer, :n_here] += einsum(of_queries, given, axes)
+                total[layer, :n_here] += einsum(of_queries, to_ids, axes)
     mean = total / number
     frames = [
         tidy(mean[part.layer, part.head], "value", layer=[part.layer], head=[part.head], query=names, key=names)

@@ -41,8 +41,8 @@ class AttentionRatios(Tabular):
 
     @property
     def title(self) -> str:
-        one, two, three = self.tokens
-        return f"Attention to '{one}' over that to '{two}' (w01) and to '{three}' (w02), and separation accuracy"
+        first, second, third = self.tokens
+        return f"Attention to '{first}' over that to '{second}' (w01) and to '{third}' (w02), and separation accuracy"
 
     def plot(self) -> Figure:
         """Draw one dot per head (Figure 5 of Zsámboki et al. 2025)."""
@@ -79,9 +79,9 @@ def attention_ratios(
     batch, layer = None if inputs is None else as_batch(subject, inputs), check_layer(subject, layer)
     alone = separation_of_each(subjects, batch_of(subject, None, "train"), batch_of(subject, None), C)
     tables = []
-    for one, every in zip(subjects, alone):
-        table = token_ratios(one, at, tokens, batch=batch, layer=layer)
-        first = layer * one.model.cfg.n_heads
+    for member, every in zip(subjects, alone):
+        table = token_ratios(member, at, tokens, batch=batch, layer=layer)
+        first = layer * member.model.cfg.n_heads
         s_acc = every[first : first + len(table)]
         table.insert(1, "layer", layer)
         tables.append(table.assign(s_acc=s_acc, category=[category(value) for value in s_acc]))
@@ -176,12 +176,12 @@ def attention_shares(model: Model, batch: Batch) -> pd.DataFrame:
     weights = (scores + counts.log()).softmax(-1)
     seen = counts.sum(0) > 0
     heads = range(len(weights))
-    found = [
+    shares = [
         (0, head, words[token], float(weights[head, :, token].mean()), float(weights[head, :, token].min()))
         for head in heads
         for token in seen.nonzero()[:, 0].tolist()
     ]
-    return pd.DataFrame(found, columns=["layer", "head", "token", "share", "least"])
+    return pd.DataFrame(shares, columns=["layer", "head", "token", "share", "least"])
 
 
 # ---------------------------------------------------------------- attention ratios (section 5.4)
@@ -227,14 +227,14 @@ def _hooked(
     """Return head outputs at the reads and the accuracy, from a pass with hooks; ratios = None changes nothing."""
     layer = check_layer(subject, layer)
     check_reads(subject, batch)
-    name, found, score = f"blocks.{layer}.attn.", [], ScoreWithLoss()
+    name, outputs, score = f"blocks.{layer}.attn.", [], ScoreWithLoss()
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
         hooks = [] if ratios is None else [(name + "hook_pattern", attention_hook(subject, piece, *ratios, tokens))]
         out, seen = activations(subject, piece, [name + "hook_z"], hooks)
         where = reads_of(subject, piece)
-        found.append(where.pick(seen[name + "hook_z"]).double().cpu())
+        outputs.append(where.pick(seen[name + "hook_z"]).double().cpu())
         score += ScoreWithLoss.of_reads(subject, where, where.pick(out))
-    return torch.cat(found), score.accuracy
+    return torch.cat(outputs), score.accuracy
 
 
 def _rows(subject: Subject, batch: Batch) -> CountedRows:
@@ -326,8 +326,8 @@ def reweight_attention(
         singles = [(head,) for head in range(fitted.shape[1])]
         table = score_groups(fitted.numpy(), labels[0].numpy(), tested.numpy(), labels[1].numpy(), singles, C=C)
         first, second = pair or (float("nan"), float("nan"))
-        found = {"head": range(len(singles)), "layer": layer, "w01": first, "w02": second, "s_acc": table["s_acc"]}
-        frames.append(pd.DataFrame(found).assign(accuracy=accuracy))
+        columns = {"head": range(len(singles)), "layer": layer, "w01": first, "w02": second, "s_acc": table["s_acc"]}
+        frames.append(pd.DataFrame(columns).assign(accuracy=accuracy))
     return Reweighting(pd.concat(frames, ignore_index=True), tuple(tokens or subject.task.counted))
 
 

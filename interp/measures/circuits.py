@@ -37,14 +37,14 @@ def no_circuits(subject: Subject) -> str | None:
 def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return W_Q, W_K, W_V and W_O in float64, with the norm's gain and centering folded into the first three."""
     block, head = subject.model.blocks[part.layer], part.head or 0
-    found = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
+    weights = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
     norm = getattr(block, "ln1", None)
     if norm is not None and not isinstance(norm, torch.nn.Identity) and not post_norm(subject.model):
         gain = getattr(norm, "w", None)
-        for i, weight in enumerate(found[:3]):
+        for i, weight in enumerate(weights[:3]):
             weight = weight if gain is None else gain.detach().double().cpu()[:, None] * weight
-            found[i] = weight if "RMS" in type(norm).__name__ else weight - weight.mean(0)
-    return found[0], found[1], found[2], found[3]
+            weights[i] = weight if "RMS" in type(norm).__name__ else weight - weight.mean(0)
+    return weights[0], weights[1], weights[2], weights[3]
 
 
 def no_table(subject: Subject, which: str) -> str | None:
@@ -113,17 +113,17 @@ def number_circuits(model: Model) -> pd.DataFrame:
         raise UnsupportedError(f"task {subject.task.name} has no eight numbers in order, or is not read at one token")
     scores = token_circuits(subject, "QK", subject.task.d_vocab).query("query == @subject.read_at")
     table = scores.pivot(index=["layer", "head"], columns="key", values="value")[words]
-    found = pd.DataFrame(
+    heads = pd.DataFrame(
         {"grows": (table.diff(axis=1).iloc[:, 1:] > 0).mean(axis=1), "range": table[words[-1]] - table[words[0]]}
     )
-    found["copied"] = float("nan")
+    heads["copied"] = float("nan")
     if set(words) <= set(subject.task.answer_words) and no_table(subject, "OV") is None:
         copies = token_circuits(subject, "OV", subject.task.d_vocab)
         copies["value"] += copies["answer"].map(dict(zip(subject.task.answer_words, readout_map(subject)[1].tolist())))
         copies = copies.query("source in @words")
         best = copies.loc[copies.groupby(["layer", "head", "source"])["value"].idxmax()]
-        found["copied"] = (best["source"] == best["answer"]).groupby([best["layer"], best["head"]]).mean()
-    return found.reset_index()
+        heads["copied"] = (best["source"] == best["answer"]).groupby([best["layer"], best["head"]]).mean()
+    return heads.reset_index()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,7 +172,7 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
         refuse_if(no_circuits(subject))
     rows: list[tuple[Any, ...]] = []
     vectors: dict[str, tuple[Tensor, Tensor]] = {}
-    for name in (name for given in wanted for name in _named(given, known)):
+    for name in (name for asked in wanted for name in _named(asked, known)):
         words = name.split()
         layer, head = map(int, words[1].split(".")) if words[0] == "head" else (None, None)
         circuit = words[-1] if words[0] == "head" else None
@@ -189,18 +189,18 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
     return SingularValues(table.astype({"layer": "Int64", "head": "Int64"}), vectors)
 
 
-def _named(given: str, known: Mapping[str, object]) -> list[str]:
+def _named(asked: str, known: Mapping[str, object]) -> list[str]:
     """Return the matrices that a name is for: one, or those of all heads or MLPs. Raises InterpError for none."""
     every = {"QK": " QK", "OV": " OV", "W_in": " in", "W_out": " out", "W_E": "embedding", "W_U": "unembedding"}
-    found = [name for name in (given, f"head {given}") if name in known]
-    if given in every:
-        end = every[given]
-        found = [name for name in known if name == end or (end[0] == " " and name.endswith(end))]
-        if not found:
-            raise InterpError(f"this model has no {given}: its matrices are {first_few(known, 8)}")
-    if not found:
-        raise InterpError(one_of("matrix", given, [*known, *every]))
-    return found
+    names = [name for name in (asked, f"head {asked}") if name in known]
+    if asked in every:
+        end = every[asked]
+        names = [name for name in known if name == end or (end[0] == " " and name.endswith(end))]
+        if not names:
+            raise InterpError(f"this model has no {asked}: its matrices are {first_few(known, 8)}")
+    if not names:
+        raise InterpError(one_of("matrix", asked, [*known, *every]))
+    return names
 
 
 def _matrices(subject: Subject) -> dict[str, Callable[[], tuple[Tensor, Tensor | None]]]:
@@ -275,9 +275,9 @@ def composition_scores(model: Model) -> CompositionScores:
     return CompositionScores(table, subject.model.cfg.d_model**-0.5)
 
 
-def _share(found: float, most: float) -> float:
-    """Return found / most, or 0 for a head of zeros."""
-    return found / most if most > 0 else 0.0
+def _share(value: float, most: float) -> float:
+    """Return value / most, or 0 for a head of zeros."""
+    return value / most if most > 0 else 0.0
 
 
 def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
@@ -337,12 +337,12 @@ def copying_scores(model: Model) -> CopyingScores:
         _, _, v, o = factors(subject, part)
         circuit = embedding @ v @ o @ out
         # The product in the other order is small and has the same eigenvalues, up to zeros.
-        found = torch.linalg.eigvals(o @ out @ embedding @ v)
-        found[found.abs() <= ROUNDED * float((embedding @ v).norm() * (o @ out).norm())] = 0
+        spectrum = torch.linalg.eigvals(o @ out @ embedding @ v)
+        spectrum[spectrum.abs() <= ROUNDED * float((embedding @ v).norm() * (o @ out).norm())] = 0
         others = circuit.masked_fill(torch.eye(len(shared), dtype=torch.bool), -torch.inf).max(1).values
         copied = float((circuit.diagonal() > others).double().mean())
-        rows.append((part.layer, part.head, _share(float(found.real.sum()), float(found.abs().sum())), copied))
-        eigenvalues[str(part)] = found
+        rows.append((part.layer, part.head, _share(float(spectrum.real.sum()), float(spectrum.abs().sum())), copied))
+        eigenvalues[str(part)] = spectrum
     return CopyingScores(pd.DataFrame(rows, columns=["layer", "head", "copying", "copied"]), eigenvalues)
 
 

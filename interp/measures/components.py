@@ -61,17 +61,17 @@ class Contrast:
 
     def of(self, outputs: Float[Tensor, "reads n_out"]) -> Float[Tensor, "reads"]:
         rows = torch.arange(len(outputs))
-        found = outputs[rows, self.plus]
+        difference = outputs[rows, self.plus]
         if self.minus is not None:
-            found = found - outputs[rows, self.minus]
-        return self.sign * found + self.constant
+            difference = difference - outputs[rows, self.minus]
+        return self.sign * difference + self.constant
 
     def direction(self, columns: Float[Tensor, "d n_out"]) -> Float[Tensor, "reads d"]:
         """Return the direction along which the difference is measured before the readout, per read, in float64."""
-        found = columns[:, self.plus].double()
+        directions = columns[:, self.plus].double()
         if self.minus is not None:
-            found = found - columns[:, self.minus].double()
-        return self.sign[:, None] * found.T
+            directions = directions - columns[:, self.minus].double()
+        return self.sign[:, None] * directions.T
 
 
 def named_answers(
@@ -103,27 +103,27 @@ def contrast(
 ) -> Contrast:
     """Choose the contrast between one output and another, `rivals` or the largest, from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
-    one, none = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
+    ones, zeros = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
     if rule.kind == "argmax":
         if logits.shape[1] < 2:
             raise UnsupportedError("the model has one output, but no rule that turns it into an answer")
         if rivals is not None:
-            return Contrast(classes, rivals, one, none)
+            return Contrast(classes, rivals, ones, zeros)
         wrong = logits.clone()
         if rule.among is not None:
             wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
         wrong[rows, classes] = -torch.inf
-        return Contrast(classes, first_largest(wrong), one, none)
+        return Contrast(classes, first_largest(wrong), ones, zeros)
     if rule.kind == "set":  # the output closest to being wrong, signed so that positive is right
         signs = 2 * unpack_sets(classes, logits.shape[1]).double() - 1
         weakest = first_largest(-signs * logits.double())
-        return Contrast(weakest, None, signs[rows, weakest], none)
+        return Contrast(weakest, None, signs[rows, weakest], zeros)
     first = torch.zeros_like(classes)
     yes = 2.0 * classes.double() - 1
     if rule.kind == "sigmoid":
-        return Contrast(first, None, yes, none)
+        return Contrast(first, None, yes, zeros)
     tolerance = rule.tolerance or 0.0
-    return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -one, one), yes * tolerance)
+    return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -ones, ones), yes * tolerance)
 
 
 SHOWN = 40
@@ -172,9 +172,9 @@ class Attribution(Result):
         """Draw the largest effects, with one standard deviation; by_answer: a row per part, a column per answer, of the
         centered effects."""
         if by_answer:
-            found = self.by_answer(centered=True)
-            matrix = found.pivot(index="component", columns="answer", values="effect").loc[self.parts["component"]]
-            matrix = matrix[list(dict.fromkeys(found["answer"]))]  # in the order of the task's outputs
+            effects = self.by_answer(centered=True)
+            matrix = effects.pivot(index="component", columns="answer", values="effect").loc[self.parts["component"]]
+            matrix = matrix[list(dict.fromkeys(effects["answer"]))]  # in the order of the task's outputs
             return draw.heatmap(matrix, list(matrix.columns), list(matrix.index), "right answer", "part", "logits", 0.0,
                                 square=False)  # fmt: skip
         table = self.to_frame()
@@ -227,7 +227,7 @@ def direct_logit_attribution(
     norm = final_scale(subject.model)
     names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final, *norm]
     kept = len(names) * subject.model.cfg.d_model
-    found, differences, classes, directions = [], [], [], []
+    contributions, differences, classes, directions = [], [], [], []
     written: list[Tensor] = []
     named = {name: f"'{word}'" for name, word in (("answer", answer), ("rival", rival)) if word is not None}
     for _, piece in pieces(subject, batch, kept):
@@ -244,12 +244,12 @@ def direct_logit_attribution(
         columns = [(vector * toward).sum(-1) for vector in vectors]
         biases = sum((block.attn.b_O.double().cpu() for block in subject.model.blocks), torch.zeros(()))
         columns.append((biases * toward).sum(-1) + bias)
-        found.append(torch.stack(columns, 1))
+        contributions.append(torch.stack(columns, 1))
         written.append(torch.stack([vector.sum(0) for vector in vectors]))
         directions.append(toward)
         differences.append(chosen.of(logits))
         classes.append(where.classes)
-    values, difference = torch.cat(found), torch.cat(differences)
+    values, difference = torch.cat(contributions), torch.cat(differences)
     means = torch.stack(written).sum(0) / max(1, len(difference))
     constant = torch.cat([torch.cat(directions) @ means.T, values[:, -1:]], 1)  # biases are the same for every input
     centered = (values - constant).where((values - constant).abs() > 1e-12 * values.abs().max(), 0.0)
@@ -361,13 +361,13 @@ class LogitLens(Result):
         logit, index = self.logits.sort(stable=True, dim=-1, descending=True)
         chance = self.logits.softmax(-1).gather(-1, index)
         reads = list(zip(self.rows.tolist(), self.positions.tolist()))
-        found = [
+        rows = [
             (row, at, self.words[row][at], stage, rank + 1, self.outputs[int(index[s, i, rank])],
              float(logit[s, i, rank]), float(chance[s, i, rank]))
             for i, (row, at) in enumerate(reads) for s, stage in enumerate(self.stages) for rank in range(k)
         ]  # fmt: skip
         columns = ["row", "position", "token", "stage", "rank", "answer", "logit", "probability"]
-        return pd.DataFrame(found, columns=columns)
+        return pd.DataFrame(rows, columns=columns)
 
     def plot(self, row: int | None = None) -> Figure:
         """Draw, on one input, the top token after each stage (rows, from below) at each position, colored by its
@@ -438,7 +438,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         if has_mlp(block) and middle in subject.model.hook_dict:
             hooks[f"attention {layer}"] = middle
         hooks[f"layer {layer}"] = f"blocks.{layer}.hook_resid_post"
-    found: dict[str, list[Tensor]] = {name: [] for name in hooks}
+    by_stage: dict[str, list[Tensor]] = {name: [] for name in hooks}
     classes, positions, numbers = [], [], []
     for start, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
         _, seen = activations(subject, piece, list(hooks.values()))
@@ -452,16 +452,16 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         numbers.append(at_rows.cpu() + start.start)
         for name, hook in hooks.items():
             stream = seen[hook][at_rows.to(cfg.device), places.to(cfg.device)]
-            found[name].append(read_out(subject, stream).double().cpu())
-    logits = torch.stack([torch.cat(parts) for parts in found.values()])
+            by_stage[name].append(read_out(subject, stream).double().cpu())
+    logits = torch.stack([torch.cat(parts) for parts in by_stage.values()])
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
     if not len(place):
         raise InterpError("there is no read in these inputs")
     answers = [decide(logit, subject.decision) for logit in logits]
     groups = place.unique().tolist() if at == "all" else ["read"]
     rows = []
-    for stage, out, said in zip(hooks, logits, answers):
-        agrees = (said == answers[-1]).double()
+    for stage, out, answer in zip(hooks, logits, answers):
+        agrees = (answer == answers[-1]).double()
         for group in groups:
             here = torch.ones_like(place, dtype=torch.bool) if group == "read" else place == group
             score = ScoreWithLoss()

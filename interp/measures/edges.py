@@ -92,7 +92,7 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Any, Any] | str]) -> li
     Raises InterpError for anything else.
     """
     by_name = {str(node): node for node in nodes(subject)}
-    known, found = set(edges(subject)), []
+    known, checked = set(edges(subject)), []
     for pair in wanted:
         names = [str(end) for end in (pair.split(BETWEEN) if isinstance(pair, str) else pair)]
         if len(names) != 2:
@@ -100,8 +100,8 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Any, Any] | str]) -> li
         edge = Edge(*(by_name[check_one_of("part", name, by_name)] for name in names))
         if edge not in known:
             raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}, which does not read its output")
-        found.append(edge)
-    return found
+        checked.append(edge)
+    return checked
 
 
 # ---------------------------------------------------------------- inputs and outputs of nodes
@@ -182,7 +182,9 @@ def path_patching(
 def _patched_paths(
     subject: Subject, known: Sequence[Node], receivers: Sequence[Receiver], pairs: Pairs, bar: LateBar
 ) -> Edges:
-    sums = {(sender, one): 0.0 for one in receivers for sender in known[:-1] if _before(sender, _owner(one))}
+    sums = {
+        (sender, receiver): 0.0 for receiver in receivers for sender in known[:-1] if _before(sender, _owner(receiver))
+    }
     clean_sum, corrupted_sum, number = 0.0, 0.0, 0
     names = _names(subject, known)
     stored = kept(subject) + 3 * (len(names) + len(known)) * subject.model.cfg.d_model
@@ -199,11 +201,11 @@ def _patched_paths(
         clean_sum += lean(out[where.rows, where.clean_at])
         corrupted_sum += lean(run.logits)
         number += len(where.rows)
-        changes = {one: written(subject, one, seen) - written(subject, one, run.seen) for one in known[:-1]}
-        for hook, reading in groupby(receivers, lambda one: _input_hook(subject, _owner(one))):
-            some = list(reading)
-            bar.update(here.start, len(pairs), f"into {_owner(some[0])}")
-            for edge, effect in _effects(run, hook, some, changes, lean).items():
+        changes = {sender: written(subject, sender, seen) - written(subject, sender, run.seen) for sender in known[:-1]}
+        for hook, reading in groupby(receivers, lambda receiver: _input_hook(subject, _owner(receiver))):
+            readers = list(reading)
+            bar.update(here.start, len(pairs), f"into {_owner(readers[0])}")
+            for edge, effect in _effects(run, hook, readers, changes, lean).items():
                 sums[edge] += effect
     if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
         raise InterpError("the clean and the corrupted runs do not differ, so there is nothing to recover")
@@ -246,12 +248,12 @@ def _effects(
     senders = [change for change in changes if _before(change, _owner(receivers[0]))]
     inputs = [[Edit(hook, changes[sender], add=True)] for sender in senders]
     if receivers == [OUTPUT]:
-        return {(sender, OUTPUT): found for sender, found in zip(senders, run.each(inputs, lean))}
+        return {(sender, OUTPUT): effect for sender, effect in zip(senders, run.each(inputs, lean))}
     makes = [receiver for receiver in receivers if not isinstance(receiver, str)]
     values = run.values(inputs, list(dict.fromkeys(make.hook for make in makes)))
     pairs = [(i, make) for i in range(len(senders)) for make in makes]
-    found = run.each([[Edit(one, one.get(values[i][one.hook]))] for i, one in pairs], lean)
-    return {(senders[i], one): effect for (i, one), effect in zip(pairs, found)}
+    effects = run.each([[Edit(make, make.get(values[i][make.hook]))] for i, make in pairs], lean)
+    return {(senders[i], make): effect for (i, make), effect in zip(pairs, effects)}
 
 
 def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edges]:
@@ -259,14 +261,14 @@ def edges_by_kind(subject: Subject, kinds: Mapping[str, Pairs]) -> dict[str, Edg
 
     Kinds whose inputs the model does not tell apart are left out. Raises InterpError if it tells none apart.
     """
-    found = dict[str, Edges]()
+    by_kind = dict[str, Edges]()
     for kind, pairs in kinds.items():
         try:
-            found[kind] = path_patching(subject, pairs)
+            by_kind[kind] = path_patching(subject, pairs)
         except InterpError as error:
-            if kind == [*kinds][-1] and not found:
+            if kind == [*kinds][-1] and not by_kind:
                 raise error
-    return found
+    return by_kind
 
 
 def edge_effects(by_kind: Mapping[str, Edges]) -> pd.DataFrame:
@@ -275,20 +277,20 @@ def edge_effects(by_kind: Mapping[str, Edges]) -> pd.DataFrame:
     Edges whose largest effects are equal up to rounding stay in the order of the model's parts.
     """
     first = next(iter(by_kind.values()))
-    found = first.table[["sender", "receiver"]].assign(
-        **{kind: one.table["recovered"] for kind, one in by_kind.items()}
+    effects = first.table[["sender", "receiver"]].assign(
+        **{kind: of_kind.table["recovered"] for kind, of_kind in by_kind.items()}
     )
-    largest = found[[*by_kind]].abs().max(axis=1).round(DIGITS)
-    return found.loc[largest.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+    largest = effects[[*by_kind]].abs().max(axis=1).round(DIGITS)
+    return effects.loc[largest.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
 def largest(by_kind: Mapping[str, Edges]) -> Edges:
     """For each edge the effect, over all kinds of pairs, whose size is largest."""
     first = next(iter(by_kind.values()))
     size = first.table["recovered"]
-    for one in by_kind.values():
-        size = size.where(size.abs() >= one.table["recovered"].abs(), one.table["recovered"])
-    return Edges(first.table.assign(recovered=size), first.order, sum(one.pairs for one in by_kind.values()))
+    for of_kind in by_kind.values():
+        size = size.where(size.abs() >= of_kind.table["recovered"].abs(), of_kind.table["recovered"])
+    return Edges(first.table.assign(recovered=size), first.order, sum(of_kind.pairs for of_kind in by_kind.values()))
 
 
 # ---------------------------------------------------------------- circuits of edges
@@ -305,16 +307,16 @@ def run_edges(
     """
     known, keep = nodes(subject), set(kept)
     run = Run(subject, piece, names=edge_hooks(subject)) if run is None else run
-    own = {node: written(subject, node, run.seen) for node in known[:-1]}
-    now: dict[Node, Tensor] = {EMBEDDING: own[EMBEDDING]}
-    for hook, some in groupby(known[1:], lambda node: _input_hook(subject, node)):
-        receivers, streams = list(some), []
+    unchanged = {node: written(subject, node, run.seen) for node in known[:-1]}
+    now: dict[Node, Tensor] = {EMBEDDING: unchanged[EMBEDDING]}
+    for hook, reading in groupby(known[1:], lambda node: _input_hook(subject, node)):
+        receivers, streams = list(reading), []
         for node in receivers:
             stream = run.seen[hook]
             for sender in now:
                 if _before(sender, node):
                     carried = now[sender] if Edge(sender, node) in keep else instead[sender]
-                    stream = stream + (carried - own[sender])
+                    stream = stream + (carried - unchanged[sender])
             streams.append(stream)
         if receivers == [OUTPUT]:
             return run.outputs([[Edit(hook, streams[0])]])[0]

@@ -99,18 +99,18 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     p = subject.task.n_out
     k = torch.arange(1, p // 2 + 1)
     outputs, classes = subject.logits(batch).double()[:, :p], reads_of(subject, batch).classes
-    found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
-    wave = (found * torch.exp(2j * torch.pi * (k * classes[:, None]).double() / p)).sum(0)
-    total = float(_both(found, p).sum())
+    transforms = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
+    wave = (transforms * torch.exp(2j * torch.pi * (k * classes[:, None]).double() / p)).sum(0)
+    total = float(_both(transforms, p).sum())
     power = (_both(wave, p) / len(classes) / total).numpy() if total > 0 else np.zeros(len(k))
     return pd.concat(
         [pd.DataFrame({"group": group, "frequency": k.numpy(), "power": power}) for group in groups], ignore_index=True
     )
 
 
-def _both(found: Tensor, p: int) -> Float[Tensor, "... frequencies"]:
+def _both(transform: Tensor, p: int) -> Float[Tensor, "... frequencies"]:
     """Return the summed power at frequencies 1 to p // 2 and their negatives; p / 2 equals its negative."""
-    power = 2 * found.abs() ** 2
+    power = 2 * transform.abs() ** 2
     if p % 2 == 0:
         power[..., -1] /= 2
     return power

@@ -202,13 +202,13 @@ def find_circuit(
         effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
         ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
 
-        def enough_edges(some: Sequence[Edge]) -> bool:
-            bar.step(f"a circuit of {counted(len(some), 'edge')}")
-            found = _scores_of_edges(subject, [list(some)], mode, test, others, 0)[0]
-            return found.accuracy >= whole.accuracy - tolerance
+        def enough_edges(chosen: Sequence[Edge]) -> bool:
+            bar.step(f"a circuit of {counted(len(chosen), 'edge')}")
+            score = _scores_of_edges(subject, [list(chosen)], mode, test, others, 0)[0]
+            return score.accuracy >= whole.accuracy - tolerance
 
-        some = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
-        needed: list[Edge] = _thinned(some, enough_edges)
+        first = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
+        needed: list[Edge] = _thinned(first, enough_edges)
         return _of_edges(subject, needed, mode, test, others, 0)
 
 
@@ -226,11 +226,11 @@ Kept = TypeVar("Kept")
 
 def _thinned(kept: Sequence[Kept], enough: Callable[[Sequence[Kept]], bool]) -> list[Kept]:
     """Leave out, from the last, every one without which the rest is still enough."""
-    found = list(kept)
-    for one in reversed(kept):
-        rest = [other for other in found if other != one]
-        found = rest if enough(rest) else found
-    return found
+    needed = list(kept)
+    for member in reversed(kept):
+        rest = [other for other in needed if other != member]
+        needed = rest if enough(rest) else needed
+    return needed
 
 
 def _of_parts(
@@ -247,14 +247,14 @@ def _of_parts(
     rest = [part for part in everything if part not in kept]
     taken = _taken_out(kept, draws, seed)
     groups = [[], rest, everything, *([part, *rest] for part in kept)]
-    groups += [[*some, *rest] for some in taken] + [list(some) for some in taken]
+    groups += [[*removed, *rest] for removed in taken] + [list(removed) for removed in taken]
     scores = scores_without(subject, groups, test, mode, reference, seed)
     model, circuit, nothing = scores[:3]
     without, scores = scores[3 : 3 + len(kept)], scores[3 + len(kept) :]
     names = tuple(map(str, kept))
     completeness = pd.DataFrame(
         {
-            "taken_out": [", ".join(map(str, some)) for some in taken],
+            "taken_out": [", ".join(map(str, removed)) for removed in taken],
             "accuracy_circuit": [score.accuracy for score in scores[: len(taken)]],
             "accuracy_model": [score.accuracy for score in scores[len(taken) :]],
         }
@@ -270,13 +270,13 @@ def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.Da
 def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, ...]]:
     """Return each part of the circuit alone, and random sets of parts."""
     draw = torch.Generator().manual_seed(seed)
-    found: list[tuple[Part, ...]] = [(part,) for part in kept]
+    taken: list[tuple[Part, ...]] = [(part,) for part in kept]
     for _ in range(draws if len(kept) > 2 else 0):
         member = torch.rand(len(kept), generator=draw) < 0.5
-        some = tuple(part for part, is_in in zip(kept, member.tolist()) if is_in)
-        if some and some not in found:
-            found.append(some)
-    return found
+        drawn = tuple(part for part, is_in in zip(kept, member.tolist()) if is_in)
+        if drawn and drawn not in taken:
+            taken.append(drawn)
+    return taken
 
 
 def _of_edges(

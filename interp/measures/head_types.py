@@ -101,33 +101,33 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     sums: dict[str, Tensor] = {}
     number, d_vocab = 0, subject.task.d_vocab
-    for found_at in attention_rows(subject, reduced(subject, batch) if at == "read" else batch, at == "read"):
-        piece, rows, places = subject.trimmed(batch[found_at.here]), found_at.rows, found_at.positions
-        counts = found_at.piece.counts  # if equal tokens are held once, kinds and numbers are those of whole inputs
+    for attention in attention_rows(subject, reduced(subject, batch) if at == "read" else batch, at == "read"):
+        piece, rows, places = subject.trimmed(batch[attention.here]), attention.rows, attention.positions
+        counts = attention.piece.counts  # if equal tokens are held once, kinds and numbers are those of whole inputs
         places = places if counts is None else subject.answer_positions(piece.tokens)
         mask = piece.attention_mask.cpu()[rows]
         number += len(rows)
         masks = key_kinds(piece.tokens.cpu()[rows], mask, places)
         kinds = {kind: where.double() for kind, where in masks.items()}
         if counts is not None:
-            kinds = {kind: _by_token(where, piece, places, found_at.piece, d_vocab) for kind, where in kinds.items()}
-        for layer, pattern in enumerate(found_at.weights):
+            kinds = {kind: _by_token(where, piece, places, attention.piece, d_vocab) for kind, where in kinds.items()}
+        for layer, pattern in enumerate(attention.weights):
             visible = _visible(subject, layer, mask, places)
             uniform = visible.sum(-1).clamp_min(1).double().log().sum()
             seen = {f"{kind}_queries": (masks[kind] & visible).any(-1).sum() for kind in MATCHED}
-            found = {name: sum_.expand(pattern.shape[1]) for name, sum_ in {"uniform": uniform, **seen}.items()}
+            layer_sums = {name: sum_.expand(pattern.shape[1]) for name, sum_ in {"uniform": uniform, **seen}.items()}
             rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
-            for some in torch.arange(len(rows)).split(QUERIES):  # to limit memory
-                weights = pattern[some].double()
+            for block in torch.arange(len(rows)).split(QUERIES):  # to limit memory
+                weights = pattern[block].double()
                 for kind, where in kinds.items():
-                    shares = torch.einsum("qhk,qk->h", weights, where[some])
-                    found[kind] = found.get(kind, 0) + shares
-                given = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
-                entropy = _entropy(given, rounding)
+                    shares = torch.einsum("qhk,qk->h", weights, where[block])
+                    layer_sums[kind] = layer_sums.get(kind, 0) + shares
+                normed = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
+                entropy = _entropy(normed, rounding)
                 if counts is not None:
-                    entropy = entropy + torch.einsum("qhk,qk->qh", given, counts[some].clamp(min=1).double().log())
-                found["entropy"] = found.get("entropy", 0) + entropy.sum(0)
-            for key, value in found.items():
+                    entropy = entropy + torch.einsum("qhk,qk->qh", normed, counts[block].clamp(min=1).double().log())
+                layer_sums["entropy"] = layer_sums.get("entropy", 0) + entropy.sum(0)
+            for key, value in layer_sums.items():
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
                 sums[key] = sums.get(key, 0) + part
@@ -166,12 +166,12 @@ def _by_token(
     """Return which share of the equal tokens that are held once are keys of a kind. The query is the last one held."""
     assert piece.counts is not None
     rows = torch.arange(len(where))
-    own, rest = where[rows, places], where.clone()
+    at_query, rest = where[rows, places], where.clone()
     rest[rows, places] = 0
     number = torch.zeros(len(where), d_vocab, dtype=where.dtype).scatter_add_(1, whole.tokens, rest)
-    found = number.gather(1, piece.tokens) / piece.counts.clamp(min=1)
-    found[:, -1] = own
-    return found
+    shares = number.gather(1, piece.tokens) / piece.counts.clamp(min=1)
+    shares[:, -1] = at_query
+    return shares
 
 
 def _visible(
@@ -221,12 +221,12 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed=0) if few else slow for name in values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
-        found = pairs[name]
+        paired = pairs[name]
         already = None
-        if isinstance(found, str):
-            reasons[name] = found
+        if isinstance(paired, str):
+            reasons[name] = paired
         else:
-            already = answered_pairs(subject, batch, found, lambda here: [])
+            already = answered_pairs(subject, batch, paired, lambda here: [])
         often = chance(value)
         for head in heads:
             x = seen[head.hook][:, head.head]
@@ -241,9 +241,11 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "interchange": float("nan"),
                 "pairs": 0,
             }
-            if not isinstance(found, str) and already is not None:
-                good = answered_pairs(subject, batch, found, _swap(head, x[found.source], where.positions[found.base]))
-                row |= {"interchange": float((good & ~already).double().mean()), "pairs": len(found.base)}
+            if not isinstance(paired, str) and already is not None:
+                good = answered_pairs(
+                    subject, batch, paired, _swap(head, x[paired.source], where.positions[paired.base])
+                )
+                row |= {"interchange": float((good & ~already).double().mean()), "pairs": len(paired.base)}
             rows.append(row)
     table = pd.DataFrame(rows)
     table.attrs["reasons"] = reasons

@@ -99,7 +99,7 @@ def outputs_of_each(subjects: Sequence[Subject], batch: Batch, *, layer: int | N
         return [head_outputs(subjects[0], batch, layer=layer)]
     layer, where = _asked(subjects[0], batch, None, layer)
     parts = [subjects[start : start + TOGETHER] for start in range(0, len(subjects), TOGETHER)]
-    return [one for some in parts for one in _head_outputs(some, batch, where, layer)]
+    return [outputs for together in parts for outputs in _head_outputs(together, batch, where, layer)]
 
 
 def _asked(subject: Subject, batch: Batch, read: int | None, layer: int | None) -> tuple[int | None, Reads]:
@@ -119,21 +119,25 @@ def _asked(subject: Subject, batch: Batch, read: int | None, layer: int | None) 
 def _head_outputs(subjects: Sequence[Subject], batch: Batch, where: Reads, layer: int | None) -> list[HeadOutputs]:
     if all(subject.count_space for subject in subjects) and subjects[0].read_at != "all":
         rows = counted_from(subjects[0], batch, where.positions).stacked(torch.float64)
-        tensors = [{n: p.double().cpu() for n, p in one.task_model.named_parameters()} for one in subjects]
+        tensors = [{n: p.double().cpu() for n, p in subject.task_model.named_parameters()} for subject in subjects]
         stacked = {name: torch.stack([mine[name] for mine in tensors]) for name in tensors[0]}
         outputs = heads_from_counts(token_tables(subjects[0].task_model.spec, stacked), rows)
         for z in outputs:
             check_finite(z)
-        found = [decompose(one, batch, where.positions, where.classes, z) for one, z in zip(subjects, outputs)]
+        by_model = [
+            decompose(subject, batch, where.positions, where.classes, z) for subject, z in zip(subjects, outputs)
+        ]
     else:
-        found = [_from_hooks(subject, batch, where, layer) for subject in subjects]
-    return [one if one.bias.shape[0] > 1 else _two_logits(one) for one in found]
+        by_model = [_from_hooks(subject, batch, where, layer) for subject in subjects]
+    return [of_model if of_model.bias.shape[0] > 1 else _two_logits(of_model) for of_model in by_model]
 
 
-def _two_logits(found: HeadOutputs) -> HeadOutputs:
+def _two_logits(outputs: HeadOutputs) -> HeadOutputs:
     """One output s becomes the logits (0, s), which give the same decision, s > 0."""
-    padded = {name: torch.nn.functional.pad(getattr(found, name), (1, 0)) for name in ("contributions", "bias", "skip")}
-    return replace(found, **padded)
+    padded = {
+        name: torch.nn.functional.pad(getattr(outputs, name), (1, 0)) for name in ("contributions", "bias", "skip")
+    }
+    return replace(outputs, **padded)
 
 
 def check_layer(subject: Subject, layer: int) -> int:
@@ -292,7 +296,7 @@ def head_metrics(
     ])  # fmt: skip
     layers = [{heads[head].layer for head in group} for group in table["heads"]]
     table["heads"] = [tuple(str(heads[head]).removeprefix("head ") for head in group) for group in table["heads"]]
-    column = pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64")
+    column = pd.array([min(group_layers) if len(group_layers) == 1 else None for group_layers in layers], dtype="Int64")
     return HeadMetrics(table.assign(layer=column))
 
 

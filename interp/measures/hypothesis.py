@@ -138,15 +138,15 @@ class Hypothesis:
 
 def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
     """Sort variables so that each comes after the variables it is computed from."""
-    found: dict[str, Variable] = {}
+    ordered: dict[str, Variable] = {}
     left = dict(known)
     while left:
-        ready = [variable for variable in left.values() if all(name in found for name in variable.of)]
+        ready = [variable for variable in left.values() if all(name in ordered for name in variable.of)]
         if not ready:
             raise InterpError(f"variables are computed from each other in a circle: {first_few(left)}")
         for variable in ready:
-            found[variable.name] = left.pop(variable.name)
-    return tuple(found.values())
+            ordered[variable.name] = left.pop(variable.name)
+    return tuple(ordered.values())
 
 
 # ---------------------------------------------------------------- places
@@ -225,18 +225,18 @@ class Place:
     def at(self, tokens: Int[Tensor, "units length"], lengths: Int[Tensor, "units"], read_at: Tensor) -> Tensor:
         """Return the place's position in each row; -1 if the row is too short."""
         if callable(self.position):
-            found = self.position(tokens, read_at)
-            if not isinstance(found, Tensor) or found.shape != read_at.shape:
+            positions = self.position(tokens, read_at)
+            if not isinstance(positions, Tensor) or positions.shape != read_at.shape:
                 raise InterpError(f"the position function of {self} must return one position for each row")
-            found = found.long()
+            positions = positions.long()
         elif self.position == "read":
-            found = read_at
+            positions = read_at
         elif self.position == "each":
-            found = torch.zeros_like(read_at)
+            positions = torch.zeros_like(read_at)
         else:
             index = torch.full_like(read_at, int(self.position))
-            found = torch.where(index < 0, lengths + index, index)
-        return torch.where((found >= 0) & (found < lengths), found, -1)
+            positions = torch.where(index < 0, lengths + index, index)
+        return torch.where((positions >= 0) & (positions < lengths), positions, -1)
 
     def __str__(self) -> str:
         name = f"stream {self.what}" if isinstance(self.what, int) else str(self.what)
@@ -307,14 +307,14 @@ class Units:
 
     def at(self, place: Place) -> Int[Tensor, "units"]:
         """Return the position of a place in each unit. Raises InterpError if a row is too short."""
-        found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
-        if bool((found < 0).any()):
-            row = int((found < 0).int().argmax())
+        positions = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
+        if bool((positions < 0).any()):
+            row = int((positions < 0).int().argmax())
             raise InterpError(
                 f"{place}: an input of {int(self.batch.lengths[row])} tokens has no such position; give inputs of one "
                 "length, or a position that every input has"
             )
-        return found
+        return positions
 
 
 class Values:
@@ -327,8 +327,8 @@ class Values:
         self.known: dict[str, Value] = {}
         for variable in hypothesis.order:
             if variable.of and variable.function is None:
-                given = [self.known[name] for name in variable.of]
-                self.tables[variable.name] = CodeTable.exact(variable, given, self._feature(variable))
+                arguments = [self.known[name] for name in variable.of]
+                self.tables[variable.name] = CodeTable.exact(variable, arguments, self._feature(variable))
             self.known[variable.name] = self._value(variable, self.known)
 
     def _feature(self, variable: Variable) -> Value:
@@ -343,21 +343,21 @@ class Values:
     def _value(self, variable: Variable, known: Mapping[str, Value]) -> Value:
         if variable.function is None and not variable.of:
             return self._feature(variable)
-        given = [known[name] for name in variable.of] if variable.of else [self.units.batch.tokens]
+        arguments = [known[name] for name in variable.of] if variable.of else [self.units.batch.tokens]
         if variable.function is None:
-            return self.tables[variable.name](*given)
-        return self._checked(variable, variable.function(*given))
+            return self.tables[variable.name](*arguments)
+        return self._checked(variable, variable.function(*arguments))
 
     def _checked(self, variable: Variable, value: Any) -> Value:
         """Check a variable's values, and pick or repeat them to fit its places: one per unit, or one per position."""
-        shape, found = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
-        if tuple(found.shape) not in ((shape[0],), shape):
+        shape, values = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
+        if tuple(values.shape) not in ((shape[0],), shape):
             raise InterpError(
-                f"variable {variable.name} has values of shape {tuple(found.shape)}; it must be ({shape[0]},), one for "
-                f"each input, or {shape}, one for each position"
+                f"variable {variable.name} has values of shape {tuple(values.shape)}; it must be ({shape[0]},), one "
+                f"for each input, or {shape}, one for each position"
             )
-        whole = found.long()
-        if not bool((whole == found).all()):
+        whole = values.long()
+        if not bool((whole == values).all()):
             raise InterpError(f"variable {variable.name} has values that are not whole numbers")
         return self._placed(variable, whole, torch.arange(len(whole)))
 
@@ -383,9 +383,13 @@ class Values:
         for variable in self.hypothesis.order:
             if variable.name != name and changed.intersection(variable.of):
                 changed.add(variable.name)
-                given = [here[other] for other in variable.of]
-                found = self.tables[variable.name](*given) if variable.function is None else variable.function(*given)
-                here[variable.name] = self._placed(variable, torch.as_tensor(found).long(), base)
+                arguments = [here[other] for other in variable.of]
+                value = (
+                    self.tables[variable.name](*arguments)
+                    if variable.function is None
+                    else variable.function(*arguments)
+                )
+                here[variable.name] = self._placed(variable, torch.as_tensor(value).long(), base)
         return here
 
 
@@ -412,17 +416,17 @@ class CodeTable:
             raise InterpError(
                 f"variable {variable.name} needs a function: a table has one value per input, not per position"
             )
-        found = cls(given, value)
-        if not found.unanimous:
+        table = cls(given, value)
+        if not table.unanimous:
             raise InterpError(
                 f"variable {variable.name} does not follow from {', '.join(variable.of)}: inputs that agree on them "
                 "differ in it"
             )
-        return found
+        return table
 
-    def _keys(self, given: Sequence[Value]) -> tuple[Tensor, Tensor]:
-        keys, inside = torch.zeros_like(given[0]), torch.ones_like(given[0], dtype=torch.bool)
-        for column, seen in zip(given, self.seen):
+    def _keys(self, columns: Sequence[Value]) -> tuple[Tensor, Tensor]:
+        keys, inside = torch.zeros_like(columns[0]), torch.ones_like(columns[0], dtype=torch.bool)
+        for column, seen in zip(columns, self.seen):
             index = torch.searchsorted(seen, column.contiguous()).clamp(max=len(seen) - 1)
             inside &= seen[index] == column
             keys = keys * len(seen) + index

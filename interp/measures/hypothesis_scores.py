@@ -181,10 +181,10 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
     if not any(places.values()):
         raise InterpError("no variable of the hypothesis has a place, so there is nothing to test in the model")
     taken: dict[tuple[object, object], tuple[str, Place]] = {}
-    for name, some in places.items():
-        if some and any(place.each for place in some) != all(place.each for place in some):
+    for name, of_variable in places.items():
+        if of_variable and any(place.each for place in of_variable) != all(place.each for place in of_variable):
             raise InterpError(f"variable {name} has one place at all positions and another at a single position")
-        for place in some:
+        for place in of_variable:
             key = (place.what, place.position)
             if key in taken:
                 other, before = taken[key]
@@ -198,11 +198,11 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
 
 def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
     """Choose every input if a run fits a budget and the values of all places fit into memory, otherwise a sample."""
-    found = choose(subject.task, partial(operations, subject), fixed=False, seconds=SECONDS)
-    length = found.batch.tokens.shape[1]
-    numbers = sum((length if p.each else 1) * p.width(subject) for some in places.values() for p in some)
+    population = choose(subject.task, partial(operations, subject), fixed=False, seconds=SECONDS)
+    length = population.batch.tokens.shape[1]
+    numbers = sum((length if p.each else 1) * p.width(subject) for of_variable in places.values() for p in of_variable)
     most = SIZE // (4 * numbers * (length if subject.read_at == "all" else 1))
-    return found if found.n <= most else sample(subject.task, max(1, most))
+    return population if population.n <= most else sample(subject.task, max(1, most))
 
 
 # ---------------------------------------------------------------- scores
@@ -279,14 +279,14 @@ def _interchanges(scrubber: Scrubber, program: HypothesisAnswers, pairs: int, se
     for variable in scrubber.hypothesis.variables:
         if not scrubber.places[variable.name]:
             continue
-        found = interchange(scrubber, program, variable, most, pairs, seed)
+        result = interchange(scrubber, program, variable, most, pairs, seed)
         row = {
             "variable": variable.name,
             "places": ", ".join(map(str, scrubber.places[variable.name])),
             "values": len(scrubber.values.known[variable.name].unique()),
             "alone": scrubber.groups[variable.name].alone,
         }
-        reason, shown = (found, Interchange.none()) if isinstance(found, str) else ("", found)
+        reason, shown = (result, Interchange.none()) if isinstance(result, str) else ("", result)
         if not reason and not shown.changes.n:
             reason = f"by the hypothesis, no pair of inputs with another {variable.name} must have another answer"
         rows.append({**row, **shown.row(), "reason": reason})

@@ -40,7 +40,7 @@ class Cases(Score):
         return cls(len(good), int(good.sum()), len(rows.unique()), exact)
 
     def __add__(self, other: Cases) -> Cases:
-        exact = all(one.exact for one in (self, other) if one.n)
+        exact = all(cases.exact for cases in (self, other) if cases.n)
         return Cases(self.n + other.n, self.right + other.right, max(self.rows, other.rows), exact)
 
     @property
@@ -101,7 +101,7 @@ class Interchange:
         """The lower one of the accuracies where the answer changes and where it stays; NaN if it never changes."""
         if not self.changes.n:
             return float("nan")
-        return min(one.accuracy for one in (self.changes, self.stays) if one.n)
+        return min(cases.accuracy for cases in (self.changes, self.stays) if cases.n)
 
     @property
     def shown(self) -> bool:

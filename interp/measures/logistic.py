@@ -28,8 +28,8 @@ def logistic(
     if (x.shape[1] + 1) * len(names) > SMALL:
         from sklearn.linear_model import LogisticRegression
 
-        found = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
-        weights, constants = found.coef_.T, found.intercept_
+        fitted = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
+        weights, constants = fitted.coef_.T, fitted.intercept_
         if len(names) == 2:  # one column: how much more the second value scores than the first
             weights, constants = weights * [0, 1], constants * [0, 1]
         return weights, constants, names
@@ -44,14 +44,14 @@ def _minimum(
     x: Float[np.ndarray, "rows d"], target: Float[np.ndarray, "rows n"], penalty: float
 ) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"]]:
     """Return weights and constants at which the summed loss plus half of the penalty on squared weights is least."""
-    one = np.concatenate([x, np.ones((len(x), 1))], 1)
-    d, n = one.shape[1], target.shape[1]
+    extended = np.concatenate([x, np.ones((len(x), 1))], 1)
+    d, n = extended.shape[1], target.shape[1]
     penalties = np.full((d, 1), penalty)
     penalties[-1] = 0.0
     alike = np.outer(np.arange(d) == d - 1, np.ones(n)).ravel()  # moving all constants alike changes nothing
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = one @ weights
+        scores = extended @ weights
         scores -= scores.max(1, keepdims=True)
         shares = np.exp(scores)
         total = shares.sum(1, keepdims=True)
@@ -61,10 +61,10 @@ def _minimum(
     weights = np.zeros((d, n))
     now, shares = loss(weights)
     for _ in range(STEPS):
-        slope = one.T @ (shares - target) + penalties * weights
+        slope = extended.T @ (shares - target) + penalties * weights
         if np.abs(slope).max() <= PRECISION * len(x):
             break
-        curved = _second_derivatives(one, shares, penalties[:, 0]).reshape(d * n, d * n) + np.outer(alike, alike)
+        curved = _second_derivatives(extended, shares, penalties[:, 0]).reshape(d * n, d * n) + np.outer(alike, alike)
         step = np.linalg.solve(curved, slope.ravel()).reshape(d, n)
         size, fall = 1.0, LEAST_FALL * float((slope * step).sum())
         then = loss(weights - step)
@@ -76,12 +76,12 @@ def _minimum(
 
 
 def _second_derivatives(
-    one: Float[np.ndarray, "rows d"], shares: Float[np.ndarray, "rows n"], penalties: Float[np.ndarray, "d"]
+    extended: Float[np.ndarray, "rows d"], shares: Float[np.ndarray, "rows n"], penalties: Float[np.ndarray, "d"]
 ) -> Float[np.ndarray, "d n d n"]:
     """Return those of the loss by each two weights."""
-    each = one[:, :, None] * shares[:, None, :]
-    rows = each.reshape(len(one), -1)
-    found = -(rows.T @ rows).reshape(*each.shape[1:], *each.shape[1:])
+    each = extended[:, :, None] * shares[:, None, :]
+    rows = each.reshape(len(extended), -1)
+    derivatives = -(rows.T @ rows).reshape(*each.shape[1:], *each.shape[1:])
     for value in range(shares.shape[1]):
-        found[:, value, :, value] += each[:, :, value].T @ one + np.diag(penalties)
-    return found
+        derivatives[:, value, :, value] += each[:, :, value].T @ extended + np.diag(penalties)
+    return derivatives

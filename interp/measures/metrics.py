@@ -47,10 +47,10 @@ def measured(
     distribution.
     """
     if callable(metric):
-        found = metric(logits, where)
-        if not isinstance(found, Tensor) or found.shape != logits.shape[:1]:
+        numbers = metric(logits, where)
+        if not isinstance(numbers, Tensor) or numbers.shape != logits.shape[:1]:
             raise InterpError(f"the metric must return one number for each of the {len(logits)} reads, (reads,)")
-        return found
+        return numbers
     if check_one_of("metric", metric, get_args(Named)) == "logit difference":
         return leaning(subject, logits, where)
     lost = losses(logits, where.clean, subject.decision)
@@ -69,8 +69,8 @@ def _divergence(
         chosen: Any = slice(None) if rule.among is None else list(rule.among)
         mine, other = (torch.log_softmax(logits[:, chosen], -1) for logits in (ours, theirs))
         return (mine.exp() * (mine - other)).sum(-1)
-    found = torch.zeros_like(ours)
+    total = torch.zeros_like(ours)
     for sign in (1, -1):  # each output says yes or no
         mine, other = (torch.nn.functional.logsigmoid(sign * logits) for logits in (ours, theirs))
-        found = found + mine.exp() * (mine - other)
-    return found.sum(-1)
+        total = total + mine.exp() * (mine - other)
+    return total.sum(-1)

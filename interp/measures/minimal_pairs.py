@@ -54,10 +54,10 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
         there = here
     else:
         place = {(int(r), int(p)): i for i, (r, p) in enumerate(zip(theirs.rows, theirs.positions))}
-        found = [
+        matched = [
             (i, place[key]) for i, key in enumerate(zip(mine.rows.tolist(), mine.positions.tolist())) if key in place
         ]
-        here, there = (torch.tensor([pair[k] for pair in found], dtype=torch.long) for k in (0, 1))
+        here, there = (torch.tensor([pair[k] for pair in matched], dtype=torch.long) for k in (0, 1))
     differ = (mine.classes[here] != theirs.classes[there]) & (theirs.classes[there] >= 0)
     here, there = here[differ], there[differ]
     return Compared(
@@ -99,10 +99,10 @@ def pairs_by_kind(model: Model, batch_size: int = 64, batch: Batch | None = None
     task = subject.task
     batch = task.sample(batch_size, task.splits[-1], seed=0) if batch is None else batch
     made = {kind: minimal_pairs(task, batch, 0, kind) for kind in KINDS} if task.labels_tokens else {}
-    found = {kind: pairs for kind, pairs in made.items() if len(pairs) >= FEWEST and len(compared(subject, pairs).rows)}
-    if type(task).corrupt is Task.corrupt and found:
-        return found
-    return {"own": make_pairs(subject, batch=batch), **found}
+    kept = {kind: pairs for kind, pairs in made.items() if len(pairs) >= FEWEST and len(compared(subject, pairs).rows)}
+    if type(task).corrupt is Task.corrupt and kept:
+        return kept
+    return {"own": make_pairs(subject, batch=batch), **kept}
 
 
 def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, batch: Batch | None = None) -> Pairs:

@@ -97,8 +97,8 @@ class Patched(Tabular):
     @property
     def at_positions(self) -> pd.DataFrame:
         """Heads patched at one position (or group of positions)."""
-        found = self.table
-        return found[(found["kind"] == "head") & (found["position"] != "all")].reset_index(drop=True)
+        table = self.table
+        return table[(table["kind"] == "head") & (table["position"] != "all")].reset_index(drop=True)
 
     def plot(self, what: Literal["stream", "parts", "heads"] = "stream") -> Figure:
         """Draw the residual stream by layer and position, the parts, or the heads by position."""
@@ -171,11 +171,11 @@ def activation_patching(
     moved = pairs if direction == "denoise" else Pairs(pairs.corrupted, pairs.clean)
     groups = position_groups(subject, moved, indexed)
     patches = _patches(subject, sites, [*groups], by_position)
-    found = [
+    scores = [
         _scores(subject, piece, where, patches, masks, metric, direction, method)
         for piece, masks, where in _pieces(subject, moved, groups, patches)
     ]
-    clean_mean, corrupted_mean, number, effects = _effects(found, direction)
+    clean_mean, corrupted_mean, number, effects = _effects(scores, direction)
     rows = [(patch.name, patch.kind, patch.layer, patch.head, patch.group) for patch in patches]
     table = pd.DataFrame(rows, columns=["site", "kind", "layer", "head", "position"]).astype({"head": "Int64"})
     named = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -215,8 +215,8 @@ def _patches(subject: Subject, sites: Sequence[str], groups: Sequence[str], by_p
         for group in groups
         if "stream" in kinds
     ]
-    parts = [_Patch(one.kind, one, str(one), one.layer, one.head) for one in parts_of(subject)]
-    parts += [_Patch(one.what, one, str(one), one.layer, one.head) for one in sites_of(subject)]
+    parts = [_Patch(part.kind, part, str(part), part.layer, part.head) for part in parts_of(subject)]
+    parts += [_Patch(site.what, site, str(site), site.layer, site.head) for site in sites_of(subject)]
     parts = [part for part in parts if part.kind in kinds]
     placed = [replace(part, group=group) for part in parts if part.head is not None for group in groups if by_position]
     return [*streams, *parts, *placed]
@@ -283,27 +283,27 @@ def _along(edit: Edit, value: Tensor, slope: Tensor) -> Float[Tensor, ""]:
     return reduce((changed - value) * slope, "... -> ", "sum").double().cpu()
 
 
-def _effects(found: Sequence[_Scores], direction: str) -> tuple[float, float, int, dict[str, Any]]:
+def _effects(scores: Sequence[_Scores], direction: str) -> tuple[float, float, int, dict[str, Any]]:
     """Return the mean metric of both runs, the number of reads, and the columns with the effects of the patches."""
     none = torch.zeros(0, dtype=torch.float64)
-    clean, corrupted = (torch.cat([none, *(getattr(one, end) for one in found)]) for end in ("clean", "corrupted"))
+    clean, corrupted = (torch.cat([none, *(getattr(piece, end) for piece in scores)]) for end in ("clean", "corrupted"))
     number = len(clean)
     before, after = (float(end.sum()) / max(1, number) for end in (clean, corrupted))
     if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
         raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
     whole = clean - corrupted
     effects: dict[str, Tensor] = {}
-    if found[0].patched is not None:
-        gained = torch.cat([one.patched - one.corrupted for one in found], 1)  # type: ignore[operator]
+    if scores[0].patched is not None:
+        gained = torch.cat([piece.patched - piece.corrupted for piece in scores], 1)  # type: ignore[operator]
         recovered = gained.sum(1) / whole.sum()
         rest = gained - recovered[:, None] * whole  # the error of a ratio r of the means of x and y is that of x - r y
         error = rest.std(1) * number**0.5 / whole.sum().abs() if number > 1 else recovered * torch.nan
         denoise = direction == "denoise"
-        flips = [(one.right_patched == denoise) & (one.right != denoise) for one in found]
+        flips = [(piece.right_patched == denoise) & (piece.right != denoise) for piece in scores]
         effects = {"recovered": recovered, "error": error, "flipped": torch.cat(flips, 1).double().mean(1)}
-    if found[0].attributed is not None:
+    if scores[0].attributed is not None:
         start = 0.0 if direction == "denoise" else 1.0
-        estimate = start + torch.stack([one.attributed for one in found]).sum(0) / whole.sum()  # type: ignore[misc]
+        estimate = start + torch.stack([piece.attributed for piece in scores]).sum(0) / whole.sum()  # type: ignore[misc]
         off = {"off": estimate - effects["recovered"]} if effects else {}
         effects |= {"attributed": estimate, **off}
     return before, after, number, {name: effect.numpy() for name, effect in effects.items()}

@@ -76,33 +76,33 @@ class Run(Unchanged):
         So the outputs of all changes need not fit into memory.
         """
         listed = [[self._spread(edit) for edit in change] for change in changes]
-        found: dict[int, Found] = {}
-        for start, some in self._batches(listed):
+        results: dict[int, Found] = {}
+        for start, numbers in self._batches(listed):
             if start is None:
-                out = forward(self.subject, self.batch, hooks_of(listed[some[0]]))
-                found[some[0]] = measure(self.where.pick(out))
+                out = forward(self.subject, self.batch, hooks_of(listed[numbers[0]]))
+                results[numbers[0]] = measure(self.where.pick(out))
                 continue
-            x, columns = Restarted(self, [listed[i] for i in some]).stream(start)
-            found |= {number: measure(logits) for number, logits in zip(some, self._read_out(x, columns))}
-        return [found[number] for number in range(len(listed))]
+            x, columns = Restarted(self, [listed[i] for i in numbers]).stream(start)
+            results |= {number: measure(logits) for number, logits in zip(numbers, self._read_out(x, columns))}
+        return [results[number] for number in range(len(listed))]
 
     @torch.no_grad()
     def values(self, changes: Iterable[Change], names: Sequence[str]) -> list[dict[str, Tensor]]:
         """Return the named activations, (rows, length, ...), after each change; later layers do not run."""
         listed = [[self._spread(edit) for edit in change] for change in changes]
-        found: dict[int, dict[str, Tensor]] = {}
+        results: dict[int, dict[str, Tensor]] = {}
         known = all(self.place(name) is not None and not name.endswith("hook_pattern") for name in names)
-        for start, some in self._batches(listed, known):
+        for start, numbers in self._batches(listed, known):
             if start is None:
-                found[some[0]] = activations(self.subject, self.batch, names, hooks_of(listed[some[0]]))[1]
+                results[numbers[0]] = activations(self.subject, self.batch, names, hooks_of(listed[numbers[0]]))[1]
                 continue
             self.need(names)
-            restarted = Restarted(self, [listed[i] for i in some], names)
+            restarted = Restarted(self, [listed[i] for i in numbers], names)
             restarted.stream(start)
-            for index, number in enumerate(some):
+            for index, number in enumerate(numbers):
                 noted = {name: value[index] for name, value in restarted.noted.items()}
-                found[number] = {name: noted.get(name, self.seen[name]) for name in names}
-        return [found[number] for number in range(len(listed))]
+                results[number] = {name: noted.get(name, self.seen[name]) for name in names}
+        return [results[number] for number in range(len(listed))]
 
     @torch.no_grad()
     def apart(
@@ -115,8 +115,8 @@ class Run(Unchanged):
             z = block.heads_apart(torch.stack([*streams]), self.every)
             return list(einsum(z, block.W_O, "row place head d_head, head d_head d_model -> head row place d_model"))
         hook = f"blocks.{layer}.hook_resid_{'pre' if heads else 'mid'}"
-        found = self.values([[Edit(hook, stream)] for stream in streams], [parts[0].hook])
-        return [writes(self.subject, part, seen) for part, seen in zip(parts, found)]
+        outputs = self.values([[Edit(hook, stream)] for stream in streams], [parts[0].hook])
+        return [writes(self.subject, part, seen) for part, seen in zip(parts, outputs)]
 
     # ------------------------------------------------------------ which changes run together
 
@@ -135,12 +135,14 @@ class Run(Unchanged):
         starts = list[tuple[Start, int]]()
         for number, change in enumerate(changes):
             places = [self.place(edit.hook) for edit in change]
-            found = [place for place in places if place is not None]
-            if not known or not self.restarts or len(found) < len(places):
+            placed = [place for place in places if place is not None]
+            if not known or not self.restarts or len(placed) < len(places):
                 yield None, [number]
                 continue
             columns = [self._columns(edit) for edit in change]
-            layer, stage = min((place for place, some in zip(found, columns) if some), default=(self.n_layers, PRE))
+            layer, stage = min(
+                (place for place, edited in zip(placed, columns) if edited), default=(self.n_layers, PRE)
+            )
             starts.append((Start(layer, stage, tuple(sorted(set[int]().union(*columns)))), number))
         batch: list[int] = []
         now = Start(0, 0, ())

@@ -55,8 +55,8 @@ def seen_tokens(subject: Subject, batch: Batch) -> Bool[Tensor, "rows length"] |
     model, pad = subject.model, subject.task.pad_id
     if not isinstance(model, TaskModel) or model.spec.direction == "causal" or pad is None:
         return None
-    found = (batch.tokens != pad).to(model.cfg.device)
-    return None if bool(found.all()) else found
+    visible = (batch.tokens != pad).to(model.cfg.device)
+    return None if bool(visible.all()) else visible
 
 
 def added_to_scores(subject: Subject, batch: Batch) -> Float[Tensor, "rows 1 1 length"] | None:
@@ -116,7 +116,7 @@ class RunBlock:
         start = self.heads[0] * size if which == "kv" else 0
         here = slice(start, start + sum(heads) * size)
         out = torch.addmm(self.b_in[here], x.flatten(0, 1), self.W_in[:, here]).unflatten(0, x.shape[:2])
-        return [one.unflatten(2, (-1, size)) for one in out.split([n * size for n in heads], 2)]
+        return [projected.unflatten(2, (-1, size)) for projected in out.split([n * size for n in heads], 2)]
 
     def placed(self, x: Float[Tensor, "rows asking heads d_head"], which: str, at: Int[Tensor, "asking"]) -> Tensor:
         """Return queries ("q") or keys ("k") as scores see them: normed and rotated."""

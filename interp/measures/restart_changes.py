@@ -69,8 +69,8 @@ class Unchanged:
         self.causal, self.last = cfg.attention_dir == "causal", stream_hook(subject, cfg.n_layers)
         self.restarts = not general and unknown(subject) is None
         known = subject.model.hook_dict
-        own = [f"blocks.{i}.{name}" for i in range(self.n_layers) for name in KEPT] if self.restarts else []
-        out, self.seen = activations(subject, batch, [*names, *(name for name in own if name in known), self.last])
+        needed = [f"blocks.{i}.{name}" for i in range(self.n_layers) for name in KEPT] if self.restarts else []
+        out, self.seen = activations(subject, batch, [*names, *(name for name in needed if name in known), self.last])
         self.logits = self.where.pick(out)
         if self.restarts:
             added, self.device = added_to_scores(subject, batch), out.device
@@ -186,24 +186,26 @@ class Restarted:
         """
         run, block, at = self.run, self.run.blocks[layer], f"blocks.{layer}.attn."
         hooks = [f"{at}hook_{name}" for name in "qkv"]
-        own = columns[torch.isin(columns, asking)]  # in the last layer, only reads ask
+        querying = columns[torch.isin(columns, asking)]  # in the last layer, only reads ask
         if x is None:
-            q, k, v = (self._unchanged(hook, where).clone() for hook, where in zip(hooks, (own, columns, columns)))
-        elif len(own) == len(columns):
-            q, k, v = (one.unflatten(0, (self.n, -1)) for one in block.project(x.flatten(0, 1), columns))
+            q, k, v = (self._unchanged(hook, where).clone() for hook, where in zip(hooks, (querying, columns, columns)))
+        elif len(querying) == len(columns):
+            q, k, v = (tensor.unflatten(0, (self.n, -1)) for tensor in block.project(x.flatten(0, 1), columns))
         else:
-            (q,) = block.project(x[:, :, torch.isin(columns, own)].flatten(0, 1), own, "q")
-            q, k, v = (one.unflatten(0, (self.n, -1)) for one in (q, *block.project(x.flatten(0, 1), columns, "kv")))
-        q = self._edited(hooks[0], q, own)
-        k, v = (self._edited(hook, one, columns) for hook, one in zip(hooks[1:], (k, v)))
-        q = block.placed(_merged(run.seen[hooks[0]], q, own, asking).flatten(0, 1), "q", asking)
+            (q,) = block.project(x[:, :, torch.isin(columns, querying)].flatten(0, 1), querying, "q")
+            q, k, v = (
+                tensor.unflatten(0, (self.n, -1)) for tensor in (q, *block.project(x.flatten(0, 1), columns, "kv"))
+            )
+        q = self._edited(hooks[0], q, querying)
+        k, v = (self._edited(hook, tensor, columns) for hook, tensor in zip(hooks[1:], (k, v)))
+        q = block.placed(_merged(run.seen[hooks[0]], q, querying, asking).flatten(0, 1), "q", asking)
         k = block.placed(k.flatten(0, 1), "k", columns).unflatten(0, (self.n, -1))
         k = _merged(run.keys(layer), k, columns, run.every).flatten(0, 1)
         v = _merged(run.seen[hooks[2]], v, columns, run.every).flatten(0, 1)
         pattern = at + "hook_pattern"
 
-        def edit(found: Tensor) -> None:
-            self._edited(pattern, found.unflatten(0, (self.n, -1)), asking)
+        def edit(weights: Tensor) -> None:
+            self._edited(pattern, weights.unflatten(0, (self.n, -1)), asking)
 
         return block.mix(q, k, v, asking, edit if pattern in self.edits else None).unflatten(0, (self.n, -1))
 
@@ -216,9 +218,9 @@ class Restarted:
         for number, edit in self.edits[hook]:
             head = getattr(edit.place, "head", None)
             heads.setdefault(number, set()).update(range(len(W_O)) if head is None else [head])
-        for number, some in heads.items():
-            change = z[number][:, :, [*some]] - before[number][:, :, [*some]]
-            mid[number] += change.flatten(2) @ W_O[[*some]].flatten(0, 1)
+        for number, edited in heads.items():
+            change = z[number][:, :, [*edited]] - before[number][:, :, [*edited]]
+            mid[number] += change.flatten(2) @ W_O[[*edited]].flatten(0, 1)
 
     def _after_mlp(
         self, layer: int, stage: int, mid: Float[Tensor, "changes rows asking d_model"], asking: Columns

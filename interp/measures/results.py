@@ -128,29 +128,29 @@ def as_batch(subject: Subject, given: Inputs, labeled: bool = True) -> Batch:
     return Batch(tokens, lengths, torch.full(tokens.shape, -1))
 
 
-def _rows(task: Task, given: Any) -> list[list[int]]:
-    if isinstance(given, str):
-        return [task.parse(given)]
-    if isinstance(given, Tensor):
-        given = given.tolist()
-    if not isinstance(given, list | tuple):
+def _rows(task: Task, inputs: Any) -> list[list[int]]:
+    if isinstance(inputs, str):
+        return [task.parse(inputs)]
+    if isinstance(inputs, Tensor):
+        inputs = inputs.tolist()
+    if not isinstance(inputs, list | tuple):
         raise InterpError(
-            f"{of_type(given)} is not an input: give a text, a list of tokens, a tensor of ids or a Batch"
+            f"{of_type(inputs)} is not an input: give a text, a list of tokens, a tensor of ids or a Batch"
         )
     words = set(task.vocabulary)
-    if given and all(isinstance(one, str) and one not in words for one in given):
-        return [task.parse(text) for text in given]
-    if any(isinstance(one, list | tuple | Tensor) for one in given):
-        return [row for one in given for row in _rows(task, one)]
-    return [[_token(task, one) for one in given]]
+    if inputs and all(isinstance(entry, str) and entry not in words for entry in inputs):
+        return [task.parse(text) for text in inputs]
+    if any(isinstance(entry, list | tuple | Tensor) for entry in inputs):
+        return [row for entry in inputs for row in _rows(task, entry)]
+    return [[_token(task, entry) for entry in inputs]]
 
 
-def _token(task: Task, one: Any) -> int:
-    if isinstance(one, str):
-        return task.token_id(one)
-    if isinstance(one, int) and not isinstance(one, bool):
-        return one
-    raise InterpError(f"{quoted(one)} is neither a token of task {task.name} nor its id")
+def _token(task: Task, entry: Any) -> int:
+    if isinstance(entry, str):
+        return task.token_id(entry)
+    if isinstance(entry, int) and not isinstance(entry, bool):
+        return entry
+    raise InterpError(f"{quoted(entry)} is neither a token of task {task.name} nor its id")
 
 
 def batch_of(subject: Subject, given: Inputs | None, split: str = "test", most: int | None = None) -> Batch:
@@ -225,15 +225,15 @@ def _reduced(subject: Subject, *batches: Batch) -> tuple[Batch, ...]:
     held = counts.gather(1, order)
     kind = torch.cat([present[order], asked[:, None]], 1)
     often = torch.cat([held, torch.ones(len(code), 1, dtype=torch.long)], 1)
-    found = []
+    shortened = []
     for place, batch in enumerate(batches):
         tokens = kind // subject.task.d_vocab ** (len(batches) - 1 - place) % subject.task.d_vocab
         tokens = torch.where(often > 0, tokens, filler)
         lengths = torch.full_like(batch.lengths, width)
-        found.append(replace(batch, tokens=tokens, lengths=lengths, counts=often))
+        shortened.append(replace(batch, tokens=tokens, lengths=lengths, counts=often))
     same = all(
         bool((subject.answer_positions(short.tokens) == width - 1).all())
         and torch.equal(subject.classes(short), subject.classes(batch))
-        for short, batch in zip(found, batches)
+        for short, batch in zip(shortened, batches)
     )
-    return tuple(found) if same else batches  # a task may find its answers in tokens that are left out
+    return tuple(shortened) if same else batches  # a task may find its answers in tokens that are left out

@@ -52,9 +52,9 @@ def reads_of(subject: Subject, batch: Batch) -> Reads:
 
 def check_reads(subject: Subject, batch: Batch) -> Reads:
     """Return the reads of a batch. Raises InterpError if there are none."""
-    if not len(found := reads_of(subject, batch)):
+    if not len(reads := reads_of(subject, batch)):
         raise InterpError(NOTHING)
-    return found
+    return reads
 
 
 # ---------------------------------------------------------------- running
@@ -68,8 +68,8 @@ def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slic
     """
     subject.check(batch)
     cfg, length = subject.model.cfg, batch.tokens.shape[1]
-    own = 2 * cfg.n_heads * length + 10 * cfg.d_model + 3 * (cfg.d_mlp or 0) + 2 * cfg.d_vocab_out
-    size = max(1, budget(subject.model) // (cfg.dtype.itemsize * length * (own + kept)))
+    per_position = 2 * cfg.n_heads * length + 10 * cfg.d_model + 3 * (cfg.d_mlp or 0) + 2 * cfg.d_vocab_out
+    size = max(1, budget(subject.model) // (cfg.dtype.itemsize * length * (per_position + kept)))
     for start in range(0, len(batch), size):
         here = slice(start, min(start + size, len(batch)))
         yield here, subject.trimmed(batch[here])
@@ -82,7 +82,7 @@ def operations(subject: Subject, length: int) -> int:
     """
     cfg = subject.model.cfg
     heads, mlp = cfg.n_layers * cfg.n_heads, cfg.n_layers * (cfg.d_mlp or 0)
-    weights = sum(one.numel() for name, one in subject.model.named_parameters() if "embed.W_" not in name)
+    weights = sum(weight.numel() for name, weight in subject.model.named_parameters() if "embed.W_" not in name)
     weights += subject.model.cfg.d_model * cfg.d_vocab_out
     stored = 2 * heads * length + 4 * heads * cfg.d_head + 6 * cfg.n_layers * cfg.d_model + 2 * mlp + cfg.d_vocab_out
     return length * (weights + 2 * heads * length * cfg.d_head + STORED * stored)
@@ -97,8 +97,8 @@ def work_of(subject: Subject, passes: float | int = 1, fits: int = 0, whole: boo
 
     def cost(length: int) -> float | int:
         reads = length if subject.read_at == "all" else 1
-        one = operations(subject, min(length, subject.task.d_vocab) if short else length)
-        return passes * one + MADE * length + fits * reads * FITTED
+        one_pass = operations(subject, min(length, subject.task.d_vocab) if short else length)
+        return passes * one_pass + MADE * length + fits * reads * FITTED
 
     return cost
 
@@ -140,50 +140,50 @@ def activations(
     subject: Subject, batch: Batch, names: Sequence[str], hooks: Sequence[Hook] = ()
 ) -> tuple[Float[Tensor, "rows length n_out"], dict[str, Tensor]]:
     """Return the outputs for one piece, and the activations at the named hook points after applying `hooks`."""
-    found: dict[str, Tensor] = {}
+    seen: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = activation.detach()
+        seen[hook.name] = activation.detach()
 
-    return forward(subject, batch, [*hooks, *((name, keep) for name in names)]), found
+    return forward(subject, batch, [*hooks, *((name, keep) for name in names)]), seen
 
 
 def gradients(
     subject: Subject, batch: Batch, names: Sequence[str], score: Callable[[Float[Tensor, "rows length n_out"]], Tensor]
 ) -> dict[str, Tensor]:
     """Return the gradients of a number, computed from the outputs of one piece, with respect to named activations."""
-    found: dict[str, Tensor] = {}
+    seen: dict[str, Tensor] = {}
     start = stream_hook(subject, 0)
 
     def keep(activation: Tensor, hook: Any) -> Tensor:
         if hook.name == start:  # so that weights need no gradients
             activation = activation.detach().requires_grad_()
-        found[hook.name] = activation
+        seen[hook.name] = activation
         return activation
 
     out = forward(subject, batch, [(name, keep) for name in dict.fromkeys([start, *names])], differentiable=True)
     with torch.enable_grad():
         total = score(out)
-    slopes = torch.autograd.grad(total, [found[name] for name in names], allow_unused=True)
-    return {name: found[name] * 0 if slope is None else slope for name, slope in zip(names, slopes)}
+    slopes = torch.autograd.grad(total, [seen[name] for name in names], allow_unused=True)
+    return {name: seen[name] * 0 if slope is None else slope for name, slope in zip(names, slopes)}
 
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
     """Return activations of the named hook points at the reads of a batch (or at `where`), (reads, ...), in float64."""
-    own = reads_of(subject, batch)
-    if where is None or torch.equal(where.positions, own.positions):
+    reads = reads_of(subject, batch)
+    if where is None or torch.equal(where.positions, reads.positions):
         batch = reduced(subject, batch)
         where = reads_of(subject, batch)
-    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    by_name: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, piece in pieces(subject, batch):
         _, seen = activations(subject, piece, names)
         inside = (where.rows >= here.start) & (where.rows < here.stop)
         rows, positions = where.rows[inside] - here.start, where.positions[inside]
         for name in names:
-            found[name].append(seen[name].cpu()[rows, positions].double())
+            by_name[name].append(seen[name].cpu()[rows, positions].double())
     if not len(where):
         raise InterpError(NOTHING)
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    return {name: torch.cat(parts) for name, parts in by_name.items()}
 
 
 # ---------------------------------------------------------------- scores
@@ -316,8 +316,8 @@ def sites_of(subject: Subject) -> list[Site]:
         attn: Any = subject.model.blocks[part.layer].attn
         shared = len(getattr(attn, "_W_K", attn.W_K))
         head = part.head or 0
-        own = get_args(What) if head < shared else ("q", "pattern")
-        sites += [Site(part.layer, head, what) for what in own]
+        kinds = get_args(What) if head < shared else ("q", "pattern")
+        sites += [Site(part.layer, head, what) for what in kinds]
     return sites
 
 
@@ -367,7 +367,7 @@ def part_named(subject: Subject, name: Any) -> Part | Neuron:
         layer, index = None if match[1] == "readout" else int(match[1]), int(match[2])
         known = neuron_layers(subject)
         if layer not in known:
-            layers = ["readout" if one is None else one for one in known]
+            layers = ["readout" if number is None else number for number in known]
             raise InterpError(one_of("layer of neurons", match[1], layers))
         if index >= (width := int(known[layer].W_out.shape[0])):
             raise InterpError(f"{name} does not exist: its layer has neurons 0 to {width - 1}")
@@ -463,14 +463,14 @@ class Edit:
         """Return where the edit changes an activation of the place's hook. at: as a mask."""
         mine = activation if isinstance(self.place, str) else self.place.get(activation)
         value = self.value.to(mine) if isinstance(self.value, Tensor) else self.value
-        found = (self._new(mine, value) != mine).flatten(2).any(2)
-        return found if self.at is None else found & self.at.to(mine.device)
+        differs = (self._new(mine, value) != mine).flatten(2).any(2)
+        return differs if self.at is None else differs & self.at.to(mine.device)
 
-    def _new(self, own: Tensor, value: Any) -> Any:
+    def _new(self, mine: Tensor, value: Any) -> Any:
         if self.basis is not None:
-            basis = self.basis.to(own)
-            return own + (value - own) @ basis @ basis.T
-        return own + value if self.add else value
+            basis = self.basis.to(mine)
+            return mine + (value - mine) @ basis @ basis.T
+        return mine + value if self.add else value
 
 
 def hooks_of(edits: Iterable[Edit]) -> list[Hook]:

@@ -69,7 +69,7 @@ class Scrubber:
     def __init__(self, values: Values):
         self.values, self.units, self.subject = values, values.units, values.subject
         self.hypothesis, self.places = values.hypothesis, values.places
-        self.each = any(place.each for some in self.places.values() for place in some)
+        self.each = any(place.each for of_variable in self.places.values() for place in of_variable)
         self.groups = {
             variable.name: self._groups(variable)
             for variable in self.hypothesis.variables
@@ -104,7 +104,7 @@ class Scrubber:
 
     def _prepare(self) -> tuple[Float[Tensor, "units n_out"], dict[Place, Tensor]]:
         """Run the model on all units; return the logits at the read positions and the value of every place."""
-        places = [place for some in self.places.values() for place in some]
+        places = [place for of_variable in self.places.values() for place in of_variable]
         logits, *values = self.run(torch.arange(len(self.units)), (), places)
         return logits, dict(zip(places, values))
 
@@ -179,28 +179,28 @@ class Scrubber:
 
     def run(self, rest: Int[Tensor, "wanted"], patches: Sequence[Patch], read: Sequence[Place] = ()) -> list[Tensor]:
         """Run the model on some units with patched places; return the logits, and the values of the places `read`."""
-        units, subject, found = self.units, self.subject, []
+        units, subject, per_piece = self.units, self.subject, []
         at = {place: units.at(place)[rest] for place in [*read, *(place for place, _ in patches)]}
         names = [place.hook(subject) for place in read]
         for here, _ in pieces(subject, units.batch[rest], subject.model.cfg.d_model * (1 + len(patches) + len(names))):
-            some = rest[here]
+            chosen = rest[here]
             hooks = hooks_of(place.edit(subject, value[here], at[place][here]) for place, value in patches)
-            out, seen = activations(subject, units.batch[some], list(dict.fromkeys(names)), hooks)
-            rows = torch.arange(len(some))
+            out, seen = activations(subject, units.batch[chosen], list(dict.fromkeys(names)), hooks)
+            rows = torch.arange(len(chosen))
             values = [place.get(seen[name]).detach().cpu() for place, name in zip(read, names)]
             values = [v.clone() if p.each else v[rows, at[p][here]] for p, v in zip(read, values)]
-            found.append([out[rows, units.read_at[some]].double().cpu(), *values])
-        return [torch.cat(parts) for parts in zip(*found)]
+            per_piece.append([out[rows, units.read_at[chosen]].double().cpu(), *values])
+        return [torch.cat(parts) for parts in zip(*per_piece)]
 
     @torch.no_grad()
     def scrubbed(self, units: Int[Tensor, "wanted"], seed: int) -> Float[Tensor, "wanted n_out"]:
         """Return the scrubbed model's outputs for some units, with one draw of all donors per unit."""
-        generator, found = torch.Generator().manual_seed(seed), []
+        generator, outputs = torch.Generator().manual_seed(seed), []
         cfg, length = self.subject.model.cfg, self.units.batch.tokens.shape[1]
         size = max(64, budget(self.subject.model) // (8 * length * max(1, cfg.d_model)))
-        for some in units.split(size):
-            found.append(self._run(self.hypothesis.of, some, generator)[0])
-        return torch.cat(found)
+        for block in units.split(size):
+            outputs.append(self._run(self.hypothesis.of, block, generator)[0])
+        return torch.cat(outputs)
 
     # ------------------------------------------------------------ every draw
 
@@ -222,10 +222,10 @@ class Scrubber:
             return None
         groups = [self.grouped_by(tuple(free), final=True), *(self.groups[variable.name] for variable in placed)]
         index = torch.stack([*(each.group_of for each in groups), self.units.classes], 1)
-        found: dict[tuple[int, ...], dict[int, int]] = {}
-        for (*row, c), n in zip(*(some.tolist() for some in index.unique(dim=0, return_counts=True))):
-            found.setdefault(tuple(row), {})[c] = n
-        return groups, found
+        combinations: dict[tuple[int, ...], dict[int, int]] = {}
+        for (*row, c), n in zip(*(tensor.tolist() for tensor in index.unique(dim=0, return_counts=True))):
+            combinations.setdefault(tuple(row), {})[c] = n
+        return groups, combinations
 
     @torch.no_grad()
     def every_draw(self) -> Iterator[tuple[Float[Tensor, "runs n_out"], list[tuple[int, float]]]]:
@@ -240,14 +240,14 @@ class Scrubber:
         for row, classes in combinations.items():
             members = [group.members(i) for group, i in zip(groups, row)]
             index = torch.cartesian_prod(*members).view(-1, len(members))
-            for some in index.split(1 << 16):
+            for block in index.split(1 << 16):
                 patches = [
-                    (place, self.donated(place, some[:, k + 1]))
+                    (place, self.donated(place, block[:, k + 1]))
                     for k, variable in enumerate(placed)
                     for place in self.places[variable.name]
                 ]
                 chances = [(c, n / len(self.units) / len(index)) for c, n in classes.items()]
-                yield self.run(some[:, 0], patches)[0], chances
+                yield self.run(block[:, 0], patches)[0], chances
 
 
 CANDIDATES = 1 << 16
@@ -263,30 +263,30 @@ class HypothesisAnswers:
         self.model = labels_of(self.subject, self.units, everyone, decide(outputs, self.subject.decision))
         self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known, None), self.model)
         self.answers = self.answers_for(values.known)
-        given = torch.cat([self.units.batch.labels.flatten().cpu(), self.model]).unique()
-        if not bool(torch.isin(self.answers, given).any()):
-            said = either(map(str, self.answers.unique().tolist()))
+        possible = torch.cat([self.units.batch.labels.flatten().cpu(), self.model]).unique()
+        if not bool(torch.isin(self.answers, possible).any()):
+            words = either(map(str, self.answers.unique().tolist()))
             raise InterpError(
-                f"the hypothesis answers {said}, which no input of task {self.subject.task.name} has as its answer: "
+                f"the hypothesis answers {words}, which no input of task {self.subject.task.name} has as its answer: "
                 "answer= returns what Batch.labels holds"
             )
 
     def _roots(self, known: dict[str, Tensor], which: Tensor | None) -> list[Tensor]:
         """The values that the answer is computed from; for a table, those at the read position, or a number for each
         row of values."""
-        found = [known[name] for name in self.values.hypothesis.of]
+        roots = [known[name] for name in self.values.hypothesis.of]
         if self.values.hypothesis.answer:
-            return found
-        return [self._as_number(self.units.at_read(value, self.subject, which)) for value in found]
+            return roots
+        return [self._as_number(self.units.at_read(value, self.subject, which)) for value in roots]
 
     def _as_number(self, value: Tensor) -> Tensor:
         """Hash each row of values to one number."""
         if value.ndim == 1:
             return value
-        found = torch.zeros(len(value), dtype=torch.long)
+        hashes = torch.zeros(len(value), dtype=torch.long)
         for column in value.T:
-            found = found * 1_000_003 + column + 7  # wraps; collisions have probability 2^-64
-        return found
+            hashes = hashes * 1_000_003 + column + 7  # wraps; collisions have probability 2^-64
+        return hashes
 
     def answers_for(self, known: dict[str, Tensor], which: Tensor | None = None) -> Int[Tensor, "units"]:
         """Compute the answers of (some) units from the values of the variables."""
@@ -299,13 +299,13 @@ class HypothesisAnswers:
             at = self.units.read_at[which]
             there = [value if value.ndim == 1 else value.gather(1, at[:, None])[:, 0] for value in roots]
             return labels_of(self.subject, self.units, which, answer.function(at, *there))
-        found = torch.as_tensor(answer(*roots)).cpu().long()
-        if found.shape != roots[0].shape[:1]:
+        answers = torch.as_tensor(answer(*roots)).cpu().long()
+        if answers.shape != roots[0].shape[:1]:
             raise InterpError(
-                f"the answer of the hypothesis has shape {tuple(found.shape)}; it must be ({len(roots[0])},), one for "
-                "each input"
+                f"the answer of the hypothesis has shape {tuple(answers.shape)}; it must be ({len(roots[0])},), one "
+                "for each input"
             )
-        return found
+        return answers
 
 
 def labels_of(
@@ -352,8 +352,8 @@ def interchange(
     base, source, wanted = base[keep], source[keep], wanted[keep]
     patches = [(place, scrubber.donated(place, source)) for place in scrubber.places[variable.name]]
     answers = decide(scrubber.run(base, patches)[0], scrubber.subject.decision)
-    given = labels_of(scrubber.subject, units, base, answers)
-    return Interchange.of(given, wanted, program.answers[base], program.model[base], units.rows[base], exact)
+    labels = labels_of(scrubber.subject, units, base, answers)
+    return Interchange.of(labels, wanted, program.answers[base], program.model[base], units.rows[base], exact)
 
 
 def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:

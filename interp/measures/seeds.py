@@ -24,13 +24,13 @@ def subjects_of(model: Models) -> list[Subject]:
     """Return the subjects of one model, or of several. Raises InterpError unless several are of one spec."""
     if not isinstance(model, Sequence):
         return [Subject.of(model)]
-    subjects = [Subject.of(one) for one in model]
+    subjects = [Subject.of(member) for member in model]
     if not subjects:
         raise InterpError("the list of models is empty; give at least one")
-    specs = [one.model.spec.id if isinstance(one.model, TaskModel) else one.name for one in subjects]
+    specs = [subject.model.spec.id if isinstance(subject.model, TaskModel) else subject.name for subject in subjects]
     if other := next((spec for spec in specs if spec != specs[0]), None):
         raise InterpError(f"models of one call must have one spec, but there are {specs[0]} and {other}")
-    if any(not isinstance(one.model, TaskModel) for one in subjects):
+    if any(not isinstance(subject.model, TaskModel) for subject in subjects):
         raise InterpError("a list of models needs models with a spec; measure others one by one")
     return subjects
 
@@ -39,9 +39,9 @@ def by_seed(model: Models, subjects: Sequence[Subject], tables: Sequence[pd.Data
     """Return the table of one model, or those of several as one, with a first column seed."""
     if not isinstance(model, Sequence):
         return tables[0]
-    rows = [table.assign(seed=one.task_model.seed) for one, table in zip(subjects, tables)]
-    found = pd.concat(rows, ignore_index=True)
-    return found[["seed", *(name for name in found if name != "seed")]]
+    rows = [table.assign(seed=subject.task_model.seed) for subject, table in zip(subjects, tables)]
+    joined = pd.concat(rows, ignore_index=True)
+    return joined[["seed", *(name for name in joined if name != "seed")]]
 
 
 def mean_over_seeds(table: pd.DataFrame, measured: Sequence[str]) -> pd.DataFrame:

@@ -161,8 +161,8 @@ class SeparatorPath:
                 f"{solutions.relative_gap[worst]:.1e}, above {TOLERANCE:.1e}; the largest values of its features run "
                 f"from {sizes.min():.1e} to {sizes.max():.1e}: rescale or center them"
             )
-        found = zip(solutions.weights, solutions.objective.tolist(), solutions.relative_gap.tolist())
-        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
+        optima = zip(solutions.weights, solutions.objective.tolist(), solutions.relative_gap.tolist())
+        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, optima))
 
     def _columns(self, groups: Sequence[Group]) -> ndarray:
         heads = np.asarray(groups)

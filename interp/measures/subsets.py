@@ -169,11 +169,11 @@ def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarra
     """Return the share of rows in which the label's logit is the first of the largest; `classes` is sorted."""
     right = np.zeros(len(logits), int)
     for label in np.unique(classes):
-        own = logits[:, :, np.searchsorted(classes, label) : np.searchsorted(classes, label, side="right")]
-        best = np.ones((len(logits), own.shape[2]), bool)
+        of_label = logits[:, :, np.searchsorted(classes, label) : np.searchsorted(classes, label, side="right")]
+        best = np.ones((len(logits), of_label.shape[2]), bool)
         if label > 0:
-            best &= own[:, label] > own[:, :label].max(axis=1)
-        if label + 1 < own.shape[1]:
-            best &= own[:, label] >= own[:, label + 1 :].max(axis=1)
+            best &= of_label[:, label] > of_label[:, :label].max(axis=1)
+        if label + 1 < of_label.shape[1]:
+            best &= of_label[:, label] >= of_label[:, label + 1 :].max(axis=1)
         right += best.sum(axis=1)
     return right / len(classes)

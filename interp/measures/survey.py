@@ -67,8 +67,8 @@ def survey(
     )
     effects: dict[str, float] = {}
     if no_sum(subject.model) is None:
-        found = direct_logit_attribution(subject, looked).to_frame()
-        effects = dict(zip(found["component"], found["effect"]))
+        attribution = direct_logit_attribution(subject, looked).to_frame()
+        effects = dict(zip(attribution["component"], attribution["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
         whole, *scores = scores_without(subject, [[], *([part] for part in parts)], test, mode, train)
@@ -90,17 +90,17 @@ def separation_of_each(subjects: Sequence[Subject], train: Batch, test: Batch, C
     a single class, and for fewer reads than a head has dimensions.
     """
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(subjects[0].model.cfg.n_layers)]
-    found = []
+    features = []
     for batch in (train, test):
         if all(subject.count_space for subject in subjects) and subjects[0].read_at != "all":
-            found.append([outputs.z.numpy() for outputs in outputs_of_each(subjects, batch)])
+            features.append([outputs.z.numpy() for outputs in outputs_of_each(subjects, batch)])
             continue
         seen = [at_reads(subject, batch, names) for subject in subjects]
-        found.append([torch.cat([one[name] for name in names], 1).numpy() for one in seen])
+        features.append([torch.cat([of_subject[name] for name in names], 1).numpy() for of_subject in seen])
     labels = [reads_of(subjects[0], batch).classes.numpy() for batch in (train, test)]
     return [
         list(score_groups(fitted, labels[0], tested, labels[1], [(i,) for i in range(fitted.shape[1])], C=C)["s_acc"])
-        for fitted, tested in zip(*found)
+        for fitted, tested in zip(*features)
     ]
 
 
@@ -108,10 +108,10 @@ def _separation(subject: Subject, train: Batch, test: Batch) -> tuple[list[float
     """Return s-acc of each part in the order of the table (NaN for MLPs), and the reason if all are NaN."""
     reason = None
     try:
-        (found,) = separation_of_each([subject], train, test)
+        (s_acc,) = separation_of_each([subject], train, test)
     except InterpError as error:  # one class, too few rows, outputs too badly scaled for a proof
-        found, reason = [float("nan")] * len(heads_of(subject)), str(error)
-    ordered = iter(found)
+        s_acc, reason = [float("nan")] * len(heads_of(subject)), str(error)
+    ordered = iter(s_acc)
     return [float("nan") if part.head is None else next(ordered) for part in parts_of(subject)], reason
 
 
@@ -139,13 +139,13 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     refuse_if(no_neurons(subject))
     layers = []
     for layer, module in neuron_layers(subject).items():
-        found = at_neurons(subject, batch, layer)
-        spread = found.std(0, correction=0)
+        activation = at_neurons(subject, batch, layer)
+        spread = activation.std(0, correction=0)
         columns = {
-            "layer": pd.array([layer] * found.shape[1], dtype="Int64"),
-            "index": range(found.shape[1]),
-            "active": (leveled(found) > 0).double().mean(0),
-            "mean": found.mean(0),
+            "layer": pd.array([layer] * activation.shape[1], dtype="Int64"),
+            "index": range(activation.shape[1]),
+            "active": (leveled(activation) > 0).double().mean(0),
+            "mean": activation.mean(0),
             "spread": spread,
             "promise": spread * module.W_out.detach().double().cpu().norm(dim=1),
         }

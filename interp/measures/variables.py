@@ -94,7 +94,7 @@ class VariableProbes(Tabular):
                 f"there is nothing to draw: {'; '.join(self.reasons.values()) or 'no feature was probed'}"
             )
         several = frame["position"].nunique() > 1
-        site = ["read" if one == "read" else f"position {one}" for one in frame["position"]]
+        site = ["read" if position == "read" else f"position {position}" for position in frame["position"]]
         frame = frame.assign(row=[f"{a}, {b}" if several else a for a, b in zip(frame["feature"], site)])
         grid = frame.pivot(index="row", columns="layer", values=what).loc[list(dict.fromkeys(frame["row"]))]
         columns = [stream_name(layer, self.n_layers) for layer in grid.columns]
@@ -243,12 +243,12 @@ def chance(value: Tensor) -> float:
 def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length d_model"]]:
     """Return the residual stream before each layer and after the last."""
     names = [stream_hook(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
-    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    streams: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, _ in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
         _, seen = activations(subject, batch[here], names)
         for name in names:
-            found[name].append(seen[name].cpu())
-    return [torch.cat(found[name]) for name in names]
+            streams[name].append(seen[name].cpu())
+    return [torch.cat(streams[name]) for name in names]
 
 
 def _at(stream: Tensor, where: Reads, site: StreamSite) -> Float[Tensor, "reads d_model"]:
@@ -311,12 +311,12 @@ def _cross_fitted(
     halves: bool,
 ) -> list[float]:  # fmt: skip
     """Return the accuracy of probes on each fold that are fitted on the others, and with `halves` on half of these."""
-    said = np.full((1 + halves, len(right)), -1)
+    predicted = np.full((1 + halves, len(right)), -1)
     for fold, others in _folds(right, inputs.numpy(), seed):
-        for row, some in zip(said, (~fold, others), strict=False):
-            row[fold] = _fit(white[some], right[some], int(right.max()) + 1)[0](white[fold])
-    found: list[float] = (said == right).mean(1).tolist()
-    return found
+        for row, fit_on in zip(predicted, (~fold, others), strict=False):
+            row[fold] = _fit(white[fit_on], right[fit_on], int(right.max()) + 1)[0](white[fold])
+    accuracy: list[float] = (predicted == right).mean(1).tolist()
+    return accuracy
 
 
 def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -344,8 +344,8 @@ def _fit(
         within = float(EQUAL * np.abs(x @ weights + constants).max())
         return lambda other: names[first_largest(torch.from_numpy(other @ weights + constants), within).numpy()]
 
-    one = np.concatenate([x, np.ones((len(x), 1))], 1)
-    weights = np.linalg.lstsq(one, np.eye(n)[value], rcond=FLAT)[0]
+    extended = np.concatenate([x, np.ones((len(x), 1))], 1)
+    weights = np.linalg.lstsq(extended, np.eye(n)[value], rcond=FLAT)[0]
     tell = classifier(weights[:-1], weights[-1], np.arange(n))
     if bool((tell(x) == value).all()) and len(x) > x.shape[1] + n:
         return tell, weights[:-1]
@@ -381,19 +381,19 @@ def pairs_of(
     rows = where.rows.numpy()
     _, first = np.unique(rows[order], return_index=True)  # one read per row
     base = order[first]
-    found: list[tuple[int, int, int]] = []
+    triples: list[tuple[int, int, int]] = []
     all_values = {key: value.numpy() for key, value in values.items()}
     for _ in range(4):  # several sources per base, until enough pairs require another answer
         for b, s in zip(base, draw.integers(len(where), size=len(base))):
             key = (int(all_values[name][s]), *(int(all_values[other][b]) for other in kept))
             wanted = table.get(key)
             if wanted is not None and wanted != int(where.classes[b]) and rows[b] != rows[s]:
-                found.append((int(b), int(s), wanted))
-        if len(found) >= most:
+                triples.append((int(b), int(s), wanted))
+        if len(triples) >= most:
             break
-    if len(found) < 8:
+    if len(triples) < 8:
         return f"Too few inputs with another {name} and the same {', '.join(kept) or 'rest'} require another answer"
-    base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:most]]) for i in range(3))
+    base_, source, wanted_ = (torch.tensor([triple[i] for triple in triples[:most]]) for i in range(3))
     return InterchangePairs(base_, source, wanted_)
 
 
@@ -427,8 +427,8 @@ def _interchanged(
     """Return the share of pairs whose answer becomes the expected one if the site's vector (or its part) is changed."""
     where, name, stream = reads_of(subject, batch), stream_hook(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
-    at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
-                 for some in (pairs.base, pairs.source))  # fmt: skip
+    at, there = (where.positions[reads] if site.position is None else torch.full_like(reads, site.position)
+                 for reads in (pairs.base, pairs.source))  # fmt: skip
     change = stream[where.rows[pairs.source], there] - stream[where.rows[pairs.base], at]
     if projection is not None:
         change = change @ projection.to(change).T
@@ -452,9 +452,9 @@ def answered_pairs(
     subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[Edit]]
 ) -> Bool[Tensor, "pairs"]:
     """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
-    where, found = reads_of(subject, batch), []
+    where, outputs = reads_of(subject, batch), []
     bases, at = batch[where.rows[pairs.base]], where.positions[pairs.base]
     for here, piece in pieces(subject, bases, 3 * subject.model.cfg.d_model):
         out = forward(subject, piece, hooks_of(edits(here)))
-        found.append(out[torch.arange(len(piece)), at[here]].double().cpu())
-    return correct(torch.cat(found), pairs.wanted, subject.decision)
+        outputs.append(out[torch.arange(len(piece)), at[here]].double().cpu())
+    return correct(torch.cat(outputs), pairs.wanted, subject.decision)
