@@ -61,8 +61,8 @@ def aimed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _head_of(trace: Content, layout: Content) -> dict[str, str]:
-    if found := _HEAD.search(str(trace.get("name") or "")):
-        return {"head": _name(found)}
+    if match := _HEAD.search(str(trace.get("name") or "")):
+        return {"head": _name(match)}
     axes = {letter: _axis(trace, layout, letter) for letter in "yx"}
     for letter, axis in axes.items():
         labels = trace.get(letter)
@@ -74,13 +74,13 @@ def _head_of(trace: Content, layout: Content) -> dict[str, str]:
         if of_heads and (not strings or any(_LABEL.match(str(label)) for label in strings)):
             return {"heads": letter}
     for text in (_subplot(axes["x"], axes["y"], layout), *(_title(axes[letter], layout, letter) for letter in "xy")):
-        if found := _HEAD.search(text):
-            return {"head": _name(found)}
+        if match := _HEAD.search(text):
+            return {"head": _name(match)}
     return {}
 
 
-def _name(found: re.Match[str]) -> str:
-    return f"{found[1]}.{found[2]}" if found[1] else found[2]
+def _name(match: re.Match[str]) -> str:
+    return f"{match[1]}.{match[2]}" if match[1] else match[2]
 
 
 def _axis(trace: Content, layout: Content, letter: str) -> Content:
@@ -90,11 +90,11 @@ def _axis(trace: Content, layout: Content, letter: str) -> Content:
 
 def _title(axis: Content, layout: Content, letter: str) -> str:
     """Return the title of an axis or, in a grid of small plots, the shared title."""
-    own = (axis.get("title") or {}).get("text")
-    if own is not None:
-        return str(own)
+    title = (axis.get("title") or {}).get("text")
+    if title is not None:
+        return str(title)
     all_axes = [layout[name] for name in layout if name.startswith(f"{letter}axis")]
-    return next((text for one in all_axes if (text := (one.get("title") or {}).get("text"))), "")
+    return next((text for other in all_axes if (text := (other.get("title") or {}).get("text"))), "")
 
 
 def _subplot(x: Content, y: Content, layout: Content) -> str:

@@ -71,18 +71,18 @@ def analyze(
     if out is not None:
         check_out(out)  # before the work starts
     asked = InputsAsked.of(inputs, seconds)
-    found = [opened(one) for one in sources]
-    titles = _told_apart([name for _, name in found])
-    for (subject, _), title in zip(found, titles):
+    loaded = [opened(entry) for entry in sources]
+    titles = _told_apart([name for _, name in loaded])
+    for (subject, _), title in zip(loaded, titles):
         with _said_of(title if len(sources) > 1 else None):
             check_finite(subject)
             check_runs(subject)
     pages = []
-    for one, (subject, name), title in zip(sources, found, titles):
-        load = f"model = interp.load({name!r})" if isinstance(one, str | Path) else None
+    for entry, (subject, name), title in zip(sources, loaded, titles):
+        load = f"model = interp.load({name!r})" if isinstance(entry, str | Path) else None
         with _said_of(title if len(sources) > 1 else None):
             pages.append(_page(subject, title, load, sections, options, asked, explain))
-    report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in found])
+    report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in loaded])
     if out is not None:
         tell(f"wrote {report.save(out)}")
     return report
@@ -102,8 +102,8 @@ def certify(source: Source, **options: Any) -> Certificate:
         ('certified', 2046, 'every string of 1 to 10 symbols')
     """
     _check_source(source)
-    if given := [name for name in LOADING if name in options]:
-        raise InterpError(f"{given[0]} is for interp.load: interp.certify(interp.load(model, {given[0]}=...))")
+    if misplaced := [name for name in LOADING if name in options]:
+        raise InterpError(f"{misplaced[0]} is for interp.load: interp.certify(interp.load(model, {misplaced[0]}=...))")
     subject, _ = opened(source)
     check_finite(subject)
     with threads_for(subject.model):
@@ -115,8 +115,8 @@ def _sources(source: Source | Sequence[Source]) -> list[Source]:
     sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise InterpError("no model is given: pass at least one name, path or model")
-    for one in sources:
-        _check_source(one)
+    for entry in sources:
+        _check_source(entry)
     return sources
 
 
@@ -149,9 +149,9 @@ def list_sections(
         'applies'
     """
     asked = InputsAsked.of(inputs, seconds)
-    found = [opened(one) for one in _sources(source)]
-    titles, frames = _told_apart([name for _, name in found]), {}
-    for title, (subject, _) in zip(titles, found):
+    loaded = [opened(entry) for entry in _sources(source)]
+    titles, frames = _told_apart([name for _, name in loaded]), {}
+    for title, (subject, _) in zip(titles, loaded):
         with _said_of(title if len(titles) > 1 else None):
             check_finite(subject)
             frames[title] = availability(Study(subject, asked=asked))
@@ -178,10 +178,10 @@ def _told_apart(names: list[str]) -> list[str]:
     return [f"{name} ({i + 1})" if name in names[:i] else name for i, name in enumerate(names)]
 
 
-def _in_words(found: pd.DataFrame) -> list[str]:
+def _in_words(table: pd.DataFrame) -> list[str]:
     """One cell per section: "applies", "on request" with its time or command, or the reason why it does not apply."""
     says = {"applies": "applies", "on request": "on request, {}", "does not apply": "no: {}"}
-    return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
+    return [says[status].format(note) for status, note in zip(table["status"], table["note"])]
 
 
 def opened(source: Source) -> tuple[Subject, str]:
@@ -233,24 +233,24 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
 
 def _metadata(subject: Subject) -> dict[str, str]:
     """Describe the model's origin."""
-    found = {"interp": version("interp"), "torch": torch.__version__}
+    entries = {"interp": version("interp"), "torch": torch.__version__}
     run = str(next(subject.model.parameters()).dtype).removeprefix("torch.")
     if run != (subject.model.spec.dtype if isinstance(subject.model, TaskModel) else "float32"):
-        found["run in"] = run
+        entries["run in"] = run
     outputs, named = subject.model.cfg.d_vocab_out, subject.task.n_classes
     if subject.decision.kind == "argmax" and outputs > named:
-        found["answer"] = f"the largest of its {outputs} outputs, of which {named} are answers of the task"
+        entries["answer"] = f"the largest of its {outputs} outputs, of which {named} are answers of the task"
     if subject.notes:
-        found["loaded with"] = " ".join(subject.notes)
+        entries["loaded with"] = " ".join(subject.notes)
     if isinstance(subject.model, TaskModel):
         spec = subject.model.spec
-        found = {"spec": spec.id, "seed": str(subject.model.seed), **found}
+        entries = {"spec": spec.id, "seed": str(subject.model.seed), **entries}
         if isinstance(spec.origin, Construction):
-            found["origin"] = f"construction {spec.origin.name} {spec.origin.variant}".strip()
+            entries["origin"] = f"construction {spec.origin.name} {spec.origin.variant}".strip()
         elif isinstance(spec.origin, Training):
             recipe = spec.origin
-            found["origin"] = f"trained {recipe.epochs} epochs, {recipe.optimizer} {recipe.learning_rate:g}"
-    return found
+            entries["origin"] = f"trained {recipe.epochs} epochs, {recipe.optimizer} {recipe.learning_rate:g}"
+    return entries
 
 
 def explain(

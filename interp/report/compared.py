@@ -35,7 +35,7 @@ def comparison_page(found: ComparedModels) -> Report:
     )  # fmt: skip
     report.add_figure("accuracy", found.plot(), "Each model, by the algorithm that it learned.")
     for row in shares[shares["algorithm"] != "none"].head(DRAWN).itertuples():
-        first = next(one for one, name in zip(found.rows, found.algorithms) if name == row.algorithm)
+        first = next(record for record, name in zip(found.rows, found.algorithms) if name == row.algorithm)
         explanation = Explanation.from_json(json.dumps(first["explanation"]))
         report.heading(f"Algorithm {row.algorithm}", f"As {first['model']} computes it.")
         report.add_text(card(explanation))

@@ -70,9 +70,12 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Card:
     page = f"{slug(name)}.html"
     report.save(out / page)
     state = str(report.facts.get("certificate", "none"))
-    said = {about: [one.text for one in report.said if one.about == about] for about in ("what", "how", "proof")}
-    computes = (said["what"] or said["proof"] or [report.subtitle])[0]
-    how = said["how"][-1] if said["how"] else ""  # the last sentence is the most specific
+    texts = {
+        about: [paragraph.text for paragraph in report.said if paragraph.about == about]
+        for about in ("what", "how", "proof")
+    }
+    computes = (texts["what"] or texts["proof"] or [report.subtitle])[0]
+    how = texts["how"][-1] if texts["how"] else ""  # the last sentence is the most specific
     return Card(name, page, model.task.describe, computes, how, state)
 
 

@@ -71,9 +71,9 @@ def annotated(text: str, told: set[str]) -> Markup:
         if word in told:
             return match[0]
         told.add(word)
-        said = f'<button type="button" class="term" popovertarget="{_IDS[word]}">{word}</button>'
+        term = f'<button type="button" class="term" popovertarget="{_IDS[word]}">{word}</button>'
         # Without the span, a line could break between the button and its punctuation.
-        return f'<span class="whole">{before}{said}{after}</span>' if before or after else said
+        return f'<span class="whole">{before}{term}{after}</span>' if before or after else term
 
     return Markup(_WORDS.sub(button, str(escape(text))))
 

@@ -165,7 +165,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """The paragraphs of the first screen, in order: the task, what the model computes, how, and what is proved."""
-        return "\n\n".join(one.text for one in self.first_screen)
+        return "\n\n".join(paragraph.text for paragraph in self.first_screen)
 
     @verdict.setter
     def verdict(self, text: str) -> None:
@@ -174,7 +174,7 @@ class Report:
     @property
     def said(self) -> tuple[Said, ...]:
         """All paragraphs that sections said, in order."""
-        return tuple(sorted(self._said, key=lambda one: one.rank))
+        return tuple(sorted(self._said, key=lambda paragraph: paragraph.rank))
 
     @property
     def first_screen(self) -> tuple[Said, ...]:
@@ -188,16 +188,16 @@ class Report:
 
     def _cut(self) -> list[tuple[Said, Said]]:
         """Return each paragraph as what fits on the first screen, and the rest."""
-        room, found = dict(WORDS), []
-        for one in self.said:
-            left = room.get(one.about, math.inf)
-            fresh = left == WORDS.get(one.about, math.inf)
-            short, rest = fitting(one.text, int(left)) if left < n_words(one.text) else (one.text, "")
+        room, parts = dict(WORDS), []
+        for paragraph in self.said:
+            left = room.get(paragraph.about, math.inf)
+            fresh = left == WORDS.get(paragraph.about, math.inf)
+            short, rest = fitting(paragraph.text, int(left)) if left < n_words(paragraph.text) else (paragraph.text, "")
             if short.endswith(" ...") and not fresh:  # only a first sentence is cut within
-                short, rest = "", one.text
-            room[one.about] = 0 if rest else left - n_words(short)
-            found.append((replace(one, text=short), replace(one, text=rest)))
-        return found
+                short, rest = "", paragraph.text
+            room[paragraph.about] = 0 if rest else left - n_words(short)
+            parts.append((replace(paragraph, text=short), replace(paragraph, text=rest)))
+        return parts
 
     def say(self, sentence: str, about: About = "how", pictures: Sequence[str] = ()) -> None:
         """Add a paragraph to the verdict, and to the top of its block. "" adds nothing.
@@ -319,11 +319,14 @@ class Report:
         if other.subtitle:
             self.items.append(Text(other.subtitle))
         if other.verdict:
-            said, rest = (
-                tuple(replace(one, pictures=tuple(f"{prefix}/{key}" for key in one.pictures)) for one in some)
-                for some in (other.first_screen, other.rest)
+            first_screen, rest = (
+                tuple(
+                    replace(paragraph, pictures=tuple(f"{prefix}/{key}" for key in paragraph.pictures))
+                    for paragraph in paragraphs
+                )
+                for paragraphs in (other.first_screen, other.rest)
             )
-            self.items.append(Verdict(said, other.mark, rest))
+            self.items.append(Verdict(first_screen, other.mark, rest))
         if other.metadata:
             self.items.append(Metadata(tuple(other.metadata.items())))
         for item in other.items:

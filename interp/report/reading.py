@@ -101,8 +101,8 @@ def _traces(figure: go.Figure) -> list[Any]:
 
 def _marks(trace: Any) -> Iterator[DrawnValue]:
     """Return the finite values of a trace."""
-    own = trace.name  # plotly takes a while for each attribute
-    name = f"{own}, " if own else ""
+    trace_name = trace.name  # plotly takes a while for each attribute
+    name = f"{trace_name}, " if trace_name else ""
     if trace.type == "heatmap":
         values, rows, columns = np.asarray(values_of(trace.z), dtype=float), tuple(trace.y), tuple(trace.x)
         for row, column in zip(*np.nonzero(np.isfinite(values))):
@@ -115,8 +115,8 @@ def _marks(trace: Any) -> Iterator[DrawnValue]:
     for place, height in zip(places, heights):
         if height is not None and np.isfinite(float(height)):
             where = place if isinstance(place, str) else number(float(place))  # avoid repeating "head" in "head 0.1"
-            said = where if own and where.startswith(f"{own} ") else f"{name}{where}"
-            yield DrawnValue(float(height), html.unescape(said))
+            label = where if trace_name and where.startswith(f"{trace_name} ") else f"{name}{where}"
+            yield DrawnValue(float(height), html.unescape(label))
 
 
 def _title(figure: go.Figure, traces: list[Any]) -> str:

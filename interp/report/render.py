@@ -88,18 +88,20 @@ def _template() -> Any:
 Pictures = Mapping[str, FigureItem]
 
 
-def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]) -> list[dict[str, Any]]:
+def _verdict(paragraphs: Iterable[Said], mark: str, pictures: Pictures, told: set[str]) -> list[dict[str, Any]]:
     """Return the parts of a verdict: topic, paragraphs, and a picture, which is shown only once.
 
     The mark goes with the part about the proof, or alone if there is none.
     """
     parts: list[dict[str, Any]] = []
     shown: set[str] = set()
-    for one in said:
-        if not parts or parts[-1]["about"] != one.about:
-            parts.append({"about": one.about, "label": LABELS.get(one.about, ""), "paragraphs": [], "picture": None})
-        parts[-1]["paragraphs"] += [annotated(text, told) for text in _paragraphs(one.text)]
-        key = next((key for key in one.pictures if key in pictures and key not in shown), None)
+    for paragraph in paragraphs:
+        if not parts or parts[-1]["about"] != paragraph.about:
+            parts.append(
+                {"about": paragraph.about, "label": LABELS.get(paragraph.about, ""), "paragraphs": [], "picture": None}
+            )
+        parts[-1]["paragraphs"] += [annotated(text, told) for text in _paragraphs(paragraph.text)]
+        key = next((key for key in paragraph.pictures if key in pictures and key not in shown), None)
         if key is not None:  # the last paragraph is the most specific
             shown.add(key)
             parts[-1]["picture"] = _thumbnail(pictures[key])
@@ -136,32 +138,34 @@ def _chapters(report: Page, taken: set[str], told: set[str], pictures: Pictures)
         if not items and starts:
             continue
         verdict = next((item for item in items if isinstance(item, Verdict)), None)
-        first, said = (report.said, report.rest) if verdict is None else (verdict.said, verdict.rest)
-        seen = {part for one in first for part in _paragraphs(one.text)}
+        first, remaining = (report.said, report.rest) if verdict is None else (verdict.said, verdict.rest)
+        seen = {part for paragraph in first for part in _paragraphs(paragraph.text)}
         heading: Any = items.pop(0) if titled else Heading("")
         start_of = next((i for i, item in enumerate(items) if isinstance(item, Heading)), len(items))
         yield {
             "title": heading.title,
             "id": _identifier("section", heading.title, taken) if titled else "top",
             "views": [_view(item, taken, told, pictures) for item in items[:start_of]],
-            "blocks": list(_blocks(_unsaid(items[start_of:], seen), said, 3 if titled else 2, taken, told, pictures)),
+            "blocks": list(
+                _blocks(_unsaid(items[start_of:], seen), remaining, 3 if titled else 2, taken, told, pictures)
+            ),
         }
 
 
 def _unsaid(items: Sequence[Item], seen: Container[str]) -> list[Item]:
     """Leave out the paragraphs of sections that stand on the first screen."""
-    found: list[Item] = []
+    unsaid: list[Item] = []
     for item in items:
         if isinstance(item, Text):
             left = [part for part in _paragraphs(item.text) if part not in seen]
-            found += [Text("\n\n".join(left))] if left else []
+            unsaid += [Text("\n\n".join(left))] if left else []
         else:
-            found.append(item)
-    return found
+            unsaid.append(item)
+    return unsaid
 
 
 def _blocks(
-    items: Sequence[Item], said: Sequence[Said], level: int, taken: set[str], told: set[str], pictures: Pictures
+    items: Sequence[Item], remaining: Sequence[Said], level: int, taken: set[str], told: set[str], pictures: Pictures
 ) -> Iterator[dict[str, Any]]:
     """Yield the blocks of a page in their order, each with its paragraphs and sections; sections without one first."""
     starts = [i for i, item in enumerate(items) if isinstance(item, Heading)]
@@ -173,7 +177,11 @@ def _blocks(
             continue
         identifier = _identifier("block", name, taken) if name else ""
         texts = "\n".join(item.text for _, rest in mine for item in rest if isinstance(item, Text))
-        lead = [one.text for one in said if name and one.about == name and one.text not in texts]
+        lead = [
+            paragraph.text
+            for paragraph in remaining
+            if name and paragraph.about == name and paragraph.text not in texts
+        ]
         paragraphs = [annotated(part, told) for text in lead for part in _paragraphs(text)]
         made = []
         for head, rest in mine:
@@ -233,8 +241,8 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             return {"kind": "code", "text": text}
         case Drawing(svg, caption):
             return {"kind": "drawing", "svg": Markup(svg), "caption": annotated(caption, told)}
-        case Verdict(said, mark):
-            return {"kind": "verdict", "verdict": _verdict(said, mark, pictures, told)}
+        case Verdict(paragraphs, mark):
+            return {"kind": "verdict", "verdict": _verdict(paragraphs, mark, pictures, told)}
         case Metadata(entries):
             return {"kind": "metadata", "entries": entries}
         case FigureItem(key, caption, figure):

@@ -26,62 +26,64 @@ from interp.tasks.populations import Population
 @section("accuracy", title="Accuracy", order=100, block="proof")
 def make(study: Study, report: Report) -> None:
     """Show a certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
-    found = study.certificate
-    if isinstance(found, Certificate):
-        _certified(report, study, found)
+    certificate = study.certificate
+    if isinstance(certificate, Certificate):
+        _certified(report, study, certificate)
     else:
-        _measured(report, study, found)
+        _measured(report, study, certificate)
 
 
-def _certified(report: Report, study: Study, found: Certificate) -> None:
+def _certified(report: Report, study: Study, certificate: Certificate) -> None:
     task = study.task
-    report.say(certificate_sentence(found, apart=True), "proof", ["frontier", "margins"])
-    exact = found.accuracy if isinstance(found.accuracy, float) else None
-    if found.status == "refuted" and exact is not None and (drawn := describe_sampled_accuracy(study, exact)):
+    report.say(certificate_sentence(certificate, apart=True), "proof", ["frontier", "margins"])
+    exact = certificate.accuracy if isinstance(certificate.accuracy, float) else None
+    if certificate.status == "refuted" and exact is not None and (drawn := describe_sampled_accuracy(study, exact)):
         report.say(drawn, "proof")
-    by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
+    by_difference = task.contrast is not None and "difference" in certificate.tables.get("errors", ())
     if by_difference and task.contrast is not None:
-        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
-    if found.status == "certified":
-        word = ", if the task labels its inputs as it declares" if found.on_trust else ""
-        every = f"on every input of the domain ({found.domain})"
+        report.say(rule_sentence(certificate.tables["errors"], task.counted, task.contrast), "what", ["errors"])
+    if certificate.status == "certified":
+        word = ", if the task labels its inputs as it declares" if certificate.on_trust else ""
+        every = f"on every input of the domain ({certificate.domain})"
         report.say(f"Always right{word}: the model gives the right answer {every}.", "what")
-    if found.status == "refuted":
-        report.say(describe_errors(found), "what")
-    report.mark = words.STATES[found.status]
-    report.heading("Accuracy on every input", certificate_sentence(found))
-    report.add_table("certificate", _as_rows(found), f"The certificate. Method: {found.method}.")
+    if certificate.status == "refuted":
+        report.say(describe_errors(certificate), "what")
+    report.mark = words.STATES[certificate.status]
+    report.heading("Accuracy on every input", certificate_sentence(certificate))
+    report.add_table("certificate", _as_rows(certificate), f"The certificate. Method: {certificate.method}.")
     for name, (caption, formats) in TABLES.items():
-        if name in found.tables:
-            report.add_table(name, found.tables[name], caption, formats)
+        if name in certificate.tables:
+            report.add_table(name, certificate.tables[name], caption, formats)
     if by_difference:
         report.add_figure(
             "errors",
-            draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast or ("", "")),
+            draw.error_by_difference(
+                certificate.tables["errors"], tokens=task.counted, answers=task.contrast or ("", "")
+            ),
             "Errors by difference: the share of wrong answers among all inputs with the same difference, the number of "
             f"'{task.counted[1]}' minus that of '{task.counted[0]}'.",
         )
-    elif len(found.tables.get("errors", ())):
-        report.add_table("errors", found.tables["errors"], "Inputs that the model gets wrong.", max_rows=12)
-    if found.n_errors and "frontier" in found.tables:
+    elif len(certificate.tables.get("errors", ())):
+        report.add_table("errors", certificate.tables["errors"], "Inputs that the model gets wrong.", max_rows=12)
+    if certificate.n_errors and "frontier" in certificate.tables:
         report.add_figure(
             "frontier",
-            draw.error_frontier(found.tables["frontier"], task.counted),
+            draw.error_frontier(certificate.tables["frontier"], task.counted),
             f"The error frontier: for each number of '{task.counted[2]}', the range in which the model is wrong of the "
             f"number of '{task.counted[1]}' minus that of '{task.counted[0]}'.",
         )
-    if "lengths" in found.tables:
-        both = by_length(found.tables["lengths"])
+    if "lengths" in certificate.tables:
+        both = by_length(certificate.tables["lengths"])
         if len(both):
             report.add_figure(
                 "margins",
                 margins_by_length(both),
-                margins_caption(found.tables["lengths"], bounded="rounding" in set(both["quantity"])),
+                margins_caption(certificate.tables["lengths"], bounded="rounding" in set(both["quantity"])),
             )
-        report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
-    report.add_fact("accuracy", accuracy_or_range(found))
-    report.add_fact("exact", isinstance(found.accuracy, float))
-    report.add_fact("certificate", found.status)
+        report.add_table("lengths", certificate.tables["lengths"], LENGTHS, max_rows=12)
+    report.add_fact("accuracy", accuracy_or_range(certificate))
+    report.add_fact("exact", isinstance(certificate.accuracy, float))
+    report.add_fact("certificate", certificate.status)
 
 
 def margins_caption(lengths: pd.DataFrame, bounded: bool) -> str:
@@ -96,19 +98,19 @@ def margins_caption(lengths: pd.DataFrame, bounded: bool) -> str:
 
 
 def _measured(report: Report, study: Study, why: str) -> None:
-    found, inputs = study.once(measure_accuracy), study.once(population)
+    measured, inputs = study.once(measure_accuracy), study.once(population)
     report.heading(
-        "Accuracy on every input" if found.exact else "Accuracy on a sample",
+        "Accuracy on every input" if measured.exact else "Accuracy on a sample",
         f"No certificate: {why.split(' cannot be certified: ', 1)[-1].split(' (methods for other kinds', 1)[0]}.",
     )
-    report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
-    report.say(describe_answers(found), "what")
-    report.say(accuracy_sentence(found, inputs), "proof")
-    if found.exact and (drawn := describe_sampled_accuracy(study, found.accuracy, found.weighted)):
+    report.add_table("accuracy", measured.to_frame(), accuracy_caption(measured))
+    report.say(describe_answers(measured), "what")
+    report.say(accuracy_sentence(measured, inputs), "proof")
+    if measured.exact and (drawn := describe_sampled_accuracy(study, measured.accuracy, measured.weighted)):
         report.say(drawn, "proof")
     report.mark = "measured"
-    report.add_fact("accuracy", found.accuracy)
-    report.add_fact("exact", found.exact)
+    report.add_fact("accuracy", measured.accuracy)
+    report.add_fact("exact", measured.exact)
     report.add_fact("certificate", "none")
 
 
@@ -176,42 +178,49 @@ def certificate_sentence(found: Certificate, apart: bool = False) -> str:
     record = [ON_RECORD] if found.on_record and not apart else []
     whole = [note for note in found.notes if note.startswith(EXACT_MATCH)]
     return " ".join(
-        [_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in (*whole, *found.on_trust)), *record]
+        [_verdict_of(found), *(f"{note[:1].upper()}{note[1:]}." for note in (*whole, *found.on_trust)), *record]
     )
 
 
-def _verdict_of(found: Certificate) -> str:
-    where = f"the {words.counted(found.n_inputs, 'input')} of the domain ({found.domain})"
-    if found.status == "certified":
+def _verdict_of(certificate: Certificate) -> str:
+    where = f"the {words.counted(certificate.n_inputs, 'input')} of the domain ({certificate.domain})"
+    if certificate.status == "certified":
         return f"Proved right on all of {where}."
-    wrong = f" For example, it is wrong at {quoted_input(found.counterexample)}." if found.counterexample else ""
+    wrong = (
+        f" For example, it is wrong at {quoted_input(certificate.counterexample)}."
+        if certificate.counterexample
+        else ""
+    )
     number = ""
-    if found.n_errors:
-        several, of = found.n_inputs, "them"
-        if found.n_answers is not None:
-            several, of = found.n_answers, f"the {found.n_answers:,} answers"
-        number = f" It is wrong on {'all' if found.n_errors == several else f'{found.n_errors:,}'} of {of}."
-    real = " in exact arithmetic" if found.status == "undecided" else ""
-    if isinstance(found.accuracy, float):
-        answers = found.n_answers or found.n_inputs
-        even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / answers) < 1e-6
+    if certificate.n_errors:
+        several, of = certificate.n_inputs, "them"
+        if certificate.n_answers is not None:
+            several, of = certificate.n_answers, f"the {certificate.n_answers:,} answers"
+        number = f" It is wrong on {'all' if certificate.n_errors == several else f'{certificate.n_errors:,}'} of {of}."
+    real = " in exact arithmetic" if certificate.status == "undecided" else ""
+    if isinstance(certificate.accuracy, float):
+        answers = certificate.n_answers or certificate.n_inputs
+        even = certificate.n_errors is None or abs(certificate.accuracy - 1 + certificate.n_errors / answers) < 1e-6
         weighted = "" if even else ", each input weighted by its probability"
-        if found.accuracy == 1 and real:
+        if certificate.accuracy == 1 and real:
             why = "not proved for the model as it runs, because a margin does not exceed the rounding error"
             return f"Accuracy 1{real} over {where}; {why}."
-        return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
-    lies = f"is in the range {accuracy_or_range(found)}"
-    if found.confidence is not None:
-        lies = f"is in the range {accuracy_or_range(found)}, from a sample (confidence {100 * found.confidence:g}%)"
-    if found.status == "undecided":
+        return f"Accuracy {words.share(certificate.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
+    lies = f"is in the range {accuracy_or_range(certificate)}"
+    if certificate.confidence is not None:
+        lies = (
+            f"is in the range {accuracy_or_range(certificate)}, from a sample "
+            f"(confidence {100 * certificate.confidence:g}%)"
+        )
+    if certificate.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} {lies}.{wrong}"
     return f"Wrong on at least one of {where}; its accuracy {lies}.{number}{wrong}"
 
 
 def quoted_input(counterexample: str) -> str:
     """Put a counterexample's input in quotation marks, so that ")(((" does not look like punctuation."""
-    for said in (": the answer at position ", ": the answer is ", ": the generated answer is "):
-        text, colon, rest = counterexample.rpartition(said)
+    for separator in (": the answer at position ", ": the answer is ", ": the generated answer is "):
+        text, colon, rest = counterexample.rpartition(separator)
         if colon:
             return f"'{text}'{colon}{rest}"
     return f"'{counterexample}'"
@@ -268,8 +277,8 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     name = f"the number of '{one}' minus that of '{zero}'"
     where = f"On all {errors['inputs'].sum():,} inputs that were checked, it answers"
     if pd.isna(first) or pd.isna(last):
-        said = contrast[0 if pd.isna(last) else 1]
-        return f"{where} '{said}' whatever the counts." if len(sure) == len(says) else ""
+        answer = contrast[0 if pd.isna(last) else 1]
+        return f"{where} '{answer}' whatever the counts." if len(sure) == len(says) else ""
     if last > first:
         return ""
     if not says["mixed"].any():
@@ -289,8 +298,8 @@ def _all_run(rows: int) -> str:
 
 def accuracy_caption(found: Accuracy) -> str:
     if found.exact:
-        said = _all_run(found.rows)
-        return f"{said[0].upper()}{said[1:]}."
+        sentence = _all_run(found.rows)
+        return f"{sentence[0].upper()}{sentence[1:]}."
     several = " Each row is one observation: the answers in a row are not independent." * (found.answers > found.rows)
     return f"{found.rows:,} inputs drawn with the task's sampler; 95% Wilson interval.{several}"
 
@@ -304,13 +313,14 @@ def accuracy_or_range(found: Certificate) -> float | str:
     return f"{words.at_least(low, 6)} to {top}"
 
 
-def _as_rows(found: Certificate) -> pd.DataFrame:
+def _as_rows(certificate: Certificate) -> pd.DataFrame:
     """Return a certificate as a table of two columns, for narrow screens."""
-    row = found.to_frame().iloc[0].drop(["model", "seconds", "notes", "on_trust"])  # each note has its own row
-    row["accuracy"] = accuracy_or_range(found)
+    row = certificate.to_frame().iloc[0].drop(["model", "seconds", "notes", "on_trust"])  # each note has its own row
+    row["accuracy"] = accuracy_or_range(certificate)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]
     return pd.DataFrame(
-        [*named, *(("note", note) for note in (*found.notes, *found.on_trust))], columns=["property", "value"]
+        [*named, *(("note", note) for note in (*certificate.notes, *certificate.on_trust))],
+        columns=["property", "value"],
     )
 
 
@@ -330,14 +340,14 @@ def generated_answers(study: Study, report: Report) -> None:
     """Show how often generated answers match exactly, and the share of right tokens by place."""
     answers = generate(study.subject, study.data()[slice(0, 20)]).asked.shape[1]
     drawn = study.population("generation", answers + 1, whole=True)
-    found = generate(study.subject, drawn.batch)
-    forced = float(found.teacher_forced[found.asked].double().mean())
-    report.heading("Generated answers", generated_sentence(str(drawn.score(found.exact)), forced, drawn.on))
-    table = found.by_place()
+    generated = generate(study.subject, drawn.batch)
+    forced = float(generated.teacher_forced[generated.asked].double().mean())
+    report.heading("Generated answers", generated_sentence(str(drawn.score(generated.exact)), forced, drawn.on))
+    table = generated.by_place()
     long = pd.concat(
         [
-            pd.DataFrame({"place": table["place"].astype(str), "right": table[name], "tokens before it": said})
-            for name, said in (("teacher_forced", "the right ones"), ("generated", "the model's own"))
+            pd.DataFrame({"place": table["place"].astype(str), "right": table[name], "tokens before it": before})
+            for name, before in (("teacher_forced", "the right ones"), ("generated", "the model's own"))
         ]
     )
     report.add_figure(
@@ -349,7 +359,7 @@ def generated_answers(study: Study, report: Report) -> None:
         "and if they are the model's own.",
     )
     report.add_table("generation", table, "Shares of right tokens per place; rows: answers that reach this place.")
-    report.add_fact("exact_match", float(np.round(float(found.exact.double().mean()), 6)))
+    report.add_fact("exact_match", float(np.round(float(generated.exact.double().mean()), 6)))
 
 
 def generated_sentence(exact: str, forced: float, on: str) -> str:

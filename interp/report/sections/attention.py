@@ -45,7 +45,7 @@ def make(study: Study, report: Report) -> None:
     subject, inputs = study.subject, study.population("attention", 3, most=5_000)
     report.heading("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}
-    by_position, by_token, found = _tables(subject, inputs.batch)
+    by_position, by_token, at_reads = _tables(subject, inputs.batch)
     if by_position is not None:
         report.add_figure(
             "attention_by_position",
@@ -73,16 +73,16 @@ def make(study: Study, report: Report) -> None:
             ),
             f"Total attention from {source} to all tokens of one kind (columns){at}, mean over queries.",
         )
-    if found is not None:
-        found = found.copy()
-        found.insert(0, "part", [f"head {a}.{b}" for a, b in zip(found["layer"], found["head"])])
+    if at_reads is not None:
+        at_reads = at_reads.copy()
+        at_reads.insert(0, "part", [f"head {a}.{b}" for a, b in zip(at_reads["layer"], at_reads["head"])])
         report.add_table(
             "attention_at_reads",
-            found.drop(columns=["layer", "head"]).dropna(axis=1, how="all"),
-            f"{SHARES if found['entropy'].notna().any() else SCORES} the position itself, the previous one, the "
+            at_reads.drop(columns=["layer", "head"]).dropna(axis=1, how="all"),
+            f"{SHARES if at_reads['entropy'].notna().any() else SCORES} the position itself, the previous one, the "
             "first one, other positions with the same token, and positions after an earlier occurrence of the same "
             "token.",
-            {kind: ".3f" for kind in KINDS if found[kind].notna().any()},
+            {kind: ".3f" for kind in KINDS if at_reads[kind].notna().any()},
         )
 
 

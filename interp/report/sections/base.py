@@ -102,7 +102,7 @@ class Study:
         arguments = bound.args[1:]
         key = (make, *arguments)
         if key not in self._known:
-            words = [getattr(one, "__qualname__", str(one)) for one in arguments]
+            words = [getattr(argument, "__qualname__", str(argument)) for argument in arguments]
             name = " ".join([f"{make.__module__}.{make.__qualname__}", *words])
             self.times[name] = self.times.get(name, 0) + 1
             try:
@@ -167,14 +167,14 @@ def _population(
 
     cost = work_of(study.subject, passes, fits, whole)
     options = {"split": split, "fixed": study.subject.own_split, "once": partial(study.once, _of_task), **dict(choice)}
-    found = None
+    population = None
     if asked == InputsAsked() and "seconds" not in options and options.get("exact", True):
         usually = study.once(_usual, split, bool(options["fixed"]), options.get("most"))
-        found = usually if usually.n * cost(usually.batch.tokens.shape[1]) <= SPEED * USUAL else None
+        population = usually if usually.n * cost(usually.batch.tokens.shape[1]) <= SPEED * USUAL else None
         options["seconds"] = FEWER
-    found = replace(found or choose(study.task, cost, asked, **options), own=study.subject.own_split)
-    alike = (one for one in study.populations.values() if one.drawn_like(found))
-    study.populations[section] = next(alike, found)  # so that what is cached for a batch serves all sections
+    population = replace(population or choose(study.task, cost, asked, **options), own=study.subject.own_split)
+    alike = (other for other in study.populations.values() if other.drawn_like(population))
+    study.populations[section] = next(alike, population)  # so that what is cached for a batch serves all sections
     return study.populations[section]
 
 
@@ -290,7 +290,7 @@ def all_sections() -> list[Section]:
         if not module.name.startswith("_"):  # shared helpers
             importlib.import_module(f"{__package__}.{module.name}")
     load_plug_ins("sections")
-    return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
+    return sorted(_SECTIONS.values(), key=lambda candidate: (candidate.order, candidate.name))
 
 
 A_DAY = 86_400
@@ -304,15 +304,15 @@ def time_needed(seconds: float) -> str:
 def availability(study: Study) -> pd.DataFrame:
     """Table: section, title, status ("applies", "on request", "does not apply"), note (time, command or reason)."""
     rows = []
-    for one in all_sections():
-        if (reason := one.why_not(study)) is not None:
-            rows.append((one.name, one.title, "does not apply", reason))
-        elif one.cost is not None and one.on_request(study):
-            rows.append((one.name, one.title, "on request", time_needed(one.cost(study))))
-        elif (how := one.request(study)) is not None:
-            rows.append((one.name, one.title, "on request", how))
+    for candidate in all_sections():
+        if (reason := candidate.why_not(study)) is not None:
+            rows.append((candidate.name, candidate.title, "does not apply", reason))
+        elif candidate.cost is not None and candidate.on_request(study):
+            rows.append((candidate.name, candidate.title, "on request", time_needed(candidate.cost(study))))
+        elif (how := candidate.request(study)) is not None:
+            rows.append((candidate.name, candidate.title, "on request", how))
         else:
-            rows.append((one.name, one.title, "applies", ""))
+            rows.append((candidate.name, candidate.title, "applies", ""))
     return pd.DataFrame(rows, columns=["section", "title", "status", "note"])
 
 
@@ -327,58 +327,61 @@ def fill(
     options: keyword arguments per section. Raises InterpError for unknown sections and options, and UnsupportedError,
     with the reason, if a wanted section does not apply.
     """
-    known = {one.name: one for one in all_sections()}
+    known = {candidate.name: candidate for candidate in all_sections()}
     wanted = None if wanted is None else as_list(wanted, "sections", '["accuracy", "heads"]')
     if wanted == []:
         raise InterpError("sections is empty: name at least one, or leave it out for all that apply")
     options = options or {}
-    if not isinstance(options, Mapping) or not all(isinstance(given, Mapping) for given in options.values()):
+    if not isinstance(options, Mapping) or not all(isinstance(arguments, Mapping) for arguments in options.values()):
         raise InterpError('options are keyword arguments of sections by name, such as {"heads": {...}}')
     for name in [*(wanted or ()), *options]:
         check_one_of("section", name, known)
-    for name, given in options.items():
+    for name, arguments in options.items():
         if wanted is not None and name not in wanted:
             raise InterpError(f"options are given for section {name}, but sections does not name it")
-        for option in given:
+        for option in arguments:
             check_one_of(f"option of section {name}", option, known[name].options)
-    own = {name: {key: value for key, value in given.items() if key not in OF_ALL} for name, given in options.items()}
-    for name, given in options.items():
-        study.asked_of[name] = InputsAsked.of(given.get("inputs"), given.get("seconds"))
+    specific = {
+        name: {key: value for key, value in arguments.items() if key not in OF_ALL}
+        for name, arguments in options.items()
+    }
+    for name, arguments in options.items():
+        study.asked_of[name] = InputsAsked.of(arguments.get("inputs"), arguments.get("seconds"))
     study.wanted = frozenset(wanted or ())
-    chosen = [one for one in known.values() if wanted is None or one.name in wanted]
+    chosen = [candidate for candidate in known.values() if wanted is None or candidate.name in wanted]
     with LateBar("report", lines=0.0) as bar:
-        for number, one in enumerate(chosen):
-            asked = wanted is not None or one.name in options
+        for number, candidate in enumerate(chosen):
+            asked = wanted is not None or candidate.name in options
             before = len(report.items)
             try:
-                if (reason := one.why_not(study)) is not None:
+                if (reason := candidate.why_not(study)) is not None:
                     if not asked:
                         continue
-                    raise _DoesNotApply(f"section {one.name} does not apply: {reason}")
-                if asked or not one.on_request(study):
-                    bar.update(number, len(chosen), one.title)
-                    report.block = one.block
-                    one.make(study, report, **own.get(one.name, {}))
+                    raise _DoesNotApply(f"section {candidate.name} does not apply: {reason}")
+                if asked or not candidate.on_request(study):
+                    bar.update(number, len(chosen), candidate.title)
+                    report.block = candidate.block
+                    candidate.make(study, report, **specific.get(candidate.name, {}))
             except _DoesNotApply:
                 raise
             except InterpError as error:
-                _not_shown(report, one, before, f"{error}.")
+                _not_shown(report, candidate, before, f"{error}.")
             except Exception as error:  # an error in one section must not lose the others
                 failed = f"it failed with {type(error).__name__}: {short(str(error)) or 'no message'}."
-                warnings.warn(f"section {one.name}: {failed}", RuntimeWarning, stacklevel=3)
-                _not_shown(report, one, before, failed)
+                warnings.warn(f"section {candidate.name}: {failed}", RuntimeWarning, stacklevel=3)
+                _not_shown(report, candidate, before, failed)
             if len(report.items) > before:
-                report.made[one.name] = before, len(report.items)
+                report.made[candidate.name] = before, len(report.items)
 
 
 class _DoesNotApply(UnsupportedError):
     """A section that the user names does not apply."""
 
 
-def _not_shown(report: Report, one: Section, before: int, reason: str) -> None:
+def _not_shown(report: Report, missing: Section, before: int, reason: str) -> None:
     """Say in a report why a section, or what is left of it, is missing. before: the number of items before it."""
     if len(report.items) == before:
-        report.block = one.block
-        report.heading(one.title, f"Not shown: {reason}")
+        report.block = missing.block
+        report.heading(missing.title, f"Not shown: {reason}")
     else:
         report.add_text(f"The rest is not shown: {reason}")

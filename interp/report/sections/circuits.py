@@ -46,8 +46,8 @@ def circuits(study: Study, report: Report) -> None:
     """Show circuits as in Elhage et al. 2021; exact token tables are in the section token_circuits instead."""
     subject, cfg = study.subject, study.model.cfg
     n_heads = cfg.n_layers * cfg.n_heads
-    found = singular_values(subject)
-    values = found.to_frame().copy()
+    spectra = singular_values(subject)
+    values = spectra.to_frame().copy()
     values["head"] = [f"{layer}.{head}" for layer, head in zip(values["layer"], values["head"])]
     largest = values[values["index"] == 0].pivot(index="head", columns="circuit", values="value")
     shares = values.assign(square=values["value"] ** 2).groupby(["head", "circuit"])["square"]
@@ -68,7 +68,7 @@ def circuits(study: Study, report: Report) -> None:
     )
     if values["index"].max() > 0 and values["matrix"].nunique() <= 12:
         caption = "Singular values of W_QK (solid) and W_OV (dashed), the largest first. A head has one color."
-        report.add_figure("circuits_singular", found.plot(), caption)
+        report.add_figure("circuits_singular", spectra.plot(), caption)
     cells = n_heads * study.task.d_vocab * max(study.task.d_vocab, study.task.n_out)
     if not subject.count_space and cells <= MOST_CELLS and n_heads <= MOST_HEADS:
         _tables(study, report)
@@ -101,11 +101,11 @@ def _tables(study: Study, report: Report) -> None:
 def numbers_in_words(study: Study) -> str:
     """Return sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
     try:
-        found = number_circuits(study.subject)
+        heads = number_circuits(study.subject)
     except UnsupportedError:
         return ""
     sentences = []
-    for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
+    for row in heads.itertuples() if len(heads) <= MOST_NUMBER_HEADS else ():
         if max(row.grows, 1 - row.grows) < MONOTONIC or row.range == 0:  # scores do not follow the size of numbers
             continue
         copied = ""
@@ -125,8 +125,8 @@ def numbers_in_words(study: Study) -> str:
 
 def _composition(study: Study, report: Report) -> None:
     scores = composition_scores(study.subject)
-    found, random = scores.to_frame(), scores.random
-    long = found.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
+    table, random = scores.to_frame(), scores.random
+    long = table.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
     best = long.loc[long["score"].idxmax()]
     if best["score"] > random:
         report.add_text(
@@ -135,13 +135,13 @@ def _composition(study: Study, report: Report) -> None:
             f"{best['reader']} reads {best['writer']} with a score of "
             f"{words.share(best['score'], 3)} (random matrices: about {random:.3f})."
         )
-    if len(found) <= 60 and best["score"] > ROUNDING:
+    if len(table) <= 60 and best["score"] > ROUNDING:
         report.add_figure(
             "circuits_composition",
             scores.plot(),
             "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
         )
-    report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
+    report.add_table("circuits_composition", table, "Composition scores of all pairs of heads of different layers.")
     if best["score"] > random:
         report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
 
@@ -206,10 +206,10 @@ WORDS = {
 
 def describe_pairs(kinds: Mapping[str, Pairs]) -> str:
     """How many pairs of each kind there are, and what they cannot show."""
-    said = words.joined(f"{words.counted(len(pairs), 'pair')} {WORDS[kind]}" for kind, pairs in kinds.items())
+    listed = words.joined(f"{words.counted(len(pairs), 'pair')} {WORDS[kind]}" for kind, pairs in kinds.items())
     if not all(pairs.clean.lengths.equal(pairs.corrupted.lengths) for pairs in kinds.values()):
-        return said
-    return f"{said} (inputs of one length, so an edge that only carries the length has effect 0)"
+        return listed
+    return f"{listed} (inputs of one length, so an edge that only carries the length has effect 0)"
 
 
 @section("edges", title="Edges between parts", order=505, block="where", needs=needs_edges, cost=cost_of_edges)
@@ -218,12 +218,12 @@ def edges_between(study: Study, report: Report) -> None:
     inputs = study.population("edges", passes(study), fixed=False, most=1_000)  # the clean inputs of the pairs
     kinds = pairs_by_kind(study.subject, batch=inputs.batch)
     by_kind = edges_by_kind(study.subject, kinds)
-    found, whole = edge_effects(by_kind), largest(by_kind)
-    best = found.iloc[0]
+    effects, whole = edge_effects(by_kind), largest(by_kind)
+    best = effects.iloc[0]
     kind = str(best[[*by_kind]].astype(float).abs().round(DIGITS).idxmax())
     recovered = words.number(float(best[kind]), 3, ROUNDING)
     on = f" in the pairs {WORDS[kind]}" if len(by_kind) > 1 else ""
-    pairs = describe_pairs({one: kinds[one] for one in by_kind})
+    pairs = describe_pairs({name: kinds[name] for name in by_kind})
     report.heading(
         "Edges between parts",
         "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
@@ -234,7 +234,7 @@ def edges_between(study: Study, report: Report) -> None:
     shown = "The effect of every edge" + (", of the kind of pair for which it is largest" if len(by_kind) > 1 else "")
     report.add_figure("edges", whole.plot(), f"{shown}. Cells without color are not edges.")
     listed = "All edges, the strongest first" + ("; one column for each kind of pair" if len(by_kind) > 1 else "")
-    report.add_table("edges", found, f"{listed}.", max_rows=20)
+    report.add_table("edges", effects, f"{listed}.", max_rows=20)
     report.add_fact("strongest_edge", f"{best['sender']} -> {best['receiver']}")
 
 
@@ -298,38 +298,38 @@ def describe_undecided_pairs(clean: float, corrupted: float) -> str:
 def patches(study: Study, report: Report) -> None:
     """Patch the residual stream by layer and position, then heads and MLPs."""
     inputs = study.once(population)
-    found = study.once(patched)
-    first = find_leading_rows(found.parts)
+    result = study.once(patched)
+    first = find_leading_rows(result.parts)
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
     error = "" if inputs.exact else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
-    parts, several = words.either(first["site"]), len(found.parts) > 1
+    parts, several = words.either(first["site"]), len(result.parts) > 1
     report.heading(
         "Patching",
         "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
         "of the corrupted run gets its value from the clean run, and the rest of the model runs on. The result is "
         "the difference of the two answers' logits, scaled so that the corrupted run has 0 and the clean run has 1 "
-        f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
-        f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
-        f"{describe_undecided_pairs(found.clean, found.corrupted)}"
+        f"(unscaled: {words.number(result.corrupted)} and {words.number(result.clean)}, means over "
+        f"{words.counted(result.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
+        f"{describe_undecided_pairs(result.clean, result.corrupted)}"
         f"{f'Among single parts, {parts} recovers most:' if several else f'Patching {parts} recovers'} {most}{error}.",
     )
     report.add_figure(
         "patching_stream",
-        found.plot("stream"),
+        result.plot("stream"),
         "The residual stream, patched before each layer and at one position at a time."
-        if found.by_index
+        if result.by_index
         else "The residual stream, patched before each layer; rows have different lengths, so positions are grouped.",
     )
     if several:
-        report.add_figure("patching_parts", found.plot("parts"), "Heads and MLPs, each patched at all positions.")
-    if len(found.at_positions):
-        report.add_figure("patching_heads", found.plot("heads"), "Each head, patched at one position at a time.")
+        report.add_figure("patching_parts", result.plot("parts"), "Heads and MLPs, each patched at all positions.")
+    if len(result.at_positions):
+        report.add_figure("patching_heads", result.plot("heads"), "Each head, patched at one position at a time.")
     report.add_table(
         "patching",
-        found.parts.drop(columns=["layer", "head", "position"]).rename(columns={"site": "part"}),
-        f"On {words.counted(found.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
+        result.parts.drop(columns=["layer", "head", "position"]).rename(columns={"site": "part"}),
+        f"On {words.counted(result.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
         "standard error. flipped: share of the answers that the patch changes to the right answer of the clean input.",
     )
     report.add_fact("patched_most", words.either(first["site"]))

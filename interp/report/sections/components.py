@@ -44,30 +44,30 @@ def describe_largest(values: Float[Tensor, "reads components"], inputs: Populati
     """Return the column with the largest mean, and the columns that are not told apart from it read by read."""
     best = int(values.mean(0).argmax())
     behind = values[:, best, None] - values
-    tied = [i for i, one in enumerate(behind.T) if float(one.mean()) <= half_width(one, inputs)]
+    tied = [i for i, gap in enumerate(behind.T) if float(gap.mean()) <= half_width(gap, inputs)]
     return [best, *(i for i in tied if i != best)]
 
 
 def sentence(found: Attribution, inputs: Population, word: Callable[[int], str]) -> str:
     """Return a sentence on the part that adds most, for each right answer if they are few, or for all together."""
     answers = found.classes.unique().tolist()
-    said: list[tuple[list[int], str]] = []
+    by_answer: list[tuple[list[int], str]] = []
     for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:
         values = found.centered if index is None else found.centered[found.classes == index]
         leaders = describe_largest(values, inputs)
-        own = values[:, leaders[0]]
-        mean = number(float(own.mean()))
-        interval = "" if inputs.exact else f", 95% interval ±{number(max(half_width(own, inputs), ROUNDING), 2)}"
+        effects = values[:, leaders[0]]
+        mean = number(float(effects.mean()))
+        interval = "" if inputs.exact else f", 95% interval ±{number(max(half_width(effects, inputs), ROUNDING), 2)}"
         when = "" if index is None else f"when '{word(index)}' is right "
-        said.append((leaders, f"{when}({mean} logit{'s' * (mean != '1')}{interval})"))
-    names = [either(found.parts["component"][leaders]) for leaders, _ in said]
-    if any(leaders != said[0][0] for leaders, _ in said):
-        parts = "; ".join(f"{name} {size}" for name, (_, size) in zip(names, said))
+        by_answer.append((leaders, f"{when}({mean} logit{'s' * (mean != '1')}{interval})"))
+    names = [either(found.parts["component"][leaders]) for leaders, _ in by_answer]
+    if any(leaders != by_answer[0][0] for leaders, _ in by_answer):
+        parts = "; ".join(f"{name} {size}" for name, (_, size) in zip(names, by_answer))
         return f"The part that adds most, beyond what it adds to every input, is {parts}."
-    always = " for each answer:" if len(said) > 1 else ""
+    always = " for each answer:" if len(by_answer) > 1 else ""
     return (
         f"The part that adds most, beyond what it adds to every input, is {names[0]}{always} "
-        f"{joined(size for _, size in said)}."
+        f"{joined(size for _, size in by_answer)}."
     )
 
 
@@ -75,30 +75,32 @@ def sentence(found: Attribution, inputs: Population, word: Callable[[int], str])
 def make(study: Study, report: Report) -> None:
     """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)
-    found = direct_logit_attribution(study.subject, inputs.batch)
-    table = found.to_frame()
+    attribution = direct_logit_attribution(study.subject, inputs.batch)
+    table = attribution.to_frame()
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
-    mean = float(found.difference.mean())
+    mean = float(attribution.difference.mean())
     report.heading(
         "What each part adds",
         "Take the logit of the right answer minus the logit of its best rival. This difference is a sum of what "
         "every part writes to the residual stream, with the scale of the final norm as in the run (direct logit "
         "attribution). Effects of a part through later parts are not included.\n\n"
-        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}. "
-        + sentence(found, inputs, study.task.word),
+        f"The mean difference {inputs.on} ({counted(len(attribution.difference), 'answer')}) is {number(mean)}. "
+        + sentence(attribution, inputs, study.task.word),
     )
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
-    report.add_figure("components", found.plot(), f"Mean over the answers; whiskers are one standard deviation.{more}")
+    report.add_figure(
+        "components", attribution.plot(), f"Mean over the answers; whiskers are one standard deviation.{more}"
+    )
     report.add_table(
         "components",
         table.drop(columns=["layer", "head"]),
         "effect: mean share of the difference, in logits. spread: its standard deviation. negative: share of the "
         f"answers for which the part favors the rival. Measured {inputs.measured}.",
     )
-    if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
+    if 2 <= len(attribution.classes.unique()) <= 12 and len(table) <= SHOWN:
         report.add_figure(
             "components_by_answer",
-            found.plot(by_answer=True),
+            attribution.plot(by_answer=True),
             "Effects for each right answer, centered: without what the part's mean output adds.",
         )
     report.add_fact("largest_component", str(by_size["component"].iloc[0]))
@@ -116,8 +118,8 @@ def describe_missed_neurons(table: pd.DataFrame, population: Population) -> str:
         neurons = words.either(f"neuron {name}" for name in population.leaders(without, least=True))
         return f"Accuracy is lowest without {neurons}: {words.share(worst)} ({words.share(whole)} with all)."
     grows, costs = table.iloc[0], "costs" if worst >= whole else "is seen to cost"
-    said = f"None of them alone {costs} accuracy, which is {words.share(whole)} with all"
-    return f"{said}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{said}."
+    opening = f"None of them alone {costs} accuracy, which is {words.share(whole)} with all"
+    return f"{opening}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{opening}."
 
 
 @section("neurons", title="Neurons", order=700, block="where", needs=lambda study: no_neurons(study.subject))
@@ -149,11 +151,11 @@ def one_by_one(study: Study, report: Report) -> None:
         return
     places = table[["layer", "index"]].head(DRAWN).itertuples(index=False)
     drawn = [Neuron(None if pd.isna(layer) else int(layer), int(index)) for layer, index in places]
-    found = {neuron: response(study.subject, inputs.batch, neuron, names) for neuron in drawn}
+    responses = {neuron: response(study.subject, inputs.batch, neuron, names) for neuron in drawn}
     if len(names) == 1:
-        _lines(report, found, names[0])
+        _lines(report, responses, names[0])
         return
-    for neuron, activation in found.items():
+    for neuron, activation in responses.items():
         matrix = activation.pivot(index=names[0], columns=names[1], values="activation")
         report.add_figure(
             f"neuron_{neuron}",
@@ -198,9 +200,9 @@ def _features(study: Study, batch: Batch) -> tuple[str, ...]:
     return tuple(inner[: 2 if fits else 1])
 
 
-def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None:
+def _lines(report: Report, responses: dict[Neuron, pd.DataFrame], name: str) -> None:
     """Draw all neurons against one feature, as bars if it has few values."""
-    table = pd.concat([frame.assign(neuron=str(neuron)) for neuron, frame in found.items()])
+    table = pd.concat([frame.assign(neuron=str(neuron)) for neuron, frame in responses.items()])
     if table[name].nunique() <= 6:
         figure = draw.bars(table.assign(**{name: table[name].astype(str)}), name, "activation", "neuron",
                            y_title="mean activation", error="spread")  # fmt: skip

@@ -138,14 +138,14 @@ def describe_growing_probes(table: pd.DataFrame, inputs: Population) -> str:
     grows = best[best["probe"] - best["half"] > max(inputs.margin, LEAST_GROWTH)]
     if grows.empty:
         return ""
-    said = joined(f"{row.feature} ({row.half:.3f} with half of the inputs, {row.probe:.3f} with all)" for row in
+    growing = joined(f"{row.feature} ({row.half:.3f} with half of the inputs, {row.probe:.3f} with all)" for row in
                   grows.itertuples())  # fmt: skip
-    return f" More inputs would raise the probe of {said}."
+    return f" More inputs would raise the probe of {growing}."
 
 
 def population(study: Study) -> Population:
-    some = study.data()[slice(0, 2)]
-    fits = len(sites(study.subject, some)) * max(1, len(study.task.features(some)))
+    batch = study.data()[slice(0, 2)]
+    fits = len(sites(study.subject, batch)) * max(1, len(study.task.features(batch)))
     return study.population("variables", fits=fits, most=1_000)
 
 
@@ -153,8 +153,8 @@ def population(study: Study) -> Population:
 def known_variables(study: Study, report: Report) -> None:
     """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
-    found = probe(study.subject, inputs=inputs.batch)
-    table = found.to_frame()
+    probed = probe(study.subject, inputs=inputs.batch)
+    table = probed.to_frame()
     if table.empty:
         return
     report.heading(
@@ -169,7 +169,7 @@ def known_variables(study: Study, report: Report) -> None:
         if table[quantity].count() >= FEWEST:  # fewer are in the table alone
             report.add_figure(
                 f"variables_{quantity}",
-                found.plot(quantity),
+                probed.plot(quantity),
                 "Accuracy of the linear probe."
                 if quantity == "probe"
                 else "Interchange of the directions that the probe reads: among pairs of inputs whose answer should "

@@ -40,8 +40,8 @@ def budget(study: Study) -> float | None:
     A step runs the model on the search's inputs, which is counted work; a small model's step counts as a nominal one.
     """
     length = study.data()[slice(0, 200)].tokens.shape[1]
-    one = work(study.subject, length)
-    a_step = max(one * min(MOST, max(FEWEST, WORK // one)), SPEED / STEPS_PER_SECOND)
+    per_input = work(study.subject, length)
+    a_step = max(per_input * min(MOST, max(FEWEST, WORK // per_input)), SPEED / STEPS_PER_SECOND)
     steps = SEARCH * SPEED / a_step
     return steps / STEPS_PER_SECOND if steps >= LEAST_STEPS else None
 
@@ -55,29 +55,29 @@ def request(study: Study) -> str | None:
 @section("explanation", title="The algorithm", order=250, block="how", request=request)
 def make(study: Study, report: Report) -> None:
     """Show the explanation shipped with interp, or search for one: within the budget, or as long as the user asks."""
-    found = study.measure(shipped)
+    explanation = study.measure(shipped)
     seconds = study.asked_of.get("explanation", InputsAsked()).seconds
-    if found is None and (seconds is not None or "explanation" in study.wanted):
-        found = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
-    elif found is None and study.explains and (within := study.once(budget)) is not None:
-        found = explain_subject(study.subject, report.title, within)
-    if found is None:
+    if explanation is None and (seconds is not None or "explanation" in study.wanted):
+        explanation = explain_subject(study.subject, report.title, math.inf if seconds is None else seconds)
+    elif explanation is None and study.explains and (within := study.once(budget)) is not None:
+        explanation = explain_subject(study.subject, report.title, within)
+    if explanation is None:
         return
-    report.say(card(found), "how")
-    report.add_fact("explanation_level", found.level)
-    report.heading("The algorithm", evidence(found) or found.sentence)
-    if found.found:
-        report.add_code(found.source)
-        report.add_fact("explanation_constants", found.constants)
-    if found.agreement is not None:
-        report.add_fact("explanation_share", found.agreement.share)
-    drawing = svg(found.parts, answer_words(found.program) if found.program is not None else "")
+    report.say(card(explanation), "how")
+    report.add_fact("explanation_level", explanation.level)
+    report.heading("The algorithm", evidence(explanation) or explanation.sentence)
+    if explanation.found:
+        report.add_code(explanation.source)
+        report.add_fact("explanation_constants", explanation.constants)
+    if explanation.agreement is not None:
+        report.add_fact("explanation_share", explanation.agreement.share)
+    drawing = svg(explanation.parts, answer_words(explanation.program) if explanation.program is not None else "")
     if drawing:
         report.add_drawing(drawing, DRAWN)
-    if found.parts:
+    if explanation.parts:
         report.add_table(
             "explanation_parts",
-            found.to_frame(),
+            explanation.to_frame(),
             "What was found about each head and MLP. explained: its description takes its place in the running model. "
             "kept: it matters, and no description takes its place. not read: answers change without it, but the "
             "program gives them without it. minor: it matters, but for fewer answers than a description may change. "
@@ -87,20 +87,20 @@ def make(study: Study, report: Report) -> None:
             "at its mean. Column moved: the same with its values at other positions, where its mean changes next to "
             "nothing. Column kept: the share that stays with this description and those of earlier parts in place. "
             "All, and the "
-            f"means: {found.tested_on}.",
+            f"means: {explanation.tested_on}.",
             {"without": words.share, "moved": words.share, "kept": words.share},
         )
-    if found.variables:
+    if explanation.variables:
         report.add_table(
             "explanation_variables",
-            found.to_frame("variables"),
+            explanation.to_frame("variables"),
             "The variables of the program, and the parts in which each lives. Interchange intervention accuracy: with "
             "the variable's value from another input, in the program and in all its places in the model, how often "
             "both answer the same, where the program's answer changes and where it stays. shown: at least 0.95 "
             "of both, with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
         )
-    rows = [(words.joined(one.parts), "stand in for each other", one.left) for one in found.stand_ins]
-    rows += [(words.joined(one.parts), "cancel", one.left) for one in found.cancelling]
+    rows = [(words.joined(group.parts), "stand in for each other", group.left) for group in explanation.stand_ins]
+    rows += [(words.joined(group.parts), "cancel", group.left) for group in explanation.cancelling]
     if rows:
         report.add_table(
             "explanation_groups",
@@ -185,11 +185,11 @@ def as_automaton(study: Study, report: Report, longest: int | None = None) -> No
     longest: the length in symbols (default: as long as all fit SECONDS).
     """
     learned = study.measure(learn_automaton, study.once(affordable) if longest is None else longest)
-    said = automata.sentence(learned) + _proved_apart(study, learned)
+    sentence = automata.sentence(learned) + _proved_apart(study, learned)
     report.heading(
         "As an automaton",
-        f"{said} It was learned by Angluin's L* from the answers to all of these strings. No smaller automaton gives "
-        "the same answers.",
+        f"{sentence} It was learned by Angluin's L* from the answers to all of these strings. No smaller automaton "
+        "gives the same answers.",
     )
     shown = []
     if learned.shown is not None:
@@ -198,7 +198,7 @@ def as_automaton(study: Study, report: Report, longest: int | None = None) -> No
     if learned.task is not None and not learned.same:
         shown += _show(report, "automaton_task", learned.task, "The task's own automaton, learned from its labels.")
     if learned.model is not None:
-        report.say(said, "what", shown)
+        report.say(sentence, "what", shown)
         report.add_fact("automaton_states", learned.model.states)
     if learned.task is not None:
         report.add_fact("automaton_states_task", learned.task.states)
@@ -210,18 +210,22 @@ def _proved_apart(study: Study, learned: Learned) -> str:
     """Return a sentence if the model errs on strings, but is proved right on the inputs of its task."""
     if not (learned.inferred and learned.different):
         return ""
-    found = study.certificate
-    if not isinstance(found, Certificate) or found.status != "certified" or found.on_trust:
+    certificate = study.certificate
+    if not isinstance(certificate, Certificate) or certificate.status != "certified" or certificate.on_trust:
         return ""
     it = "It is none" if learned.different == 1 else "None of these is one"
-    return f" {it} of the inputs on which the model is proved right ({found.domain})."
+    return f" {it} of the inputs on which the model is proved right ({certificate.domain})."
 
 
-def _show(report: Report, key: str, one: LearnedAutomaton, caption: str) -> list[str]:
+def _show(report: Report, key: str, machine: LearnedAutomaton, caption: str) -> list[str]:
     """Add a drawing, if it is small enough to read, and a table. Return the keys of the drawings."""
-    small = is_readable(one.following)
+    small = is_readable(machine.following)
     if small:
-        drawing = automaton(one.following, [one.word(state) for state in range(one.states)], one.alphabet)
+        drawing = automaton(
+            machine.following, [machine.word(state) for state in range(machine.states)], machine.alphabet
+        )
         report.add_figure(key, drawing, caption)
-    report.add_table(f"{key}_table", one.to_frame(), f"{caption} Access: the shortest string that ends in the state.")
+    report.add_table(
+        f"{key}_table", machine.to_frame(), f"{caption} Access: the shortest string that ends in the state."
+    )
     return [key] if small else []

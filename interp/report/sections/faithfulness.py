@@ -39,8 +39,8 @@ def find_smallest_circuit(subject: Subject, table: pd.DataFrame, test: Batch, tr
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
 
     def enough(size: int) -> bool:  # accuracy may fall as the set grows, so the report measures the final set
-        found = evaluate_circuit(subject, heads=order[:size], inputs=test, reference=train, draws=0)
-        return found.circuit.accuracy >= found.model.accuracy - TOLERANCE
+        tested = evaluate_circuit(subject, heads=order[:size], inputs=test, reference=train, draws=0)
+        return tested.circuit.accuracy >= tested.model.accuracy - TOLERANCE
 
     return evaluate_circuit(subject, heads=order[: fewest(len(order), enough)], inputs=test, reference=train)
 
@@ -74,32 +74,32 @@ def make(study: Study, report: Report) -> None:
     """Find the smallest set of heads that suffices, and test it."""
     inputs = study.once(population)
     table = study.once(shared.surveyed)
-    found = find_smallest_circuit(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
+    tested = find_smallest_circuit(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.heading(
         "A circuit of heads",
         "Heads are sorted by how much silencing each one costs (in loss or, without a loss, in accuracy). The circuit "
         "is as many of the first heads as are needed (found by bisection) to keep accuracy within "
         f"{TOLERANCE:g} of the whole model's when all other heads are mean-ablated. MLPs stay as they are.\n\n"
-        + describe_circuit(found, n, inputs),
+        + describe_circuit(tested, n, inputs),
     )
     report.add_table(
         "circuit",
-        found.to_frame(),
+        tested.to_frame(),
         f"The whole model, the circuit alone, and no head at all (mean ablation), {inputs.measured}.",
     )
-    if len(found.minimality):
+    if len(tested.minimality):
         report.add_table(
             "circuit_minimality",
-            found.minimality,
+            tested.minimality,
             "Is a head of the circuit unnecessary? Accuracy and loss of the circuit without that head.",
         )
-    if len(found.completeness) and len(found.kept) < n:  # the circuit of all heads is the model itself
+    if len(tested.completeness) and len(tested.kept) < n:  # the circuit of all heads is the model itself
         report.add_table(
             "circuit_completeness",
-            found.completeness,
+            tested.completeness,
             "Is the circuit incomplete? The same heads are removed from the circuit and from the model: a complete "
             "circuit loses as much as the model does (Wang et al. 2022).",
         )
-    report.add_fact("circuit_heads", len(found.kept))
-    report.add_fact("circuit_accuracy", found.circuit.accuracy)
+    report.add_fact("circuit_heads", len(tested.kept))
+    report.add_fact("circuit_accuracy", tested.circuit.accuracy)

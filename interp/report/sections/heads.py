@@ -33,12 +33,12 @@ def make(study: Study, report: Report) -> None:
     table, population = study.once(shared.surveyed), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
     fewer = "" if table.attrs["looked"] == population.n else f", effect and attention {study.once(shared.looked_at).on}"
-    said = [
+    sentences = [
         f"Measured {population.measured}.",
         describe_lowest_accuracy(table, population),
         describe_readable_heads(table, population),
     ]
-    report.heading("Heads and MLPs", " ".join(filter(None, [*said, describe_induction(table)])))
+    report.heading("Heads and MLPs", " ".join(filter(None, [*sentences, describe_induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
@@ -72,20 +72,20 @@ def make(study: Study, report: Report) -> None:
     if normalized(heads) and heads["uniform"].max() == 0:
         report.add_text("No position sees more than one token, so heads cannot choose where to attend.")
     elif len(heads) and heads[list(KINDS)].notna().any(axis=None):
-        given = (
+        values = (
             "Share of each head's attention" if normalized(heads) else "Scores of each head (no softmax, so no shares)"
         )
         report.add_figure(
             "heads_look",
             HeadTypes(heads, table.attrs["looked"]).plot(),
-            f"{given}, averaged over the read positions. The keys are the position itself, the previous one, "
+            f"{values}, averaged over the read positions. The keys are the position itself, the previous one, "
             "the first one, other positions with the same token, and positions after an earlier occurrence of "
             "the same token (induction).",
         )
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
     # One part, or a model no better than a guess: then what the section says is all there is to say.
     report.say(
-        describe_needed_parts(table, whole, chance, population) or " ".join(said[:2]), "where", ["heads_ablated"]
+        describe_needed_parts(table, whole, chance, population) or " ".join(sentences[:2]), "where", ["heads_ablated"]
     )
     report.add_fact("most_needed_part", name_most_needed_part(table, whole, chance, population))
     report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
@@ -118,18 +118,18 @@ def describe_needed_parts(table: pd.DataFrame, whole: float, chance: float, popu
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
     on = population.measured[:1].upper() + population.measured[1:]
-    found = find_needed_parts(table, whole, chance, population)
-    rest = table.set_index("part")["accuracy_mean"].drop(found.index)
+    needed = find_needed_parts(table, whole, chance, population)
+    rest = table.set_index("part")["accuracy_mean"].drop(needed.index)
     kept = f" Without any other part it is {_at_least(rest)}." if len(rest) else ""
     mean = describe_mean(table, population)
-    if found.empty:
+    if needed.empty:
         clearly = "" if population.exact else "clearly "
         return (
             f"{on}, replacing any single part by {mean} does not {clearly}lower accuracy by more than "
             f"{NEEDED:g}: it is then {_at_least(rest)} ({words.share(whole)} with all parts)."
         )
-    named = [f"{part} (to {words.share(float(value))})" for part, value in found.head(MOST_NAMED).items()]
-    more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    named = [f"{part} (to {words.share(float(value))})" for part, value in needed.head(MOST_NAMED).items()]
+    more = [f"{len(needed) - MOST_NAMED} more"] if len(needed) > MOST_NAMED else []
     return (
         f"{on}, accuracy falls from {words.share(whole)} when one of these is replaced by {mean}: "
         f"{words.joined([*named, *more])}.{kept}"
@@ -181,12 +181,12 @@ def describe_lowest_accuracy(table: pd.DataFrame, population: Population) -> str
     if len(without) == 1:
         left = words.share(float(without.iloc[0]))
         return f"The only part is {without.index[0]}. With it mean-ablated, accuracy is {left} (otherwise {whole})."
-    said = f"With any one part mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
+    sentence = f"With any one part mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
     least = population.leaders(dict(without), least=True)
     if len(least) == len(without):
         same = without.nunique() == 1
-        return said + ("." if same or population.exact else "; too few inputs to say which part matters most.")
-    return f"{said}; it is lowest without {words.either(least)}."
+        return sentence + ("." if same or population.exact else "; too few inputs to say which part matters most.")
+    return f"{sentence}; it is lowest without {words.either(least)}."
 
 
 def describe_readable_heads(table: pd.DataFrame, population: Population) -> str:
@@ -275,7 +275,7 @@ def by_feature(study: Study, report: Report) -> None:
 
 def describe_best_explained(table: pd.DataFrame) -> str:
     """Return a sentence with the head that each feature explains best, if it explains at least half of the head."""
-    found = []
+    explained = []
     for name, mine in table.groupby("feature", sort=False):
         known = mine.dropna(subset=["variance"])
         if known.empty:
@@ -283,7 +283,7 @@ def describe_best_explained(table: pd.DataFrame) -> str:
         best = known.loc[known["variance"].idxmax()]
         if best["variance"] >= 0.5:
             share = words.share(float(best["variance"]), 2, ROUNDING)
-            found.append(f"{name} ({share} of head {best['layer']}.{best['head']})")
-    if not found:
+            explained.append(f"{name} ({share} of head {best['layer']}.{best['head']})")
+    if not explained:
         return ""
-    return f"Features that explain at least half of the variance of a head's output: {'; '.join(found)}."
+    return f"Features that explain at least half of the variance of a head's output: {'; '.join(explained)}."

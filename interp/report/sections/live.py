@@ -42,19 +42,24 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
     ranges: (token, smallest, largest) per count of a box. lengths: for other domains, the smallest and largest number
     of tokens if all rows of these lengths are in the domain, otherwise None.
     """
-    found = study.certificate
-    if not isinstance(found, Certificate) or found.status == "undecided":
+    certificate = study.certificate
+    if not isinstance(certificate, Certificate) or certificate.status == "undecided":
         return None
-    said: dict[str, Any] = {"status": found.status, "domain": found.domain, "ranges": None, "lengths": None}
-    if found.source is not None and found.source.method == "count box":
-        box = as_box(study.task, found.source.options.get("box"))
+    proof: dict[str, Any] = {
+        "status": certificate.status,
+        "domain": certificate.domain,
+        "ranges": None,
+        "lengths": None,
+    }
+    if certificate.source is not None and certificate.source.method == "count box":
+        box = as_box(study.task, certificate.source.options.get("box"))
         tokens = map(study.task.token_id, study.task.counted)
-        said["ranges"] = [[token, *limits] for token, limits in zip(tokens, box.ranges.values())]
+        proof["ranges"] = [[token, *limits] for token, limits in zip(tokens, box.ranges.values())]
     else:
         marks = len(data["frame"]["prefix"]) + len(data["frame"]["suffix"])
         shortest = min(len(row) for row in data["tests"]["tokens"])
-        said["lengths"] = all_rows(found.n_inputs, len(data["frame"]["alphabet"]), marks, {shortest, marks + 1})
-    return said
+        proof["lengths"] = all_rows(certificate.n_inputs, len(data["frame"]["alphabet"]), marks, {shortest, marks + 1})
+    return proof
 
 
 def _middle(data: Mapping[str, Any]) -> list[int]:

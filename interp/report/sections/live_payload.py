@@ -51,7 +51,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
     inputs = Inputs(subject)
     tests = inputs.references()
     n_out = int(arch["n_out"]) if subject.output_ids is None else len(subject.output_ids)
-    found = {
+    data = {
         "arch": {**arch, "n_out": n_out},
         "weights": {name: plain.pack(tensor) for name, tensor in tensors.items()},
         "task": _task(subject, inputs, n_out),
@@ -72,20 +72,20 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "lengths": inputs.readout != "all" and n_out == 1 and task.rule is not None and not arch["fixed_length"],
     }
     if arch["counts"] and subject.count_space:
-        found["counts"] = counts(subject, inputs)
-    return found
+        data["counts"] = counts(subject, inputs)
+    return data
 
 
 def _in_task_order(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the parameters, with embeddings and outputs in the order of the task's tokens and answers."""
-    found, ids, outs = dict(tensors), subject.token_ids, subject.output_ids
+    ordered, ids, outs = dict(tensors), subject.token_ids, subject.output_ids
     if ids is not None:
-        found["embed.W_E"] = found["embed.W_E"][ids]
+        ordered["embed.W_E"] = ordered["embed.W_E"][ids]
     if outs is not None:
-        found["unembed.W_U"] = found["unembed.W_U"][:, outs]
-        if "unembed.b_U" in found:
-            found["unembed.b_U"] = found["unembed.b_U"][outs]
-    return found
+        ordered["unembed.W_U"] = ordered["unembed.W_U"][:, outs]
+        if "unembed.b_U" in ordered:
+            ordered["unembed.b_U"] = ordered["unembed.b_U"][outs]
+    return ordered
 
 
 def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
@@ -110,17 +110,17 @@ def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
 def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
     """Return the start and end of generated answers, and each output's token; None if answers are not generated."""
     batch, declared = inputs.splits[-1], subject.task.generates
-    found = layout(subject, batch)
-    if isinstance(found, str):
+    answers = layout(subject, batch)
+    if isinstance(answers, str):
         return None
     if declared is not None and isinstance(declared.start, str):
         start = {"token": subject.task.token_id(declared.start)}
-    elif len(set(found.starts.tolist())) == 1:
-        start = {"position": int(found.starts[0]) + 1}
+    elif len(set(answers.starts.tolist())) == 1:
+        start = {"position": int(answers.starts[0]) + 1}
     else:
         return None
-    length = found.wanted.shape[1] if declared is None else declared.length
-    return {"start": start, "stop": found.stop, "length": length, "tokens": found.tokens.tolist()}
+    length = answers.wanted.shape[1] if declared is None else declared.length
+    return {"start": start, "stop": answers.stop, "length": length, "tokens": answers.tokens.tolist()}
 
 
 def _table(task: Task) -> dict[str, Any] | None:
@@ -160,7 +160,7 @@ def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
     if inputs.readout == "all":
         return None
     d_vocab = subject.task.d_vocab
-    queries = {int(one.tokens[0, subject.answer_positions(one.tokens)[0]]) for one in inputs.batches}
+    queries = {int(batch.tokens[0, subject.answer_positions(batch.tokens)[0]]) for batch in inputs.batches}
     table = torch.stack([torch.bincount(row, minlength=d_vocab) for row in inputs.rows])
     least, most = table.amin(0), table.amax(0)
     varying = [token for token in range(d_vocab) if least[token] != most[token]]
@@ -195,7 +195,7 @@ def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
     batch = subject.task.sample(FITTED_ROWS, subject.task.splits[0], seed=0)
     outputs = head_outputs(subject, batch)
     d_head = outputs.z.shape[-1]
-    found: list[dict[str, Any]] = []
+    planes: list[dict[str, Any]] = []
     for head in range(outputs.n_heads):
         z = outputs.z[:, head].double().numpy()
         mean, axes = np.zeros(d_head), np.eye(d_head)
@@ -203,9 +203,9 @@ def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
             mean = z.mean(0)
             axes = np.linalg.svd(z - mean, full_matrices=False)[2][:2]
         line = _separator(z, outputs.labels.numpy()) if d_head == 2 else None
-        found.append({"mean": mean.tolist(), "axes": axes.tolist(), "line": line})
+        planes.append({"mean": mean.tolist(), "axes": axes.tolist(), "line": line})
     words = "Plane: a head's two coordinates." if d_head == 2 else "Plane: two principal components of a head's output."
-    return found, "Line: a head's one coordinate." if d_head == 1 else words
+    return planes, "Line: a head's one coordinate." if d_head == 1 else words
 
 
 def _separator(z: np.ndarray, labels: np.ndarray) -> list[float] | None:
@@ -242,12 +242,12 @@ class Inputs:
 
     def cut(self, batch: Batch, row: int) -> Batch:
         """Return one row without padding and, for a causal model, without the tokens after its read position."""
-        one = batch[row : row + 1]
-        length = int(one.lengths[0])
+        single = batch[row : row + 1]
+        length = int(single.lengths[0])
         if self.causal and self.readout != "all":
-            length = int(self.subject.answer_positions(one.tokens)[0]) + 1
-        labels = one.labels[:, :length] if one.labels.ndim == 2 else one.labels
-        return Batch(one.tokens[:, :length], torch.tensor([length]), labels)
+            length = int(self.subject.answer_positions(single.tokens)[0]) + 1
+        labels = single.labels[:, :length] if single.labels.ndim == 2 else single.labels
+        return Batch(single.tokens[:, :length], torch.tensor([length]), labels)
 
     @cached_property
     def frame(self) -> dict[str, Any]:
@@ -286,11 +286,11 @@ class Inputs:
 
     def examples(self) -> list[list[int]]:
         """Return a few inputs to start with: first the task's own example, if any."""
-        own, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
-        first = [] if own is None else [self.cut(own, 0).tokens[0]]
-        found = [row.tolist() for row in [*first, *rows]]
-        short = [row for row in found if len(row) <= SHORT]
-        return short or [row for row in map(self._shortened, found) if row] or found[:1]
+        example, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
+        first = [] if example is None else [self.cut(example, 0).tokens[0]]
+        examples = [row.tolist() for row in [*first, *rows]]
+        short = [row for row in examples if len(row) <= SHORT]
+        return short or [row for row in map(self._shortened, examples) if row] or examples[:1]
 
     def _shortened(self, row: list[int]) -> list[int]:
         """Remove tokens between the fixed ends of a long input; [] if the task or the model does not accept that."""
@@ -313,12 +313,12 @@ class Inputs:
     def _compare(self, tokens: list[int], rights: dict[int, int]) -> None:
         for place, right in rights.items():
             try:
-                said: object = evaluate(self.task.rule, tokens, place)
+                by_rule: object = evaluate(self.task.rule, tokens, place)
             except (InterpError, KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-                said = f"{type(error).__name__}: {error}"
-            if said != right:
+                by_rule = f"{type(error).__name__}: {error}"
+            if by_rule != right:
                 raise InterpError(
-                    f"the rule of task {self.task.name} gives {said!r} at position {place} of "
+                    f"the rule of task {self.task.name} gives {by_rule!r} at position {place} of "
                     f"{short(self.task.format(tokens))!r}, its classes {right}"
                 )
 
@@ -326,14 +326,14 @@ class Inputs:
         """Return inputs with the right outputs at their read positions: the whole domain if it is small, or samples."""
         total = self.task.n_inputs
         batches = self.task.inputs() if total is not None and total <= KNOWN_INPUTS else iter(self.splits)
-        found = []
+        answered = []
         for batch in batches:
             rights = self._rights(batch)
             for row in range(len(batch)):
                 tokens = self.cut(batch, row).tokens[0].tolist()
                 if len(tokens) <= KNOWN_LENGTH:
-                    found.append([tokens, rights[row][: len(tokens)]])
-        return found
+                    answered.append([tokens, rights[row][: len(tokens)]])
+        return answered
 
     def _rights(self, batch: Batch) -> list[list[int]]:
         """Return the right output index at the read position, or at every position, with -1 where it is not read."""

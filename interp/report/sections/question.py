@@ -25,8 +25,8 @@ LONGEST, SHOWN = 60, 10
 @section("question", title="The task", order=1)
 def make(study: Study, report: Report) -> None:
     """Add a sentence to the verdict, after one on the model's hooks, if any."""
-    if said := hooks_sentence(standing_hooks(study.model)):
-        report.say(said, "task")
+    if sentence := hooks_sentence(standing_hooks(study.model)):
+        report.say(sentence, "task")
     report.say(describe_task(study.task), "task")
 
 
@@ -66,23 +66,23 @@ def describe_example(task: Task, example: Batch) -> str:
     each, classes = task.readout == "all", task.classes(example)[0, :length]
     if each:
         answers = [task.word(index) if index >= 0 else "-" for index in classes.tolist()]
-        said = " ".join(answers)
+        answer = " ".join(answers)
     else:
         at = find_positions(task, example.tokens, task.readout)
-        said = task.word(int(classes[at]))
+        answer = task.word(int(classes[at]))
     if task.generates is not None and task.example is not None:
         asked = int(classes.ge(0).int().argmax()) + 1
         question, written = task.format(example.tokens[0, :asked]), task.format(example.tokens[0, asked:length])
         if len(question) + len(written) <= LONGEST:
             return f"For example, {question} has the answer '{written}'."
     text = " ".join(tokens)
-    if len(text) + len(said) <= LONGEST:
-        return f"For example, {text} has the answer '{said}'."
+    if len(text) + len(answer) <= LONGEST:
+        return f"For example, {text} has the answer '{answer}'."
     if each:
         if int(classes[:SHOWN].max()) < 0:
             return ""
-        said = f"{' '.join(answers[:SHOWN])} ..."
-    return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{said}'."
+        answer = f"{' '.join(answers[:SHOWN])} ..."
+    return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{answer}'."
 
 
 @section("method", title="Inputs of each section", order=990, block="method")
@@ -111,17 +111,17 @@ def describe_inputs(sampled: int, sections: int) -> str:
         return "These sections used all inputs, so there is no sampling error."
     if sampled == sections:
         return "These sections used a data set or a seeded sample, so their shares have 95% intervals."
-    one = sampled == 1
+    single = sampled == 1
     return (
         f"{words.counted(sampled, 'section')} of {sections} used a data set or a seeded sample, so "
-        f"{'its' if one else 'their'} shares have 95% intervals; the {'others' if sections - sampled > 1 else 'other'} "
-        "used all inputs."
+        f"{'its' if single else 'their'} shares have 95% intervals; the "
+        f"{'others' if sections - sampled > 1 else 'other'} used all inputs."
     )
 
 
 def inputs_of(study: Study, made: Collection[str]) -> pd.DataFrame:
     """Return a table of the sections that were made and chose inputs, and these."""
-    titles = {one.name: one.title for one in all_sections()}
+    titles = {candidate.name: candidate.title for candidate in all_sections()}
     rows = [
         (titles.get(name, name), inputs.on.removeprefix("on "), inputs.margin)
         for name, inputs in study.populations.items()
