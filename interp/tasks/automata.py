@@ -171,10 +171,10 @@ class Paths(Structure):
     def right(self, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         """Return the right output index at each read position of inputs, IGNORED elsewhere."""
         states = self.walk(rows)
-        found = torch.full(rows.shape, IGNORED)
+        classes = torch.full(rows.shape, IGNORED)
         for at, (after, answers) in self.reads.items():
-            found[:, at] = torch.from_numpy(answers[states[:, after]])
-        return found
+            classes[:, at] = torch.from_numpy(answers[states[:, after]])
+        return classes
 
 
 def tabulated(task: Task, automaton: Automaton) -> Paths:
@@ -192,15 +192,15 @@ def tabulated(task: Task, automaton: Automaton) -> Paths:
     states: list[dict[Hashable, int]] = [{automaton.start: 0}]
     tables: list[np.ndarray] = []
     for position in automaton.order:
-        found: dict[Hashable, int] = {}
+        numbers: dict[Hashable, int] = {}
         table = np.full((len(states[-1]), task.d_vocab), -1, dtype=np.int64)
         for state, row in zip(states[-1], table):
             for token in range(task.d_vocab):
                 if (then := automaton.step(state, position, token)) is not None:
-                    row[token] = found.setdefault(then, len(found))
-            if len(found) > MOST_STATES:
+                    row[token] = numbers.setdefault(then, len(numbers))
+            if len(numbers) > MOST_STATES:
                 raise UnsupportedError(f"{name} has more than {MOST_STATES:,} states after position {position}")
-        states.append(found)
+        states.append(numbers)
         tables.append(table)
     return _pruned(task, name, automaton, states, tables)
 
@@ -238,7 +238,7 @@ def declared(task: Task) -> list[Paths]:
     Raises UnsupportedError, with the reason, if there are none, too many, or two for one length.
     """
     refuse_if(lacks(task, ("automata",)))
-    found = [tabulated(task, automaton) for automaton in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
-    if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):
+    tables = [tabulated(task, automaton) for automaton in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
+    if not 0 < len(tables) <= MOST_LENGTHS or len({paths.length for paths in tables}) < len(tables):
         raise UnsupportedError(f"task {task.name} has no automaton, more than {MOST_LENGTHS}, or two for one length")
-    return found
+    return tables

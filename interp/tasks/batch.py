@@ -170,6 +170,6 @@ class Reads:
 
     def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Return the mask of the read positions."""
-        found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
-        found[self.rows, self.positions] = True
-        return found
+        mask = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+        mask[self.rows, self.positions] = True
+        return mask

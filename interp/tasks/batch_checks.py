@@ -134,7 +134,7 @@ def answer_problems(task: Any, batch: Batch, unread: bool = False) -> Iterator[s
     if not 0 <= low <= high <= top:
         yield f"classes(batch) runs from {low} to {high}, outside 0 to {top}"
         return
-    labels, given = batch.labels, classes.masked_fill(~read, 0)
+    labels, indices = batch.labels, classes.masked_fill(~read, 0)
     if task.readout != "all":
         places = find_positions(task, batch.tokens, task.readout)[:, None]
         if bool((skipped := ~read.gather(1, places)[:, 0]).any()):
@@ -144,8 +144,8 @@ def answer_problems(task: Any, batch: Batch, unread: bool = False) -> Iterator[s
                 "classes(batch) is IGNORED"
             )
             return
-        given = classes.gather(1, places)[:, 0]
-    answers = task.answers(given, batch.tokens)
+        indices = classes.gather(1, places)[:, 0]
+    answers = task.answers(indices, batch.tokens)
     if answers.shape != labels.shape or answers.dtype != labels.dtype:
         yield f"answers(...) gives {_kind(answers)}, and labels are {_kind(labels)}; both must be in the same units"
         return

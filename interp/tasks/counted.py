@@ -214,13 +214,13 @@ class Sentences(Structure):
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
         """Return a mask of the rows with the shape's marks and counts within the task's count_ranges."""
-        keys, found = _keys(self.task, batch.tokens), torch.zeros(len(batch), dtype=torch.bool)
+        keys, held = _keys(self.task, batch.tokens), torch.zeros(len(batch), dtype=torch.bool)
         counts = keys[:, list(self.shape.counted)]
         for split in self.task.count_ranges:
             low, high = (torch.tensor(ends) for ends in zip(*count_box(self.task, split).ranges.values()))
-            found |= ((counts >= low) & (counts <= high)).all(1)
+            held |= ((counts >= low) & (counts <= high)).all(1)
         keys[:, list(self.shape.counted)] = 0
-        return found & (keys == self.shape.marks).all(1)
+        return held & (keys == self.shape.marks).all(1)
 
     def assumption(self, task: Task) -> str:
         return f"counts determine the other labels of task {task.name} (label_counts would define them)"
@@ -239,9 +239,9 @@ def shape_of(task: Task) -> CountedShape:
     counts = _probe_counts(box)
     batch = sentences(task, counts)
     at, keys = find_positions(task, batch.tokens, task.readout), _keys(task, batch.tokens)
-    query, found = batch.tokens[torch.arange(len(batch)), at], keys[:, list(counted)]
+    query, seen = batch.tokens[torch.arange(len(batch)), at], keys[:, list(counted)]
     keys[:, list(counted)] = 0
-    if not found.equal(counts) or (keys != keys[0]).any() or (query != query[0]).any():
+    if not seen.equal(counts) or (keys != keys[0]).any() or (query != query[0]).any():
         raise UnsupportedError(f"inputs of task {task.name} do not all have the same marks around their counted tokens")
     after = _after(batch, task.classes(batch), at, counts[:, 1] > counts[:, 0])
     shape = CountedShape(counted, (more, otherwise), int(query[0]), keys[0], after)  # type: ignore[arg-type]
@@ -256,8 +256,8 @@ def check_box(task: Task, shape: CountedShape, box: CountBox) -> tuple[str, ...]
         for start in range(0, len(box), LABELS_AT_ONCE):
             counts = box.counts(start, start + LABELS_AT_ONCE)
             if (wrong := task.label_counts(counts) != shape.label(counts)).any():
-                said = counts[wrong][0].tolist()
-                raise InterpError(f"task {task.name} labels counts {said} otherwise than its contrast declares")
+                example = counts[wrong][0].tolist()
+                raise InterpError(f"task {task.name} labels counts {example} otherwise than its contrast declares")
     return compare(task, [Sentences(task, shape, box)])
 
 
@@ -283,8 +283,8 @@ def _after(batch: Batch, classes: Tensor, at: Tensor, more: Tensor) -> tuple[tup
     if int((at + 1).max()) >= batch.tokens.shape[1]:
         return None
     rows = torch.arange(len(batch))
-    said, query = classes[rows, at + 1], batch.tokens[rows, at + 1]
+    following, query = classes[rows, at + 1], batch.tokens[rows, at + 1]
     both = [query[more].unique(), query[~more].unique()]
-    if (said == IGNORED).any() or (said != said[0]).any() or any(len(ids) != 1 for ids in both):
+    if (following == IGNORED).any() or (following != following[0]).any() or any(len(ids) != 1 for ids in both):
         return None
-    return (int(both[0]), int(both[1])), int(said[0])
+    return (int(both[0]), int(both[1])), int(following[0])

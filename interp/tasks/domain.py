@@ -136,10 +136,12 @@ class _Once:
         if self.orders or self.kept is None:
             return
         width = max(rows.shape[1] for rows in self.kept)
-        found, often = np.unique(np.concatenate([_fit(rows, width) for rows in self.kept]), axis=0, return_counts=True)
+        distinct, often = np.unique(
+            np.concatenate([_fit(rows, width) for rows in self.kept]), axis=0, return_counts=True
+        )
         if (often > 1).any():
             raise InterpError(
-                f"task {self.task.name} lists {short(_text(self.task, found[often > 1][0]))!r} more than once"
+                f"task {self.task.name} lists {short(_text(self.task, distinct[often > 1][0]))!r} more than once"
             )
 
 

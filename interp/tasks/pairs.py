@@ -81,10 +81,10 @@ def minimal_pairs(
     check_one_of("kind of pairs", kind, KINDS)
     generator = torch.Generator().manual_seed(seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens
-    changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
+    changed, paired = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
     listed, free = _listed(task), _changeable(batch)
     for attempt in range(TRIES):
-        rows = (~found).nonzero()[:, 0]
+        rows = (~paired).nonzero()[:, 0]
         if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
             break
         rows, tried = _edited(task, batch, rows, kind, places, free, generator)
@@ -102,8 +102,8 @@ def minimal_pairs(
             continue
         labels, before = task.batch(tried).labels, clean.labels[rows]
         other = (labels != before).reshape(len(rows), -1).any(1)
-        changed[rows[other]], found[rows[other]] = tried[other], True
-    return Pairs(clean[found], task.batch(changed[found]))
+        changed[rows[other]], paired[rows[other]] = tried[other], True
+    return Pairs(clean[paired], task.batch(changed[paired]))
 
 
 def _edited(
@@ -146,12 +146,12 @@ def _edited(
 
 def _changeable(batch: Batch) -> Bool[Tensor, "rows length"]:
     """The positions of tokens that are no marks: a mark is at the same place from the start or the end in all rows."""
-    rows, found = torch.arange(len(batch)), batch.attention_mask.clone()
+    rows, free = torch.arange(len(batch)), batch.attention_mask.clone()
     for place in (torch.zeros_like(batch.lengths), batch.lengths - 1):
         there = batch.tokens[rows, place]
         if len(batch) > 1 and bool((there == there[0]).all()):
-            found[rows, place] = False
-    return found
+            free[rows, place] = False
+    return free
 
 
 def _listed(task: Labels) -> set[tuple[int, ...]] | None:

@@ -260,14 +260,14 @@ def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
 
     Raises InterpError for weights that are not probabilities.
     """
-    found = task.weights(batch)
-    if found is None:
+    weights = task.weights(batch)
+    if weights is None:
         return None
-    if found.shape != (len(batch),) or not bool((found >= 0).all()) or not 0 < float(found.sum()) < math.inf:
+    if weights.shape != (len(batch),) or not bool((weights >= 0).all()) or not 0 < float(weights.sum()) < math.inf:
         raise InterpError(
             f"task {task.name}: weights(batch) must return one number of at least 0 per row, and not only zeros"
         )
-    return found.double() / found.double().sum()
+    return weights.double() / weights.double().sum()
 
 
 def _split(task: Task, split: str | None) -> str:
@@ -307,7 +307,7 @@ def _shorter(
     longest = length(split)
     if longest is None or SIZES[0] * cost(longest) <= budget:
         return None
-    lengths = {name: found for name in task.splits if (found := length(name)) is not None}
+    lengths = {name: of_split for name in task.splits if (of_split := length(name)) is not None}
     shortest = min(lengths, key=lengths.__getitem__)
     return shortest if lengths[shortest] < longest else None
 

@@ -64,15 +64,15 @@ class Questions(Task):
         wanted = self._tokens(answer, f"answer({quoted(question)})")
         assert self.generates is not None
         start, stop, length = self.generates.start, self.generates.stop, self.generates.length
-        said = f"task {self.name}: the answer {quoted(answer)} to {quoted(question)}"
+        prefix = f"task {self.name}: the answer {quoted(answer)} to {quoted(question)}"
         if isinstance(start, int) and len(asked) != start:
             raise InterpError(f"task {self.name}: {quoted(question)} has {len(asked)} tokens; answers start at {start}")
         if isinstance(start, str) and not self._ends_once(asked, start):
             raise InterpError(f"task {self.name}: {quoted(question)} must end with {start!r} and contain it only there")
         if len(wanted) > length:
-            raise InterpError(f"{said} has {len(wanted)} tokens, more than the {length} of generates.length")
+            raise InterpError(f"{prefix} has {len(wanted)} tokens, more than the {length} of generates.length")
         if stop is not None and not self._ends_once(wanted, stop):
-            raise InterpError(f"{said} must end with the stop {stop!r} and contain it only there")
+            raise InterpError(f"{prefix} must end with the stop {stop!r} and contain it only there")
         return asked + wanted
 
     def _tokens(self, text: Any, source: str) -> list[int]:

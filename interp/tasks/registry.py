@@ -118,9 +118,9 @@ def name_taken(task: Task) -> str | None:
 
 def _make(kind: type[Task], ref: TaskRef, tables: Mapping[str, Tensor] | None) -> Task:
     """Make a task of a class. Raises InterpError for an unknown parameter and for tables other than the reference's."""
-    found = tensors_sha256(tables) if tables else None
-    if found != ref.table_sha256:
-        raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")
+    digest = tensors_sha256(tables) if tables else None
+    if digest != ref.table_sha256:
+        raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {digest}")
     make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
     for name in parameters:  # a parameter named "self" cannot be passed

@@ -201,20 +201,20 @@ class ProductOfSets(Structure):
 def declared_products(task: Task) -> list[ProductOfSets]:
     """Return the products that a task declares. Raises UnsupportedError, with the reason, if they are invalid."""
     refuse_if(lacks(task, ("products",)))
-    found: list[ProductOfSets] = list(islice(task.products(), MOST_PRODUCTS + 1))  # type: ignore[attr-defined]
-    if len(found) > MOST_PRODUCTS or not found:
-        raise UnsupportedError(f"task {task.name} has {f'more than {MOST_PRODUCTS:,}' if found else 'no'} products")
+    products: list[ProductOfSets] = list(islice(task.products(), MOST_PRODUCTS + 1))  # type: ignore[attr-defined]
+    if len(products) > MOST_PRODUCTS or not products:
+        raise UnsupportedError(f"task {task.name} has {f'more than {MOST_PRODUCTS:,}' if products else 'no'} products")
     if task.readout == "all":
         raise UnsupportedError(f"task {task.name} is read at all positions, and each of its products has one answer")
-    length, own = len(found[0].places), set(range(task.d_vocab))
-    for number, product in enumerate(found):
+    length, ids = len(products[0].places), set(range(task.d_vocab))
+    for number, product in enumerate(products):
         if not product.n_inputs or len(product.places) != length:
             raise UnsupportedError(
                 f"product {number} of task {task.name} is empty, or has another row length than product 0"
             )
-        if any(len(set(tokens)) < len(tokens) or not set(tokens) <= own for tokens in product.places):
+        if any(len(set(tokens)) < len(tokens) or not set(tokens) <= ids for tokens in product.places):
             raise UnsupportedError(f"product {number} of task {task.name} has a token id twice, or an unknown one")
-    return found
+    return products
 
 
 def check_products(task: Task, products: Sequence[ProductOfSets]) -> tuple[str, ...]:

@@ -95,10 +95,10 @@ class Task(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Check what `sample` and `batch` of classes outside this package return: see tasks.batch_checks."""
         super().__init_subclass__(**kwargs)
-        own = vars(cls)
-        if isinstance(sample := own.get("sample"), FunctionType):
+        members = vars(cls)
+        if isinstance(sample := members.get("sample"), FunctionType):
             cls.sample = checked_sample(cls, sample)  # type: ignore[method-assign]
-        if isinstance(label := own.get("batch"), FunctionType):
+        if isinstance(label := members.get("batch"), FunctionType):
             cls.batch = checked_batch(cls, label)  # type: ignore[method-assign]
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
