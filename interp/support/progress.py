@@ -19,8 +19,8 @@ WIDTH = 24
 
 def in_notebook() -> bool:
     """Return whether this runs in a Jupyter kernel (which loads IPython, so that it need not be loaded here)."""
-    found = sys.modules.get("IPython")
-    shell = None if found is None else found.get_ipython()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and hasattr(shell, "kernel")
 
 

@@ -44,11 +44,11 @@ def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
     """Convert Pydantic's errors to sentences that name the field, its value and the expected values."""
     sentences = []
     known = [f.alias or name for name, f in kind.model_fields.items()]
-    found = error.errors()
-    if len(strange := [item["loc"][-1] for item in found if item["type"] == "extra_forbidden"]) > 3:
+    errors = error.errors()
+    if len(strange := [item["loc"][-1] for item in errors if item["type"] == "extra_forbidden"]) > 3:
         sentences.append(f"unknown fields {first_few(strange)}; known: {first_few(known, 8)}")
-        found = [item for item in found if item["type"] != "extra_forbidden"]
-    for item in found:
+        errors = [item for item in errors if item["type"] != "extra_forbidden"]
+    for item in errors:
         where = ".".join(short(part) for part in item["loc"]) or kind.__name__
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, SpecError):

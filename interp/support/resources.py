@@ -38,9 +38,9 @@ class Budget:
 
     def next(self, rate: float | int, work: float | int) -> Budget:
         """Return the budget of the search that follows, with the same end by the clock."""
-        found = Budget(self.seconds, rate, work)
-        found.end = self.end
-        return found
+        budget = Budget(self.seconds, rate, work)
+        budget.end = self.end
+        return budget
 
     def is_over(self) -> bool:
         """Return whether the steps are used up or the clock has run out; `ended` says which."""

@@ -45,15 +45,15 @@ def _bound(value: float, digits: int, rounding: str) -> str:
     if exact in (0, 1):
         return f"{exact:.0f}"
     while True:
-        found = exact.quantize(Decimal(1).scaleb(-digits), rounding)
-        if found not in (0, 1):
-            return f"{found:f}"
+        quantized = exact.quantize(Decimal(1).scaleb(-digits), rounding)
+        if quantized not in (0, 1):
+            return f"{quantized:f}"
         digits += 1
 
 
 def portion(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     """Format a share for phrases like "0.98 of the answers", with "all" for 1 and "none" for 0."""
-    return {"1": "all", "0": "none"}.get(said := share(value, digits, rounding), said)
+    return {"1": "all", "0": "none"}.get(text := share(value, digits, rounding), text)
 
 
 def counted(n: int, one: str, several: str | None = None) -> str:
@@ -109,7 +109,7 @@ SENTENCE = re.compile(r"(?<=[a-z)'\"][.!?]) (?=[A-Z'\"(])|(?<=\d\d[.!?]) (?=[A-Z
 
 def n_words(text: str) -> int:
     """Count what a reader counts as words: what stands between spaces and has a letter or a digit."""
-    return sum(any(map(str.isalnum, one)) for one in text.split())
+    return sum(any(map(str.isalnum, word)) for word in text.split())
 
 
 def fitting(text: str, most: int) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def fitting(text: str, most: int) -> tuple[str, str]:
     A first sentence that is longer alone is cut within, and ends with an ellipsis; the second part then has all of it.
     """
     end = 0
-    for cut in [*(found.start() for found in SENTENCE.finditer(text)), len(text)]:
+    for cut in [*(match.start() for match in SENTENCE.finditer(text)), len(text)]:
         if n_words(text[:cut]) > most:
             break
         end = cut

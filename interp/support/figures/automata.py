@@ -65,7 +65,7 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
     drawn.add_traces(_start(places[0]))
     fills = dict(zip(["", *sorted(set(answers) - {""})], itertools.cycle(FILLS)))  # an answer has one in all automata
     for answer in dict.fromkeys(answers):
-        mine = {state: place for state, (place, said) in enumerate(zip(places, answers)) if said == answer}
+        mine = {state: place for state, (place, its_answer) in enumerate(zip(places, answers)) if its_answer == answer}
         drawn.add_traces(_states(mine, answer or "no string ends here", fills[answer]))
     loops = max([count for pair, count in before.items() if len(pair) == 1], default=0)
     reach = _half(n) + 0.45 + 0.08 * loops

@@ -103,7 +103,7 @@ def labels(places: np.ndarray, names: Sequence[str]) -> list[tuple[float, float,
     """Return labels that do not overlap, with their positions: dots that are close to each other share one, above the
     highest of them. places: (dots, 2)."""
     shares = (places - places.min(axis=0)) / (np.ptp(places, axis=0) + 1e-9)
-    found = [[int(number)] for number in np.lexsort(places.T)]
+    piles = [[int(number)] for number in np.lexsort(places.T)]
 
     def label(pile: list[int]) -> str:
         listed = ", ".join(names[dot] for dot in sorted(pile)[:MOST_LISTED])
@@ -112,15 +112,15 @@ def labels(places: np.ndarray, names: Sequence[str]) -> list[tuple[float, float,
     def at(of: np.ndarray, pile: list[int]) -> tuple[float, float]:
         return float(of[pile, 0].mean()), float(of[pile, 1].max())
 
-    def overlap(one: list[int], other: list[int]) -> bool:
-        width = max(NEAR, LETTER * (len(label(one)) + len(label(other))) / 2)
-        (x, y), (left, down) = at(shares, one), at(shares, other)
+    def overlap(pile: list[int], other: list[int]) -> bool:
+        width = max(NEAR, LETTER * (len(label(pile)) + len(label(other))) / 2)
+        (x, y), (left, down) = at(shares, pile), at(shares, other)
         return abs(x - left) < width and abs(y - down) < NEAR
 
-    while pair := next((pair for pair in combinations(found, 2) if overlap(*pair)), None):
-        found.remove(pair[1])
+    while pair := next((pair for pair in combinations(piles, 2) if overlap(*pair)), None):
+        piles.remove(pair[1])
         pair[0].extend(pair[1])
-    return [(*at(places, pile), label(pile)) for pile in found]
+    return [(*at(places, pile), label(pile)) for pile in piles]
 
 
 TITLE_HEIGHT = 26

@@ -161,15 +161,15 @@ def circuit(
     known = dict(zip(zip(frame["head"], frame[rows], frame[columns]), frame[value]))
     plots = []
     for head, place in zip(heads, places):
-        found = [known.get((head, *cell)) for cell in product(y, x)]
+        values = [known.get((head, *cell)) for cell in product(y, x)]
         n = int((frame["head"] == head).sum())
-        if n != len(found) or None in found:
+        if n != len(values) or None in values:
             raise InterpError(f"circuit: head {head} has {n} rows; expected one for each of {len(y)} x {len(x)} cells")
         # All heads have the same tokens: name them once per row and column of the grid.
         is_last, is_first = is_lowest(place, places), place[1] == 1
         across = {"title": {"text": column_title if is_last else ""}, "showticklabels": is_last}
         down = {"title": {"text": row_title if is_first else ""}, "showticklabels": is_first, "autorange": "reversed"}
-        matrix = compact(np.array(found).reshape(len(y), len(x)))
+        matrix = compact(np.array(values).reshape(len(y), len(x)))
         cells = _cells(matrix, x, y, column_title, row_title, color_title, _largest_of_rows(matrix, x))
         named = f"<extra>head {head_name(head)}</extra>"
         cells.update(hovertemplate=cells.hovertemplate.replace("<extra></extra>", named))
@@ -191,8 +191,8 @@ def _largest_of_rows(matrix: np.ndarray, x: Sequence[object]) -> list[list[str]]
     lines = []
     for row in matrix:
         order = [at for at in np.argsort(-row, kind="stable")[:MOST_TOLD] if np.isfinite(row[at])]
-        said = ", ".join(f"{plain(x[at])}: {row[at]:.3g}" for at in order)
-        lines.append([f"largest of the row: {said}" if len(x) > 1 else ""] * len(x))
+        largest = ", ".join(f"{plain(x[at])}: {row[at]:.3g}" for at in order)
+        lines.append([f"largest of the row: {largest}" if len(x) > 1 else ""] * len(x))
     return lines
 
 
