@@ -98,8 +98,8 @@ def _main(
 
 def _same_command(resume: bool) -> str:
     """Return the command as the user gave it, with --resume if it continues what was saved."""
-    given = [argument for argument in sys.argv[1:] if argument != "--resume"]
-    return shlex.join(["interp", *given, *["--resume"] * resume])
+    typed = [argument for argument in sys.argv[1:] if argument != "--resume"]
+    return shlex.join(["interp", *typed, *["--resume"] * resume])
 
 
 @app.command()
@@ -306,12 +306,12 @@ def explain(
     """
     if out is not None and not out.parent.is_dir():
         raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")
-    found = interp.explain(load(checkpoint), seconds=seconds, share=share)
-    typer.echo(str(found) if out is None else found.sentence)
+    explanation = interp.explain(load(checkpoint), seconds=seconds, share=share)
+    typer.echo(str(explanation) if out is None else explanation.sentence)
     if out is not None:
-        write_atomically(out, found.to_json())
-        typer.echo(f"wrote {out}{', with the program' if found.program is not None else ''}", err=True)
-    if not found.found:
+        write_atomically(out, explanation.to_json())
+        typer.echo(f"wrote {out}{', with the program' if explanation.program is not None else ''}", err=True)
+    if not explanation.found:
         raise typer.Exit(3)
 
 
@@ -344,17 +344,17 @@ def compare(
     check_one_of("table", table, ("algorithms", "models", "transplants"))
     if page is not None:
         check_out(page)  # before the work starts
-    given = models[0] if len(models) == 1 else models
+    sources = models[0] if len(models) == 1 else models
     try:
-        found = interp.compare(given, out, workers, dask=dask, certify=certify).by(grade)  # type: ignore[arg-type]
+        comparison = interp.compare(sources, out, workers, dask=dask, certify=certify).by(grade)  # type: ignore[arg-type]
         if page is not None:
-            typer.echo(f"wrote {comparison_page(found).save(page)}", err=True)
+            typer.echo(f"wrote {comparison_page(comparison).save(page)}", err=True)
     except KeyboardInterrupt:
         if out is None or not (out / FILE).is_file() or not (out / FILE).stat().st_size:
             raise
         typer.echo(f"interp: compare was interrupted; the same command goes on from {out / FILE}", err=True)
         raise typer.Exit(130) from None
-    frame = found.to_frame(table)  # type: ignore[arg-type]
+    frame = comparison.to_frame(table)  # type: ignore[arg-type]
     _print(frame.drop(columns="how") if table == "algorithms" else frame, format)
 
 
@@ -418,9 +418,9 @@ def inspect(
     from interp.models.readers.models import inspect as look
     from interp.models.zoo import settings_of
 
-    found = look(path, settings_of(config))
-    _print((found.brief() if format is OutputFormat.table else found).to_frame(), format)
-    raise typer.Exit(0 if found.ready else 3)
+    inspected = look(path, settings_of(config))
+    _print((inspected.brief() if format is OutputFormat.table else inspected).to_frame(), format)
+    raise typer.Exit(0 if inspected.ready else 3)
 
 
 @app.command()
@@ -440,10 +440,10 @@ def _imports_first(arguments: list[str]) -> list[str]:
     """Move every --import FILE before the command."""
     first: list[str] = []
     rest: list[str] = []
-    given = iter(arguments)
-    for argument in given:
+    remaining = iter(arguments)
+    for argument in remaining:
         if argument == "--import":
-            first += [argument, *([value] if (value := next(given, None)) is not None else [])]
+            first += [argument, *([value] if (value := next(remaining, None)) is not None else [])]
         elif argument.startswith("--import="):
             first.append(argument)
         else:

@@ -56,18 +56,18 @@ Loader = Callable[[str], Any]
 def loads_models(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of interp.load. Its parameter `load` becomes a function that loads with them."""
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "load"]
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "load"]
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (default, annotation) in LOADING.items()
     ]
 
-    def run(**given: Any) -> None:
-        options = {name: given.pop(name) for name in LOADING}
-        command(load=partial(_loaded, options), **given)
+    def run(**arguments: Any) -> None:
+        options = {name: arguments.pop(name) for name in LOADING}
+        command(load=partial(_loaded, options), **arguments)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     run.__signature__ = inspect.Signature([*keyword, *options])  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*keyword, *options]}
     return run
@@ -77,28 +77,28 @@ def _loaded(options: Mapping[str, Any], name: str) -> Any:
     """Load a model with the options that are given, or return its name if none is."""
     import interp
 
-    given = {key: value for key, value in options.items() if value not in ("", None) and value != LOADING[key][0]}
-    if "task" in given:
-        given["task"] = read_task(given["task"])
+    passed = {key: value for key, value in options.items() if value not in ("", None) and value != LOADING[key][0]}
+    if "task" in passed:
+        passed["task"] = read_task(passed["task"])
     for key in ("tokens", "outputs"):
-        if key in given:
-            given[key] = read_ids(f"--{key}", given[key])
-    if given.get("padding") not in (None, "attend"):
-        raise InterpError(f"--padding {given['padding']}: give mask or attend")
-    return interp.load(name, **given) if given else name
+        if key in passed:
+            passed[key] = read_ids(f"--{key}", passed[key])
+    if passed.get("padding") not in (None, "attend"):
+        raise InterpError(f"--padding {passed['padding']}: give mask or attend")
+    return interp.load(name, **passed) if passed else name
 
 
 def read_task(text: str) -> Task | str:
     """Convert text like "histogram:T=8,L=4" to a task, or return a name without parameters."""
-    name, _, given = text.partition(":")
-    if not given:
+    name, _, settings = text.partition(":")
+    if not settings:
         return name
     from interp.models.spec import TaskRef
     from interp.tasks import make_task, registered_tasks
 
     defaults = registered_tasks()[name].defaults if name in registered_tasks() else {}
     parameters: dict[str, Any] = {}
-    for pair in given.split(","):
+    for pair in settings.split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))
         words = isinstance(defaults.get(key), str)  # keep the token "0" as text; it may be empty
         if not (key and equals and (value or words)):
@@ -133,9 +133,9 @@ def read_ids(option: str, text: str) -> dict[str, int]:
                 f'{option} {short(text)}: no such JSON file; give a file, or the JSON text itself, such as {{"a": 0}}'
             ) from None
     try:
-        found = json.loads(source)
+        ids = json.loads(source)
     except (ValueError, RecursionError):
         raise InterpError(f'{option} {short(text)}: this is not JSON; write {{"a": 0, "b": 1}}') from None
-    if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
-        raise InterpError(f"{option}: {quoted(found)} must be a JSON object of integers, such as {{'a': 0, 'b': 1}}")
-    return found
+    if not isinstance(ids, dict) or not all(type(value) is int for value in ids.values()):
+        raise InterpError(f"{option}: {quoted(ids)} must be a JSON object of integers, such as {{'a': 0, 'b': 1}}")
+    return ids
