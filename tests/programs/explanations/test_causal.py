@@ -9,9 +9,9 @@ import interp
 from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import agrees, least, variable
+from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, variable
 from interp.programs.interchange import FreshInputs, Placed
-from interp.programs.language import Head, Table
+from interp.programs.language import Head, Sums, Table
 from interp.programs.task import ENDS
 from interp.tasks.populations import everything
 
@@ -40,6 +40,15 @@ def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     found = least(reading, fatter, agrees(fatter, fresh), fresh)
     assert found.shown
     assert found.program.step(name).of == table.of
+
+
+def test_a_program_with_sums_may_lose_answers() -> None:
+    """Where it gives all of the model's, a table may lose none: a fitted sum may owe one of them to one more input."""
+    subject = Subject.of(interp.compile(ENDS))
+    all_given = agrees(ENDS, FreshInputs(subject, everything(subject.task)))
+    sums = replace(ENDS, steps=(*ENDS.steps, Sums("sum", ("token",), (((0.0,),) * len(ENDS.vocabulary),), (0.0,))))
+    assert [may_lose(one, all_given) for one in (ENDS, sums)] == [0, LOSS]
+    assert may_lose(ENDS, replace(all_given, share=0.999)) == LOSS
 
 
 def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:
