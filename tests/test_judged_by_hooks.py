@@ -10,6 +10,7 @@ from shared.outside_programs import PROGRAMS
 import interp
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
+from interp.programs.explanations.findings import ReadsLess
 from interp.programs.steps import Head, Table
 
 
@@ -44,7 +45,12 @@ def test_an_input_too_many_is_found(known: tuple[Subject, Explanation, torch.Ten
     assert isinstance(table, Table)
     entries = tuple(entry for entry in table.entries for _ in range(found.program.length))
     more = replace(table, of=(*table.of, "position"), entries=entries)
-    assert false(with_step(found, more), subject, tokens) == {("MLP 0", "reads (in)")}
+    wider = with_step(found, more)
+    assert false(wider, subject, tokens) == {("MLP 0", "reads (in)")}
+    rare = replace(wider, less=(ReadsLess("MLP 0", "in", ("position",), 1.0),))
+    assert not false(rare, subject, tokens)
+    head = replace(found, less=(ReadsLess("MLP 0", "in", ("head 0.0",), 1.0),))
+    assert false(head, subject, tokens) == {("MLP 0", "reads for next to no answer (in)")}
 
 
 def test_an_input_too_few_and_other_attention_are_found(known: tuple[Subject, Explanation, torch.Tensor]) -> None:

@@ -6,7 +6,8 @@ program it takes the steps, and runs them.
 
 An *edge* is a claim "this part reads this variable": in the part's input, and nowhere else, what writes the variable
 has its value from another row of the same length, or, if rows or positions do not tell it apart, from another position.
-For heads, the query's input, the key's and the value's are apart. The edge is false if no answer changes.
+For heads, the query's input, the key's and the value's are apart. The edge is false if no answer changes; where the
+explanation says that next to none follow from it, if more than a few change.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
+from interp.programs.explanations.findings import READOUT
 from interp.programs.language import Program
 from interp.programs.steps import Head, Step, Sums
 
@@ -34,6 +36,8 @@ ELSEWHERE = 0.1
 """How much of a head's attention may go elsewhere than its table says, unless the sentence says so."""
 UNSAID = 0.98
 """Share of the answers that must stay with all but what a part is said to read from another row."""
+NEXT_TO_NONE = 0.01
+"""Most answers, as a share, that may follow from an input from which next to none are said to follow."""
 UNUSED = 0.99
 """Share of the answers that must stay with all parts at their means that are said not to be used."""
 SHOWN, LOW = 0.95, 0.9
@@ -346,6 +350,7 @@ def examine(found: Explanation, subject: Subject, tokens: Int[Tensor, "rows leng
         return claims
     said = {one.part: one.does for one in found.parts}
     steps = [*found.program.steps, found.program.answer]
+    less = {(one.reader, one.way, one.sources) for one in found.less}
     reads: dict[str, set[str]] = {}
     for step in steps:
         part = getattr(step, "part", "") or "output"
@@ -356,7 +361,12 @@ def examine(found: Explanation, subject: Subject, tokens: Int[Tensor, "rows leng
             if not sources:
                 continue
             changed = model.edge(part, way, sources)
-            claims.append(Claim(part, f"reads ({way})", f"{name} [{', '.join(sources)}]", changed / n, n, changed > 0))
+            what = f"{name} [{', '.join(sources)}]"
+            if (READOUT if part == "output" else part, way, tuple(sources)) in less:
+                rare = changed / n <= NEXT_TO_NONE
+                claims.append(Claim(part, f"reads for next to no answer ({way})", what, changed / n, n, rare))
+                continue
+            claims.append(Claim(part, f"reads ({way})", what, changed / n, n, changed > 0))
             if name == "token" and finer(model, found, step, way, said.get(part, "")):
                 changed = model.edge(part, way, sources, content=True)
                 claims.append(Claim(part, f"reads ({way})", "more than which mark", changed / n, n, changed > 0))

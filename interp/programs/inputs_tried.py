@@ -7,7 +7,7 @@ values, to an MLP, or to the readout. It does nothing if no answer changes, wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -84,20 +84,30 @@ class InputsTried:
     def matters(
         self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0, of_its_kind: bool = False
     ) -> bool:
-        """Whether any answer changes if a part (None: the readout) reads these sources from elsewhere, by direct paths.
+        """Whether any answer changes if a part (None: the readout) reads these sources from elsewhere; see stay_with.
 
-        way: "query", "key" or "value" of a head. stay: the share of answers that must stay. of_its_kind: only from
-        positions of the same kind: of the same mark, or of content. What cannot be tried, such as a position that is
-        not added to the stream, counts as what matters.
+        stay: the share of answers that must stay.
+        """
+        return not all(share >= stay for share in self.stay_with(reader, way, sources, of_its_kind))
+
+    def stay_with(
+        self, reader: Part | None, way: str, sources: Sequence[str], of_its_kind: bool = False
+    ) -> Iterator[float]:
+        """The share of answers that stay if a part (None: the readout) reads these sources from elsewhere, by direct
+        paths, for each way of drawing where from.
+
+        way: "query", "key" or "value" of a head. of_its_kind: only from positions of the same kind: of the same mark,
+        or of content. None stays with what cannot be tried, such as a position that is not added to the stream.
         """
         added = {source: self.written(source) for source in sources}
         if not self.running.paths or not added or any(one is None for one in added.values()):
-            return True
+            yield 0.0
+            return
         whole = {source: one for source, one in added.items() if one is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
         drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
-        each = (dict.fromkeys(whole, donors) for donors in drawn)
-        return not all(float(self._stays(reader, ways, whole, donors).double().mean()) >= stay for donors in each)
+        for donors in drawn:
+            yield float(self._stays(reader, ways, whole, dict.fromkeys(whole, donors)).double().mean())
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.

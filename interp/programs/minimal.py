@@ -2,9 +2,9 @@
 
 An input of a part is left out if all of the model's answers stay with it from elsewhere (see inputs_tried), nearly all
 with the others that are left out besides, and the program gives the same answers without it; of a program that does not
-give all of the model's answers, or has fitted sums, all but a few. A head may do without its keys, and so without its queries, if
-even attention changes no answer either. Where a head tells tokens apart, but no answer changes with other ones of the
-same kind, it only tells content from marks.
+give all of the model's answers, or has fitted sums, all but a few. A head may do without its keys, and so without its
+queries, if even attention changes no answer either. Where a head tells tokens apart, but no answer changes with other
+ones of the same kind, it only tells content from marks.
 """
 
 from __future__ import annotations

@@ -15,15 +15,16 @@ from interp.programs.explanations.findings import (
     Agreement,
     PairRole,
     PartRole,
+    ReadsLess,
     ReadsMore,
     VariableRole,
 )
 from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
-from interp.programs.minimal import inputs, writers
+from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
-from interp.programs.steps import Head, Sums
+from interp.programs.steps import Head, Step, Sums
 from interp.programs.variable_words import said
 from interp.programs.words import parts_words, step_words
 
@@ -116,10 +117,7 @@ def reads_more(
     together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
     said: dict[str, set[str]] = {}
     sides: dict[str, str] = {}
-    for step in (*program.steps, program.answer):
-        reader = READOUT if step is program.answer else getattr(step, "part", "")
-        if not reader or ("head" in reader and not isinstance(step, Head)) or (reader == READOUT and not step.of):
-            continue  # what is computed of variables is read by a later step, or of the head's own value
+    for reader, step in readers(program):
         read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
         read |= {name for places in together if places & read for name in places - own}
         said[reader] = said.get(reader, set()) | read
@@ -135,6 +133,28 @@ def reads_more(
         each = {one: tried.stay_without(part, {*every} - {one}, sides[reader]) for one in every if one not in read}
         most = min(each, key=lambda one: each[one])
         found.append(ReadsMore(reader, left, most, each[most]))
+    return tuple(found)
+
+
+def readers(program: Program) -> list[tuple[str, Step]]:
+    """The steps that read from the model's stream, each with its part; what is computed of variables is not one: it is
+    read by a later step, or of the head's own value."""
+    steps = [(getattr(step, "part", ""), step) for step in program.steps]
+    found = [(part, step) for part, step in steps if part and (part.startswith("MLP") or isinstance(step, Head))]
+    return [*found, (READOUT, program.answer)] if program.answer.of else found
+
+
+def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
+    """What is read in the program, although next to none of the model's answers change with it alone from elsewhere."""
+    parts, tried, found = {str(part): part for part in reading.running.parts}, reading.tried, list[ReadsLess]()
+    for reader, step in readers(program):
+        part = parts.get(reader)
+        for way, name in inputs(step):
+            sources = [one for one in writers(program, name, reader) or [name] if one in tried.sources(part)]
+            copies = [copy for copy, other in reading.alike.items() if other in sources]
+            edge = part, way, [*sources, *copies]
+            if not tried.matters(*edge, stay=1 - NEXT_TO_NONE):
+                found.append(ReadsLess(reader, way, tuple(sources), min(tried.stay_with(*edge))))
     return tuple(found)
 
 

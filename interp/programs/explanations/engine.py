@@ -26,13 +26,23 @@ from interp.programs.explanations.bench import (
     to_search,
     widened,
 )
-from interp.programs.explanations.causal import SHARE, agrees, any_refuted, judge, least, part_role, reads_more
+from interp.programs.explanations.causal import (
+    SHARE,
+    agrees,
+    any_refuted,
+    judge,
+    least,
+    part_role,
+    reads_less,
+    reads_more,
+)
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
 from interp.programs.explanations.findings import (
     OUT,
     Agreement,
     Cancelling,
     PairRole,
+    ReadsLess,
     ReadsMore,
     StandIns,
     VariableRole,
@@ -168,7 +178,7 @@ def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs)
     again = judge(reading, found.program, fresh)
     return replace(
         found, program=again.program, parts=tuple(again.roles.values()), variables=again.variables, pairs=again.pairs,
-        more=again.more,
+        more=again.more, less=reads_less(reading, again.program),
     )  # fmt: skip
 
 
@@ -256,14 +266,16 @@ def explained(
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
     more: tuple[ReadsMore, ...] = ()
+    less: tuple[ReadsLess, ...] = ()
     if program is not None and agreement is not None and alone:
         judged = least(reading, program, agreement, fresh, to_the_first)
         program, agreement, parts = judged.program, judged.agreement, judged.roles
-        variables, pairs, more = judged.variables, judged.pairs, judged.more
+        variables, pairs, more, less = judged.variables, judged.pairs, judged.more, reads_less(reading, program)
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
     elif some:  # the descriptions are not tested as a program, but each part's inputs can be
-        more = reads_more(reading, sketch(reading, program), parts, ())
+        drawn = sketch(reading, program)
+        more, less = reads_more(reading, drawn, parts, ()), reads_less(reading, drawn)
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
@@ -272,7 +284,7 @@ def explained(
         without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
-        more=more, joint=reading.running.kept({}).share, listing=listing if program is not None else "",
+        more=more, less=less, joint=reading.running.kept({}).share, listing=listing if program is not None else "",
         tested_on=on,
     )  # fmt: skip
 

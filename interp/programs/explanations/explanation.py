@@ -32,6 +32,7 @@ from interp.programs.explanations.findings import (
     Cancelling,
     PairRole,
     PartRole,
+    ReadsLess,
     ReadsMore,
     StandIns,
     VariableRole,
@@ -80,6 +81,7 @@ class Explanation:
     the same kind instead, if more answers change than 1 in 1,000. stand_ins: parts of which any one may be at its mean,
     but not all. cancelling: pairs of which both may be at their means, but neither alone. more: parts that read more
     than the program says, which so only imitates the model, or, at level "in part", more than their descriptions say.
+    less: what they read in the program or their descriptions, while next to none of the model's answers follow from it.
     joint: the share that stays with all descriptions in place. tested_on: the inputs of these numbers, in words.
     listing: what a program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
     proved: how the program compares with the model on every input, if that is known; see certify.
@@ -106,6 +108,7 @@ class Explanation:
     stand_ins: tuple[StandIns, ...] = ()
     cancelling: tuple[Cancelling, ...] = ()
     more: tuple[ReadsMore, ...] = ()
+    less: tuple[ReadsLess, ...] = ()
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""
@@ -277,7 +280,7 @@ class Explanation:
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
         data["parts"] = [asdict(one) for one in self.parts]
-        for name in ("stand_ins", "cancelling", "more", "variables", "pairs"):
+        for name in ("stand_ins", "cancelling", "more", "less", "variables", "pairs"):
             data[name] = [asdict(one) for one in data[name]]
         return json.dumps(data, indent=1)
 
@@ -301,6 +304,7 @@ class Explanation:
                 "parts": parts,
                 "stand_ins": groups,
                 "more": tuple(ReadsMore(**one) for one in data.get("more", ())),
+                "less": tuple(ReadsLess(**{**one, "sources": tuple(one["sources"])}) for one in data.get("less", ())),
                 "proved": None if data.get("proved") is None else ProgramProof(**data["proved"]),
             }
             made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
@@ -337,6 +341,8 @@ NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
 """Up to which share of a head's attention may go elsewhere than it is described."""
+WAYS = {"query": "the queries of ", "key": "the keys of ", "value": "the values of ", "in": ""}
+"""How a part reads, before its name."""
 LISTED = 9
 """Most parts at their means that are named."""
 
@@ -418,8 +424,8 @@ def _elsewhere(shares: Sequence[float]) -> str:
 def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
     if found.program is not None:
-        return [f"By itself, this program gives {found.agreement}.", *_interchanged(found)]
-    text = []
+        return [*_reads_less(found), f"By itself, this program gives {found.agreement}.", *_interchanged(found)]
+    text = _reads_less(found)
     kept = [one.part for one in used if one.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
     if len(kept) == len(used):
@@ -489,6 +495,25 @@ def _reads_more(found: Explanation, said: str) -> str:
         whose = "" if len(readers) == 1 else f"for {worst.reader}, "
         stay += f" ({whose}{words.share(worst.alone)} with {_source(worst.most)} alone)"
     return f"{_readers(readers)} more than {said}: {stay}"
+
+
+def _reads_less(found: Explanation) -> list[str]:
+    """From what is read next to none of the model's answers follow, as a sentence."""
+    if not found.less:
+        return []
+    inputs = []
+    for one in found.less:
+        given = [_source(name) for name in one.sources if name in ("token", "position")]
+        parts = [name for name in one.sources if name not in ("token", "position")]
+        what = words.joined([*given, *([parts_words(parts)] if parts else [])])
+        inputs.append(f"{what} in {WAYS[one.way]}{one.reader}")
+    least = min(one.left for one in found.less)
+    left = "all" if least == 1 else f"{words.at_least(least)} or more"
+    return [
+        f"Of what {'the program reads' if found.program is not None else 'the descriptions read'}, next to none of the "
+        f"model's answers follow from {words.joined(inputs)}: with {'it' if len(inputs) == 1 else 'one of these'} from "
+        f"elsewhere, {left} of the answers stay."
+    ]
 
 
 def _source(name: str) -> str:

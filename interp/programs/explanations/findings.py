@@ -170,6 +170,20 @@ class ReadsMore:
 
 
 @dataclass(frozen=True)
+class ReadsLess:
+    """What a part, or the readout, reads in the program, while next to none of the model's answers follow from it.
+
+    way: "query", "key" or "value" of a head, "in" of others. sources: what writes it. left: the share of the model's
+    answers that stay if it alone is from elsewhere: from other inputs, or other positions.
+    """
+
+    reader: str
+    way: str
+    sources: tuple[str, ...]
+    left: float
+
+
+@dataclass(frozen=True)
 class Cancelling:
     """Two parts that cancel: with either alone at its mean, answers change, but not with both.
 

@@ -9,7 +9,8 @@ import interp
 from interp.measures.interchange import Interchange
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, variable
+from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, reads_less, variable
+from interp.programs.explanations.findings import ReadsLess
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Sums, Table
 from interp.programs.task import ENDS
@@ -40,6 +41,8 @@ def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     found = least(reading, fatter, agrees(fatter, fresh), fresh)
     assert found.shown
     assert found.program.step(name).of == table.of
+    assert reads_less(reading, fatter) == (ReadsLess("MLP 0", "in", ("position",), 1.0),)
+    assert reads_less(reading, found.program) == ()
 
 
 def test_a_program_with_sums_may_lose_answers() -> None:

@@ -11,7 +11,7 @@ from interp.measures.interchange import Cases, Interchange
 from interp.programs.explanations import forms
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
-from interp.programs.explanations.findings import Agreement, PartRole, ReadsMore, StandIns, VariableRole
+from interp.programs.explanations.findings import Agreement, PartRole, ReadsLess, ReadsMore, StandIns, VariableRole
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
 from interp.programs.explanations.rule import Rule
@@ -124,6 +124,20 @@ def test_a_part_that_reads_more_is_said() -> None:
         "MLP 0 reads more than its description says: with the rest of what it reads taken from another input, 0.5000 of"
         in part
     )
+
+
+def test_what_next_to_no_answer_follows_from_is_said() -> None:
+    token = ReadsLess("MLP 0", "in", ("token",), 1.0)
+    one = replace(by_program("explained", variable("head 0.0", (100, 100))), less=(token,))
+    said = "Of what the program reads, next to none of the model's answers follow from the token in MLP 0: with it from"
+    assert f"{said} elsewhere, all of the answers stay. By itself," in one.sentence
+    both = replace(one, less=(token, ReadsLess("head 1.0", "key", ("position", "head 0.0", "head 0.1"), 0.9995)))
+    assert (
+        "the token in MLP 0 and the position and heads 0.0 and 0.1 in the keys of head 1.0: with one of these from "
+        "elsewhere, 0.9995 or more of the answers stay."
+    ) in both.sentence
+    assert Explanation.from_json(both.to_json()) == both
+    assert "Of what the descriptions read, next to none" in replace(FOUND, less=(token,)).sentence
 
 
 def test_what_too_few_cases_tell_is_left_open() -> None:
