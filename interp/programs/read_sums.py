@@ -3,7 +3,8 @@
 What a part reads is fitted by a sum of vectors, one for each value of each variable; a norm before it is fitted with
 it, or else written as it is. Then a head attends by products of a few sums of the query's and of the key's variables,
 and reads a few sums; an MLP's neurons are ramps of sums. Variables, sums and neurons that the answers do not need are
-left out, those that add least first.
+left out, those that add least first. Of what an MLP reads, a variable stays if the model's answers change with it from
+another row: its mean may keep the answers of rows as they are.
 
 A norm divides by the length of a vector. This vector is nearly a sum over the variables, so its length is that of a
 few sums of weights: written once, for all that is read behind the norm, with only as many sums as the length needs.
@@ -33,6 +34,8 @@ LOST = 0.006
 first reading; in the second, they may lose none."""
 LEAST = 0.993
 """Least share of each frequent answer that stays."""
+NOTHING_MORE = 0.99
+"""Share of the answers that must stay with all that an MLP does not read, by its description, from another row."""
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""
 
@@ -162,6 +165,11 @@ def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough:
     least = min(LEAST, reading.kept({}).least)
     kept = (reading.kept({part: new}) for new in (value, reading.spread(found, value)))
     return any(one.share >= enough and one.least >= least for one in kept)
+
+
+def nothing_more(reading: Reading, part: Part, names: Sequence[str]) -> float:
+    """The share of the answers that stay if a part reads nothing but these variables: all else is from another row."""
+    return reading.tried.stay_without(part, set[str]().union(*map(reading.writers, names)), "")
 
 
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
@@ -329,7 +337,9 @@ def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums
     neurons = list(range(w_in.shape[1]))
     if not good(list(reads.features), neurons):
         return None
-    names = fewest(reads.by_spread(w_in), lambda some: good(some, neurons))
+    every = reads.by_spread(w_in)
+    least = min(NOTHING_MORE, nothing_more(reading, part, every))
+    names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))
     order = (reading.variable(*made(names, neurons)[0])[where].std(0) * w_out.norm(dim=1)).argsort().tolist()
     n = len(order) - 1  # as many as can go at once, then one by one
     out = n - bisect_left(range(n, 0, -1), True, key=lambda out: good(names, order[out:]))

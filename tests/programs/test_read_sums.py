@@ -123,23 +123,28 @@ class Reads:
     def low(self, part: Part) -> torch.Tensor:
         return torch.eye(3)
 
+    tried: Any = SimpleNamespace(stay_without=lambda part, said, sides: 1.0)
+    writers = lambda self, name: {name}  # noqa: E731
     before = allowed = put = lambda self, *of: True
     after, variable, explain, stays = Reading.after, Reading.variable, Reading.explain, Reading.stays
     read = lambda self, part: (None, None, None)  # noqa: E731
     spread = lambda self, found, value: value  # noqa: E731
 
 
-def test_an_mlp_is_the_neurons_and_variables_that_it_needs() -> None:
-    """Of six neurons two are read on, and both see the token alone."""
+@pytest.mark.parametrize("of", [("token",), ("token", "position")], ids=["as they are", "from another row"])
+def test_an_mlp_is_the_neurons_and_variables_that_it_needs(of: tuple[str, ...]) -> None:
+    """Of six neurons two are read on, and both see the token alone; the position stays if answers change with it from
+    another row."""
     draw = torch.Generator().manual_seed(4)
     w_in, w_out = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((5, 6), (6, 5)))
     w_in[3:, 4:], w_out[:4], bias = 0, 0, torch.linspace(-0.2, 0.3, 6, dtype=torch.float64)
     reading: Any = Reads(mlp=SimpleNamespace(W_in=w_in, b_in=bias, W_out=w_out))
     reading.truth = (reading.x @ w_in + bias).relu() @ w_out
+    reading.tried = SimpleNamespace(stay_without=lambda part, said, sides: float(set(of) <= said))
     assert describe_by_sums(reading, Part(0, None), reading.found)
     (step,) = reading.steps
     assert isinstance(step, Sums)
-    assert (step.of, step.ramps, len(step.bias)) == (("token",), True, 2)
+    assert (set(step.of), step.ramps, len(step.bias)) == (set(of), True, 2)
     wanted = (reading.x @ w_in + bias).relu()[..., 4:]
     torch.testing.assert_close(reading.made["MLP 0"], wanted, rtol=0, atol=1e-6)
 
