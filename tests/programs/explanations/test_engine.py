@@ -51,10 +51,14 @@ def test_variables_have_names_where_positions_are_known() -> None:
 
 
 def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
-    found = replace(interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3)), level="imitated")
+    found, counted = (
+        replace(interp.explain(model), level="imitated")
+        for model in (interp.compile(ENDS), interp.build("algorithmic/max-of-k-exact", K=2, v=3))
+    )
     refuted, few = (Interchange(Cases(n, 4, n), Cases(100, 100, 100)) for n in (100, 4))
     roles = {one.verdict: (VariableRole("it", ("head 0.0",), "", one),) for one in (refuted, few)}
     assert may_move(replace(found, variables=roles["refuted"]))
+    assert not may_move(replace(counted, variables=roles["refuted"]))
     assert not may_move(replace(found, variables=roles["too few cases"]))
     assert not may_move(replace(found, variables=roles["refuted"], level="in part"))
     sums = replace(
