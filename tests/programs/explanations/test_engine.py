@@ -62,7 +62,11 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     assert not may_move(replace(found, variables=roles["too few cases"]))
     assert not may_move(replace(found, variables=roles["refuted"], level="in part"))
     sums = replace(
-        found.program, steps=(*found.program.steps, Sums("sum", ("token",), (((0.0,),) * 4,), (0.0,), False))
+        found.program,
+        steps=(
+            *found.program.steps,
+            Sums("sum", ("token",), (((0.0,),) * len(found.program.vocabulary),), (0.0,), False),
+        ),
     )
     assert not may_move(replace(found, variables=roles["refuted"], program=sums))
 
