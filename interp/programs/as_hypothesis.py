@@ -41,20 +41,20 @@ def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType
     names = {step.name: _named(program, step) for step in steps.values()}
     parents = {step.name: _parents(program, step, set(names)) for step in steps.values()}
     values = {name: _Numbers(len(program.values[name])) for name in names}
-    each: set[str] = set()
+    everywhere: set[str] = set()
     for step in reversed(list(steps.values())):  # in the order of running, so that readers come first here
-        if isinstance(step, Head) or step.name in each:
-            each |= set(parents[step.name])
+        if isinstance(step, Head) or step.name in everywhere:
+            everywhere |= set(parents[step.name])
     variables = []
     for step in steps.values():
         of = parents[step.name]
         of = () if of == (TOKEN,) else of
         parts = [step.part, *(part for part, other in copies.items() if other == step.part)]
-        place = [f"{part} @ each" if step.name in each else part for part in parts]
+        place = [f"{part} @ each" if step.name in everywhere else part for part in parts]
         known = tuple(names.get(name, name) for name in of)
         variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
     roots = tuple(name for name in _reached(program, program.answer.of, set(names)) if name != "position")
-    if TOKEN in roots or any(TOKEN in one.of for one in variables):
+    if TOKEN in roots or any(TOKEN in variable.of for variable in variables):
         variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
     answer = None if _attends(program, program.answer.of, set(names)) else AtRead(_Answered(program, roots, values))
     return Hypothesis(variables, answer, [names.get(name, name) for name in roots])
@@ -69,16 +69,16 @@ def _named(program: Program, step: Step) -> str:
 
 
 def _readers(program: Program, step: Step, level: Step) -> bool:
-    return any(step.name in one.of for one in (*program.steps, program.answer) if one is not level)
+    return any(step.name in reader.of for reader in (*program.steps, program.answer) if reader is not level)
 
 
 def _reached(program: Program, of: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
     """The known variables, tokens and positions that steps without a part are computed from."""
-    found: list[str] = []
+    reached: list[str] = []
     for name in of:
-        given = name in known or name in (TOKEN, "position")
-        found += [name] if given else _reached(program, program.step(name).of, known)
-    return tuple(dict.fromkeys(found))
+        is_known = name in known or name in (TOKEN, "position")
+        reached += [name] if is_known else _reached(program, program.step(name).of, known)
+    return tuple(dict.fromkeys(reached))
 
 
 def _attends(program: Program, of: tuple[str, ...], known: set[str]) -> bool:
@@ -89,9 +89,9 @@ def _attends(program: Program, of: tuple[str, ...], known: set[str]) -> bool:
 
 def _parents(program: Program, step: Step, known: set[str]) -> tuple[str, ...]:
     """What a step is computed from; positions and padding are known with the tokens."""
-    found = _reached(program, step.of, known - {step.name})
-    plain = tuple(name for name in found if name in known)
-    tokens = len(plain) < len(found) or not plain or (isinstance(step, Head) and program.pad is not None)
+    reached = _reached(program, step.of, known - {step.name})
+    plain = tuple(name for name in reached if name in known)
+    tokens = len(plain) < len(reached) or not plain or (isinstance(step, Head) and program.pad is not None)
     return (TOKEN, *plain) if tokens else plain
 
 
@@ -108,13 +108,13 @@ class _Numbers:
     def numbers(self, weights: Float[Tensor, "rows length values"]) -> Int[Tensor, "rows length"]:
         _, back = (weights / ROUNDED).round().flatten(0, 1).unique(dim=0, return_inverse=True)
         first = torch.full((int(back.max()) + 1,), len(back)).scatter_reduce(0, back, torch.arange(len(back)), "amin")
-        found = []
+        numbers = []
         for row in weights.flatten(0, 1)[first]:
             if (key := self._key(row)) not in self.known:
                 self.known[key] = len(self.rows)
                 self.rows.append(row)
-            found.append(self.known[key])
-        return torch.tensor(found)[back].view(weights.shape[:2])
+            numbers.append(self.known[key])
+        return torch.tensor(numbers)[back].view(weights.shape[:2])
 
     def weights(self, numbers: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length values"]:
         return torch.stack(self.rows)[numbers]
@@ -126,14 +126,14 @@ class _Made:
     def __init__(self, program: Program, name: str, of: tuple[str, ...], values: dict[str, _Numbers]):
         self.program, self.name, self.of, self.values = program, name, of, values
 
-    def __call__(self, *given: Int[Tensor, "rows ..."]) -> Int[Tensor, "rows ..."]:
-        length = max(one.shape[1] if one.ndim == 2 else 1 for one in given)
-        whole = [(one if one.ndim == 2 else one[:, None].expand(-1, length)).cpu() for one in given]
+    def __call__(self, *inputs: Int[Tensor, "rows ..."]) -> Int[Tensor, "rows ..."]:
+        length = max(value.shape[1] if value.ndim == 2 else 1 for value in inputs)
+        whole = [(value if value.ndim == 2 else value[:, None].expand(-1, length)).cpu() for value in inputs]
         known = dict(zip(self.of or (TOKEN,), whole, strict=True))
         tokens = known.pop(TOKEN, torch.zeros_like(whole[0]))  # where they are not read, any will do
-        made = self.program.run(tokens, given={name: self.values[name].weights(one) for name, one in known.items()})
-        found = self.values[self.name].numbers(made[self.name])
-        return found if any(one.ndim == 2 for one in given) else found[:, 0]
+        made = self.program.run(tokens, given={name: self.values[name].weights(value) for name, value in known.items()})
+        numbers = self.values[self.name].numbers(made[self.name])
+        return numbers if any(value.ndim == 2 for value in inputs) else numbers[:, 0]
 
 
 class _Answered:
@@ -142,9 +142,9 @@ class _Answered:
     def __init__(self, program: Program, of: tuple[str, ...], values: dict[str, _Numbers]):
         self.program, self.of, self.values = program, of, values
 
-    def __call__(self, read_at: Int[Tensor, "units"], *given: Int[Tensor, "units"]) -> Int[Tensor, "units"]:
-        known = {name: one[:, None] for name, one in zip(self.of, given, strict=True)}
+    def __call__(self, read_at: Int[Tensor, "units"], *inputs: Int[Tensor, "units"]) -> Int[Tensor, "units"]:
+        known = {name: value[:, None] for name, value in zip(self.of, inputs, strict=True)}
         tokens = known.pop(TOKEN, torch.zeros_like(read_at)[:, None])  # where they are not read, any will do
-        made = {name: self.values[name].weights(one) for name, one in known.items()}
+        made = {name: self.values[name].weights(value) for name, value in known.items()}
         made["position"] = codes(read_at[:, None], max(self.program.length, int(read_at.max()) + 1))
         return self.program.answer.sums(self.program.run(tokens, given=made)).argmax(-1)[:, 0]

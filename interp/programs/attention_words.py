@@ -88,15 +88,15 @@ def _products(program: Program, key: Sums, query: Sums | None) -> str:
     if query is None or not query.of:
         return f"to positions by {words.counted(len(key.bias), 'weighted sum')} over {there} there"
     here = variables_words(program, query.of)
-    each = f"a weighted sum over {there} there and one over {here} at its own position"
+    factors = f"a weighted sum over {there} there and one over {here} at its own position"
     n = len(key.bias)
-    return f"to positions by {f'{n} products, each of' if n > 1 else 'the product of'} {each}"
+    return f"to positions by {f'{n} products, each of' if n > 1 else 'the product of'} {factors}"
 
 
 def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, brief: bool) -> str:
     """Where a head attends whose scores depend on the key alone: by an order of values, or more to some than others."""
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
-    if all(scores[one] - scores[other] >= ORDER for one, other in pairwise(order)):
+    if all(scores[higher] - scores[lower] >= ORDER for higher, lower in pairwise(order)):
         listed = (
             ", ".join(_value(key, keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
         )
@@ -110,8 +110,8 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
 
 def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
     """Where a head attends whose scores grow with the logarithm of the number of tokens."""
-    own = f" and {_here(program, step.query)}" if step.query else ""
-    by = f"to positions by {_there(program, step.key)}{own}, with powers of the length"
+    here = f" and {_here(program, step.query)}" if step.query else ""
+    by = f"to positions by {_there(program, step.key)}{here}, with powers of the length"
     if brief or step.query:
         return by
     (scores,) = step.scores
@@ -123,7 +123,7 @@ def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
 
 def _more(scores: Sequence[float], keys: Values, order: Sequence[int], key: str) -> str:
     """Which values a soft head attends to more than to others. order: those it attends to, the largest score first."""
-    drops = [scores[one] - scores[other] for one, other in pairwise(order)]
+    drops = [scores[higher] - scores[lower] for higher, lower in pairwise(order)]
     if len(order) > NAMED and min(drops) > 0 and all(keys[at].isdecimal() for at in order):
         numbers = [int(keys[at]) for at in order]
         later, earlier = ("later", "earlier") if key == "position" else ("larger", "smaller")
@@ -229,14 +229,14 @@ def _related(
     there = torch.ones_like(selected)
     if places and program.causal:
         there = there.tril()
-    one = relations.short(selected, there, places)
-    if one is None or (queries != keys and one.kind != "any"):
+    relation = relations.short(selected, there, places)
+    if relation is None or (queries != keys and relation.kind != "any"):
         return ""
-    if one.kind in ("smaller", "greater", "at most", "at least") and unnamed(keys):
+    if relation.kind in ("smaller", "greater", "at most", "at least") and unnamed(keys):
         return ""
-    if not evenly and one.kind not in ("equal", "shift", "sum") and (places or one.kind != "different"):
+    if not evenly and relation.kind not in ("equal", "shift", "sum") and (places or relation.kind != "different"):
         return ""
-    return relations.in_words(one, said(program, step.key), _here(program, step.query), keys, queries, places)
+    return relations.in_words(relation, said(program, step.key), _here(program, step.query), keys, queries, places)
 
 
 def _several_places(chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
@@ -278,7 +278,7 @@ def _two(step: Head) -> tuple[float, float] | None:
 def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
     """Several positions relative to a head's own; chosen: the positions, by the head's own."""
     sides = [("before", [shift for shift in shifts if shift < 0]), ("after", [shift for shift in shifts if shift > 0])]
-    listed = words.joined(f"{words.joined(str(abs(one)) for one in some)} {side}" for side, some in sides if some)
+    listed = words.joined(f"{words.joined(str(abs(shift)) for shift in here)} {side}" for side, here in sides if here)
     whole = all(row == [q + shift for shift in shifts if 0 <= q + shift < n] for q, row in enumerate(chosen) if row)
     return f"{'evenly ' * (evenly and whole)}to {'' if whole else 'one or more of '}the positions {listed} its own"
 
@@ -298,5 +298,5 @@ def _values(listed: Sequence[str], n: int) -> str:
     if len(listed) == n:
         return "anything"
     if len(listed) <= NAMED:
-        return words.either([repr(one) for one in listed], NAMED) if listed else "nothing"
+        return words.either([repr(value) for value in listed], NAMED) if listed else "nothing"
     return f"{', '.join(map(repr, listed[: NAMED - 1]))} or one of {len(listed) - NAMED + 1} others"

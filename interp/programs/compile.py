@@ -122,9 +122,9 @@ def compiled(
         raise InterpError(f"{others[0]} has scores that grow with the length: only heads with fixed scores compile")
     generator = torch.Generator().manual_seed(draw_seed)
     whole = with_decoys(program, decoys, generator)
-    found = Observed(task, whole)
+    seen = Observed(task, whole)
     directions = _directions(whole)
-    tensors, layers = _tensors(whole, found, directions, sharp)
+    tensors, layers = _tensors(whole, seen, directions, sharp)
     if dead:
         tensors, layers = with_dead(tensors, layers, dead, generator)
         directions = {name: torch.nn.functional.pad(rows, (0, UNREAD)) for name, rows in directions.items()}
@@ -156,12 +156,12 @@ def compiled(
         dtype="float64",
         origin=Construction(name="programs/compiled", arguments=tuple(arguments.items())),
     )
-    rows = f"on all {found.rows:,} inputs" if found.whole else f"with numbers that occur in {found.rows:,} drawn inputs"
+    rows = f"on all {seen.rows:,} inputs" if seen.whole else f"with numbers that occur in {seen.rows:,} drawn inputs"
     weights = ConstructedWeights(
         tensors,
         directions={name: rows for name, rows in directions.items() if name},
         claim=f"gives the program's answers {rows}" + (", up to noise on the weights" if noise else ""),
-        margin=found.margin,
+        margin=seen.margin,
         numbers={"sharp": float(sharp)},
     )
     return Construct(spec, task, weights)
@@ -172,20 +172,20 @@ def compiled(
 
 def placed(program: Program) -> Program:
     """Name the part of each step: the first layer in which its variables exist."""
-    made = {"token": 0, "position": 0}  # attention of layer l reads what is made at 2 l, its MLP what is at 2 l + 1
+    made_at = {"token": 0, "position": 0}  # attention of layer l reads what is made at 2 l, its MLP what is at 2 l + 1
     heads: dict[int, int] = {}
     steps: list[Step] = []
     for step in program.steps:
-        ready = max((made[name] for name in step.of), default=0)
+        ready = max((made_at[name] for name in step.of), default=0)
         if isinstance(step, Head):
             layer = (ready + 1) // 2
             part = f"head {layer}.{heads.get(layer, 0)}"
             heads[layer] = heads.get(layer, 0) + 1
-            made[step.name] = 2 * layer + 1
+            made_at[step.name] = 2 * layer + 1
         else:
             layer = ready // 2
             part = f"MLP {layer}"
-            made[step.name] = 2 * layer + 2
+            made_at[step.name] = 2 * layer + 2
         steps.append(replace(step, part=part))  # type: ignore[call-arg]
     return replace(program, steps=tuple(steps))
 
@@ -233,7 +233,7 @@ def _directions(program: Program) -> dict[str, Float[Tensor, "values d"]]:
 
 
 def _tensors(
-    program: Program, found: Observed, directions: dict[str, Tensor], sharp: float
+    program: Program, seen: Observed, directions: dict[str, Tensor], sharp: float
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
     d = directions[""].shape[1]
     n_layers = 1 + max(map(_layer, program.steps), default=0)
@@ -255,12 +255,12 @@ def _tensors(
                 tensors[f"blocks.{at}.attn.W_{name}"][index, : matrix.shape[0], : matrix.shape[1]] = matrix
         width = 0
         if maps[at]:
-            made = [(step, neurons(step, found)) for step in maps[at] if isinstance(step, Table | Linear | Product)]
-            read = [torch.cat([directions[name] for name in step.of] or [directions[""][:0]]) for step, _ in made]
-            tensors[f"blocks.{at}.mlp.W_in"] = torch.cat([rows.T @ one.into for rows, (_, one) in zip(read, made)], 1)
-            tensors[f"blocks.{at}.mlp.b_in"] = torch.cat([one.shift for _, one in made])
-            tensors[f"blocks.{at}.mlp.W_out"] = torch.cat([one.out @ directions[step.name] for step, one in made])
-            tensors[f"blocks.{at}.mlp.b_out"] = sum(one.base @ directions[step.name] for step, one in made)  # type: ignore[assignment]
+            mlps = [(step, neurons(step, seen)) for step in maps[at] if isinstance(step, Table | Linear | Product)]
+            read = [torch.cat([directions[name] for name in step.of] or [directions[""][:0]]) for step, _ in mlps]
+            tensors[f"blocks.{at}.mlp.W_in"] = torch.cat([rows.T @ mlp.into for rows, (_, mlp) in zip(read, mlps)], 1)
+            tensors[f"blocks.{at}.mlp.b_in"] = torch.cat([mlp.shift for _, mlp in mlps])
+            tensors[f"blocks.{at}.mlp.W_out"] = torch.cat([mlp.out @ directions[step.name] for step, mlp in mlps])
+            tensors[f"blocks.{at}.mlp.b_out"] = sum(mlp.base @ directions[step.name] for step, mlp in mlps)  # type: ignore[assignment]
             width = tensors[f"blocks.{at}.mlp.b_in"].shape[0]
         layers.append(Layer(n_heads=n_heads, d_head=d_head, scale=1.0, mlp=MLP(d_mlp=width) if width else None))
     answer = program.answer
@@ -275,22 +275,22 @@ def with_dead(
     tensors: dict[str, Tensor], layers: tuple[Layer, ...], n: int, generator: torch.Generator
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
     """Add n dead neurons to the MLP of each layer: they write to UNREAD new directions, which only they read."""
-    d, made = len(tensors["unembed.W_U"]), dict[str, Tensor]()
+    d, padded = len(tensors["unembed.W_U"]), dict[str, Tensor]()
     for name, tensor in tensors.items():
         kind = name.rsplit(".", 1)[-1]
         more = (0, UNREAD) if kind in WRITE else (0, 0, 0, UNREAD) if kind in READ else (0, 0)
-        made[name] = torch.nn.functional.pad(tensor, more)
+        padded[name] = torch.nn.functional.pad(tensor, more)
     new = []
     for at, layer in enumerate(layers):
         into = torch.randn(d + UNREAD, n, generator=generator, dtype=torch.float64)
         shift = torch.randn(n, generator=generator, dtype=torch.float64)
         out = torch.cat([torch.zeros(n, d), torch.randn(n, UNREAD, generator=generator)], 1).double()
         for name, tensor, dim in (("W_in", into, 1), ("b_in", shift, 0), ("W_out", out, 0)):
-            old = made.get(f"blocks.{at}.mlp.{name}")
-            made[f"blocks.{at}.mlp.{name}"] = tensor if old is None else torch.cat([old, tensor], dim)
-        made.setdefault(f"blocks.{at}.mlp.b_out", torch.zeros(d + UNREAD, dtype=torch.float64))
-        new.append(layer.model_copy(update={"mlp": MLP(d_mlp=made[f"blocks.{at}.mlp.b_in"].shape[0])}))
-    return made, tuple(new)
+            old = padded.get(f"blocks.{at}.mlp.{name}")
+            padded[f"blocks.{at}.mlp.{name}"] = tensor if old is None else torch.cat([old, tensor], dim)
+        padded.setdefault(f"blocks.{at}.mlp.b_out", torch.zeros(d + UNREAD, dtype=torch.float64))
+        new.append(layer.model_copy(update={"mlp": MLP(d_mlp=padded[f"blocks.{at}.mlp.b_in"].shape[0])}))
+    return padded, tuple(new)
 
 
 def _rank(step: Head) -> int:

@@ -111,11 +111,11 @@ def revise(reading: Reading, program: Program) -> None:
 def sketch(reading: Reading, program: Program | None) -> Program:
     """All steps so far as a program, with the words of `program`; its answer is constant."""
     answer = Linear("answer", (), (), (0.0,), ("",))
-    given = [
+    tables = [
         Table(name, (), (0,), tuple(map(str, range(reading.made[name].shape[-1])))) for name in sorted(reading.given)
     ]
     named = {} if program is None else {step.name: step for step in program.steps}
-    steps = [*given, *(named.get(step.name, step) for step in reading.steps)]
+    steps = [*tables, *(named.get(step.name, step) for step in reading.steps)]
     return replace(_of_steps(reading, steps, answer), words={} if program is None else program.words)
 
 
@@ -128,5 +128,5 @@ def _of_steps(reading: Reading, steps: Sequence[Step], answer: Answer) -> Progra
 
 def alone(reading: Reading, program: Program) -> Kept:
     """How many of the model's answers the program gives by itself."""
-    given = program.answered(reading.running.batch.tokens, reading.counts, reading.running.reads)
-    return Kept.of(given, reading.running.answers)
+    answers = program.answered(reading.running.batch.tokens, reading.counts, reading.running.reads)
+    return Kept.of(answers, reading.running.answers)

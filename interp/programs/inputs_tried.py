@@ -41,26 +41,26 @@ class InputsTried:
         any of its kind; its own place in another row of the same length; and another position of its own row."""
         mask, lengths = self.running.mask, self.running.batch.lengths
         n, length = mask.shape
-        own = torch.arange(n * length).reshape(n, length)
+        itself = torch.arange(n * length).reshape(n, length)
         random = torch.Generator().manual_seed(0)
 
         def mixed(*groups: Tensor) -> Tensor:
-            found = own.clone()
+            drawn = itself.clone()
             for group in groups:
-                places = own[group]
-                found[group] = places[torch.randperm(len(places), generator=random)]
-            return found
+                places = itself[group]
+                drawn[group] = places[torch.randperm(len(places), generator=random)]
+            return drawn
 
         def rolled() -> Tensor:
             rows = torch.arange(n)
-            for here in ((lengths == one).nonzero()[:, 0] for one in lengths.unique()):
+            for here in ((lengths == size).nonzero()[:, 0] for size in lengths.unique()):
                 here = here[torch.randperm(len(here), generator=random)]
                 rows[here] = here.roll(1)
             return rows[:, None] * length + torch.arange(length)
 
         def turned() -> Tensor:
             order = (torch.rand(n, length, generator=random) + ~mask).argsort(1)
-            return own.gather(1, order).where(mask, own)
+            return itself.gather(1, order).where(mask, itself)
 
         kinds = [self.kinds.each == kind for kind in self.kinds.present]
         return tuple((mixed(mask), mixed(*kinds), rolled(), turned()) for _ in range(DRAWS))
@@ -69,11 +69,11 @@ class InputsTried:
     def other_rows(self) -> tuple[tuple[Int[Tensor, "rows length"], Bool[Tensor, "reads"]], ...]:
         """Places in other rows of the same length, and the reads of rows that have one; where no two rows have one
         length, places of the same kind in any row, and all reads."""
-        found = []
+        places = []
         for _, kinds, rows, _ in self.donors:
             moved = (rows[:, 0] // rows.shape[1] != torch.arange(len(rows)))[self.running.reads.rows]
-            found.append((rows, moved) if bool(moved.any()) else (kinds, torch.ones_like(moved)))
-        return tuple(found)
+            places.append((rows, moved) if bool(moved.any()) else (kinds, torch.ones_like(moved)))
+        return tuple(places)
 
     def written(self, source: str) -> Tensor | None:
         """What a source adds to the residual stream; None if it adds nothing there."""
@@ -100,10 +100,10 @@ class InputsTried:
         or of content. None stays with what cannot be tried, such as a position that is not added to the stream.
         """
         added = {source: self.written(source) for source in sources}
-        if not self.running.paths or not added or any(one is None for one in added.values()):
+        if not self.running.paths or not added or any(value is None for value in added.values()):
             yield 0.0
             return
-        whole = {source: one for source, one in added.items() if one is not None}
+        whole = {source: value for source, value in added.items() if value is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
         drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
         for donors in drawn:
@@ -119,14 +119,14 @@ class InputsTried:
         if not running.paths:
             return 1.0
         added = {source: self.written(source) for source in self.sources(reader) if source not in said}
-        whole = {source: one for source, one in added.items() if one is not None}
+        whole = {source: value for source, value in added.items() if value is not None}
         if not whole:
             return 1.0
         stays = (
             self._stays(reader, sides, whole, {**dict.fromkeys(whole, rows), "position": kinds})[where]
             for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
         )
-        return min(float(one.double().mean()) for one in stays)
+        return min(float(kept.double().mean()) for kept in stays)
 
     def sources(self, reader: Part | None) -> list[str]:
         """All that may reach a part (None: the readout) by a direct path."""
@@ -149,7 +149,7 @@ class InputsTried:
         self.check()
         running = self.running
         at = running.reads.pick if reader is None else lambda value: value
-        change = {source: one.flatten(0, 1)[at(donors[source])] - at(one) for source, one in added.items()}
+        change = {source: value.flatten(0, 1)[at(donors[source])] - at(value) for source, value in added.items()}
         if reader is None:
             answers = running.read_out(change)
         elif reader.head is None:

@@ -95,22 +95,22 @@ class FreshInputs:
         batch = self.population.batch
         most = COUNTED if self.subject.count_space else max(100, min(ROWS, POSITIONS // batch.tokens.shape[1]))
 
-        def made() -> Batch:
+        def drawn() -> Batch:
             order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
             return batch[order[:most]]
 
-        return Running.of(self.subject, self.subject.shared(f"{most} rows", batch, made))
+        return Running.of(self.subject, self.subject.shared(f"{most} rows", batch, drawn))
 
     def more(self, times: int) -> Running | None:
         """This many times as many inputs, drawn apart; all inputs where these are known; None where the caller gave
         them."""
-        given = self.population
-        if given.exact:
+        population = self.population
+        if population.exact:
             return self.all
-        if given.kind != "sample" or given.seed is None:
+        if population.kind != "sample" or population.seed is None:
             return None
         if times not in self._more:
-            drawn = sample(self.subject.task, times * len(self.some.batch), given.split, given.seed + APART)
+            drawn = sample(self.subject.task, times * len(self.some.batch), population.split, population.seed + APART)
             self._more[times] = Running.of(self.subject, drawn.batch)
         return self._more[times]
 
@@ -150,7 +150,7 @@ class Interchanger:
     @cached_property
     def wider(self) -> Interchanger | None:
         """The same with more inputs; None where there are no more."""
-        times = next((one for one in WIDER if one > self.times), None)
+        times = next((n for n in WIDER if n > self.times), None)
         if self.fresh is None or self.listed or times is None:
             return None
         more = self.fresh.more(times)
@@ -166,7 +166,7 @@ class Interchanger:
             if step.part:
                 steps.setdefault(step.part, []).append(step.name)
         return tuple(
-            Placed(tuple(names), (part, *(one for one, other in self.copies.items() if other == part)))
+            Placed(tuple(names), (part, *(copy for copy, other in self.copies.items() if other == part)))
             for part, names in steps.items()
         )
 
@@ -182,21 +182,21 @@ class Interchanger:
         both = len((a * m + b).unique())
         if n == m == both:
             return n > 1
-        made = [self.program.step(placed.steps[0]) for placed in (one, other)]
-        reads = {(head.query, head.key, head.value) if isinstance(head, Head) else head.name for head in made}
+        steps = [self.program.step(placed.steps[0]) for placed in (one, other)]
+        reads = {(head.query, head.key, head.value) if isinstance(head, Head) else head.name for head in steps}
         return len(reads) == 1 and min(n, m) > 1 and both == max(n, m)
 
     @cached_property
     def groups(self) -> list[list[int]]:
         """The numbers of variables that are parallel to the first of them; see `parallel`."""
-        found: list[list[int]] = []
-        for n, one in enumerate(self.variables):
-            same = next((group for group in found if self.parallel(self.variables[group[0]], one)), None)
+        groups: list[list[int]] = []
+        for n, variable in enumerate(self.variables):
+            same = next((group for group in groups if self.parallel(self.variables[group[0]], variable)), None)
             if same is None:
-                found.append([n])
+                groups.append([n])
             else:
                 same.append(n)
-        return found
+        return groups
 
     def part(self, name: str) -> Part:
         """A part by its name."""
@@ -217,8 +217,8 @@ class Interchanger:
 
     @cached_property
     def counts(self) -> Tensor:
-        given = self.running.counts
-        return self.running.mask.double() if given is None else given.double()
+        counts = self.running.counts
+        return self.running.mask.double() if counts is None else counts.double()
 
     @cached_property
     def made(self) -> dict[str, Tensor]:
@@ -243,41 +243,41 @@ class Interchanger:
     @cached_property
     def _later(self) -> dict[str, set[str]]:
         """The variables that change with a variable, itself among them."""
-        found: dict[str, set[str]] = {}
+        later: dict[str, set[str]] = {}
         for first in self.made:
-            found[first] = {first}
+            later[first] = {first}
             for step in self.program.steps:
-                if not found[first].isdisjoint(step.of):
-                    found[first].add(step.name)
-        return found
+                if not later[first].isdisjoint(step.of):
+                    later[first].add(step.name)
+        return later
 
     def wanted(self, tried: Swaps) -> Int[Tensor, "tried reads"]:
         """The program's answers with the same variables interchanged in several ways; UNDECIDED where the largest sums
         are equal."""
-        moved = {name: donors for one, donors in tried for name in one.steps}
+        moved = {name: donors for placed, donors in tried for name in placed.steps}
         changed = set[str]().union(*(self._later[name] for name in moved))
         alone = not changed - set(moved)  # the answer alone reads them
         read = set(moved) & set(self.program.answer.of)
         ways = len(tried[0][1])
         reads = self.running.reads
         n = max(1, AT_ONCE // max(1, len(reads) * len(self.program.answers))) if alone else 1
-        found = []
+        pieces = []
         for at in range(0, ways, n):
             self.check()
-            some = {name: donors[at : at + n] for name, donors in moved.items()}
+            chunk = {name: donors[at : at + n] for name, donors in moved.items()}
             if alone:
                 sums = self.sums
                 for name in read:
                     adds = self._adds(name)
-                    sums = sums - reads.pick(adds) + _moved(adds, some[name][:, reads.rows, reads.positions])
+                    sums = sums - reads.pick(adds) + _moved(adds, chunk[name][:, reads.rows, reads.positions])
             else:
                 known = {name: weights for name, weights in self.made.items() if name not in changed}
-                known |= {name: _moved(self.made[name], donors[0]) for name, donors in some.items()}
+                known |= {name: _moved(self.made[name], donors[0]) for name, donors in chunk.items()}
                 sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))
             best = largest(sums)
-            given = self._read(best.clamp(min=0)).masked_fill(best == UNDECIDED, UNDECIDED)
-            found.append(given.expand(len(next(iter(some.values()))), -1))
-        return torch.cat(found)
+            answers = self._read(best.clamp(min=0)).masked_fill(best == UNDECIDED, UNDECIDED)
+            pieces.append(answers.expand(len(next(iter(chunk.values()))), -1))
+        return torch.cat(pieces)
 
     def _adds(self, name: str) -> Float[Tensor, "rows length answers"]:
         """What a variable adds to the answer's sums, at each position."""
@@ -294,8 +294,8 @@ class Interchanger:
         self.check()
         edits = {
             part: _moved(self.running.value(part), donors)
-            for one, donors in swaps
-            for part in map(self.part, one.parts)
+            for placed, donors in swaps
+            for part in map(self.part, placed.parts)
         }
         return self.running.decided(self.running.logits_with(edits))
 
@@ -312,12 +312,12 @@ class Interchanger:
     def pairings(self, drawn: int | None) -> Iterator[tuple[str, Donors]]:
         """Kinds of pairs, in words, each with the sources that are drawn for all positions; None: all."""
         batch, length = self.running.batch, self.running.batch.tokens.shape[1]
-        each = torch.arange(len(batch))
+        numbers = torch.arange(len(batch))
         alike = {n: (batch.lengths == n).nonzero()[:, 0] for n in batch.lengths.unique().tolist()}
 
         def rows() -> Iterator[Int[Tensor, "rows"]]:
             for n in range(drawn or max(map(len, alike.values())) - 1):
-                other = each.clone()
+                other = numbers.clone()
                 for here in alike.values():
                     other[here] = here.roll(1 + n if drawn is None else 1 + n % max(1, len(here) - 1))
                 yield other
@@ -326,12 +326,12 @@ class Interchanger:
             "of one length": (other[:, None] * length + torch.arange(length) for other in rows())
         }
         if len(alike) > 1:
-            ways["of any lengths"] = (self._aligned(each.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
+            ways["of any lengths"] = (self._aligned(numbers.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
         ways["at other positions"] = (self._shifted(other, n) for n, other in enumerate(rows(), 1))
         for how, donors in ways.items():
             if (drawn, how) not in self._paired:
-                some = [*donors]
-                self._paired[drawn, how] = torch.stack(some) if some else torch.zeros(0, len(batch), length).long()
+                places = [*donors]
+                self._paired[drawn, how] = torch.stack(places) if places else torch.zeros(0, len(batch), length).long()
             yield how, self._paired[drawn, how]
 
     @cached_property
@@ -345,22 +345,22 @@ class Interchanger:
         lengths = running.batch.lengths
         places = torch.arange(length)
         inside = places < torch.minimum(lengths, lengths[other])[:, None]
-        found = torch.where(inside, other[:, None], torch.arange(n)[:, None]) * length + places
+        donors = torch.where(inside, other[:, None], torch.arange(n)[:, None]) * length + places
         if running.subject.read_at != "all":
             at = running.reads.positions
-            found[torch.arange(n), at] = other * length + at[other]
-        return found
+            donors[torch.arange(n), at] = other * length + at[other]
+        return donors
 
     def _shifted(self, other: Int[Tensor, "rows"], shift: int) -> Donors:
         """Positions of content from the next position of content of a row, in a circle."""
         length = self.running.batch.tokens.shape[1]
-        found = other[:, None] * length + torch.arange(length)
+        donors = other[:, None] * length + torch.arange(length)
         n, order = self._content
         turned = (torch.arange(length) - 1 - shift % (n - 1).clamp(min=1)[:, None]) % n.clamp(min=1)[:, None]
         rows, places = ((torch.arange(length) < n[:, None]) & ((n == n[other]) & (n > 1))[:, None]).nonzero().T
         sources = other[rows]
-        found[rows, order[rows, places]] = sources * length + order[sources, turned[rows, places]]
-        return found
+        donors[rows, order[rows, places]] = sources * length + order[sources, turned[rows, places]]
+        return donors
 
     @cached_property
     def _content(self) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows length"]]:
@@ -383,13 +383,13 @@ class Interchanger:
         Where equal tokens are held once, a few sources show which rows change their answer at all: if some do, more
         rows give more cases, and more sources of each do not.
         """
-        found = Interchange.none()
+        score = Interchange.none()
         for drawn in self.drawn:
-            found = self._score(one, drawn)
-            rows_are_better = found.changes.n and self.running.counts is not None and self.wider is not None
-            if found.verdict != "too few cases" or rows_are_better:
+            score = self._score(one, drawn)
+            rows_are_better = score.changes.n and self.running.counts is not None and self.wider is not None
+            if score.verdict != "too few cases" or rows_are_better:
                 break
-        return found
+        return score
 
     def at_last(self, one: Placed, found: Interchange) -> Interchange:
         """What more inputs say of a variable, where the first ones, of which this was found, give too few cases."""
@@ -400,15 +400,15 @@ class Interchanger:
             wider = wider.wider
         return wider.score(one)
 
-    def _score(self, one: Placed, drawn: int | None) -> Interchange:
+    def _score(self, placed: Placed, drawn: int | None) -> Interchange:
         """Interchange one variable: with rows of the same length, and in further ways where answers rarely change."""
-        found = Interchange.none()
+        score = Interchange.none()
         for how, donors in self.pairings(drawn):
-            now = self._scored([(one, donors)], how, drawn)
-            found = replace(found + now, how=how if now.changes.n else found.how)
-            if found.changes.n >= (1 if drawn is None else ENOUGH):
+            now = self._scored([(placed, donors)], how, drawn)
+            score = replace(score + now, how=how if now.changes.n else score.how)
+            if score.changes.n >= (1 if drawn is None else ENOUGH):
                 break
-        return found
+        return score
 
     def both(self, one: Placed, other: Placed) -> Interchange:
         """Interchange two variables at once, with values from two inputs."""
@@ -418,41 +418,41 @@ class Interchanger:
     def _scored(self, tried: Swaps, how: str, drawn: int | None) -> Interchange:
         """Every one of these interchanges, which are all (drawn: None); or the first ones as they are drawn; or, where
         these rarely change the program's answer, one for each row that does, and one that does not."""
-        found, ways = Interchange.none(), len(tried[0][1])
+        score, ways = Interchange.none(), len(tried[0][1])
         if not ways:
-            return found
+            return score
         rows, own, before = self.running.reads.rows, self.own_answers, self.running.answers
         if drawn is None:
             for n, wanted in enumerate(self.wanted(tried)):
-                given = self.answered([(one, donors[n]) for one, donors in tried])
-                found += Interchange.of(given, wanted, own, before, rows, True, how)
-            return found
-        said = self.wanted([(one, donors[:AS_DRAWN]) for one, donors in tried])
-        if drawn == DRAWN and int(split(said, own, before)[0].sum()) >= ENOUGH:
-            return self._as_drawn(tried, said, how)
+                given = self.answered([(placed, donors[n]) for placed, donors in tried])
+                score += Interchange.of(given, wanted, own, before, rows, True, how)
+            return score
+        all_wanted = self.wanted([(placed, donors[:AS_DRAWN]) for placed, donors in tried])
+        if drawn == DRAWN and int(split(all_wanted, own, before)[0].sum()) >= ENOUGH:
+            return self._as_drawn(tried, all_wanted, how)
         if ways > AS_DRAWN:
-            said = torch.cat([said, self.wanted([(one, donors[AS_DRAWN:]) for one, donors in tried])])
-        each = torch.arange(len(self.running.batch))
-        for fits in split(said, own, before):
+            all_wanted = torch.cat([all_wanted, self.wanted([(placed, donors[AS_DRAWN:]) for placed, donors in tried])])
+        numbers = torch.arange(len(self.running.batch))
+        for fits in split(all_wanted, own, before):
             way, read = fits.nonzero(as_tuple=True)
             if not len(way):
                 continue
             # Of each row, the first way that fits one of its reads.
-            chosen = torch.full(each.shape, ways).scatter_reduce_(0, rows[read], way, "amin") % ways
+            chosen = torch.full(numbers.shape, ways).scatter_reduce_(0, rows[read], way, "amin") % ways
             here = fits[chosen[rows], torch.arange(len(rows))]
-            answers = self.answered([(one, donors[chosen, each]) for one, donors in tried])
-            wanted = said[chosen[rows], torch.arange(len(rows))]
-            found += Interchange.of(answers[here], wanted[here], own[here], before[here], rows[here], how=how)
-        return found
+            answers = self.answered([(placed, donors[chosen, numbers]) for placed, donors in tried])
+            wanted = all_wanted[chosen[rows], torch.arange(len(rows))]
+            score += Interchange.of(answers[here], wanted[here], own[here], before[here], rows[here], how=how)
+        return score
 
-    def _as_drawn(self, tried: Swaps, said: Int[Tensor, "tried reads"], how: str) -> Interchange:
-        """The first of these interchanges that change MANY of the program's answers, or all. said: what it answers."""
+    def _as_drawn(self, tried: Swaps, wanted: Int[Tensor, "tried reads"], how: str) -> Interchange:
+        """The first of these interchanges that change MANY of the program's answers, or all. wanted: its answers."""
         own, before = self.own_answers, self.running.answers
-        changed = split(said, own, before)[0].sum(1).cumsum(0)
-        n = min(len(said), int((changed < MANY).sum()) + 1)
-        given = torch.cat([self.answered([(one, donors[way]) for one, donors in tried]) for way in range(n)])
+        changed = split(wanted, own, before)[0].sum(1).cumsum(0)
+        n = min(len(wanted), int((changed < MANY).sum()) + 1)
+        answers = torch.cat([self.answered([(placed, donors[way]) for placed, donors in tried]) for way in range(n)])
         rows = self.running.reads.rows.repeat(n)
-        return Interchange.of(given, said[:n].flatten(), own.repeat(n), before.repeat(n), rows, how=how)
+        return Interchange.of(answers, wanted[:n].flatten(), own.repeat(n), before.repeat(n), rows, how=how)
 
 
 Scored: TypeAlias = tuple[Placed, Interchange]
@@ -466,7 +466,7 @@ def interchanged(of: Interchanger, spare: Sequence[str] = (), to_the_first: bool
     the program does without; a variable that is still not the model's may live in the fewest of them, too, that make it
     so. to_the_first: end at the first variable that is refuted, since the program is not the model's then.
     """
-    found: dict[int, Scored] = {}
+    scores: dict[int, Scored] = {}
     left = list(spare)
 
     def refuted(n: int, score: Interchange) -> bool:
@@ -474,52 +474,53 @@ def interchanged(of: Interchanger, spare: Sequence[str] = (), to_the_first: bool
         together = [n] if score.shown else next(group for group in of.groups if n in group)
         scored = of.variables[n], score
         if len(together) > 1:
-            one = join([of.variables[other] for other in together])
-            scored = one, of.score(one)
+            joined = join([of.variables[other] for other in together])
+            scored = joined, of.score(joined)
         if not scored[1].shown and (more := _spread(of, scored[0], left)) is not None:
             scored = more
             left[:] = [part for part in left if part not in more[0].parts]
-        found.update(dict.fromkeys(together, scored))
+        scores.update(dict.fromkeys(together, scored))
         return to_the_first and scored[1].verdict == "refuted"
 
     unsure: dict[int, Interchange] = {}
-    for n, one in enumerate(of.variables):
-        if n not in found and (score := of.at_first(one)).verdict == "too few cases":
+    for n, variable in enumerate(of.variables):
+        if n not in scores and (score := of.at_first(variable)).verdict == "too few cases":
             unsure[n] = score
-        elif n not in found and refuted(n, score):
+        elif n not in scores and refuted(n, score):
             unsure = {}
             break
     for n, score in unsure.items():
-        if n not in found and refuted(n, of.at_last(of.variables[n], score)):
+        if n not in scores and refuted(n, of.at_last(of.variables[n], score)):
             break
-    return list(dict.fromkeys(found[n] for n in sorted(found)))
+    return list(dict.fromkeys(scores[n] for n in sorted(scores)))
 
 
-def _spread(of: Interchanger, one: Placed, spare: Sequence[str]) -> Scored | None:
+def _spread(of: Interchanger, placed: Placed, spare: Sequence[str]) -> Scored | None:
     """A variable that lives in spare parts of its kind, too, in its layer or later; None if this does not make it the
     model's."""
-    own = of.part(one.parts[0])
-    more = [name for name in spare if of.part(name).kind == own.kind and of.part(name).layer >= own.layer]
-    if not more or not (score := of.score(replace(one, parts=(*one.parts, *more)))).shown:
+    part = of.part(placed.parts[0])
+    more = [name for name in spare if of.part(name).kind == part.kind and of.part(name).layer >= part.layer]
+    if not more or not (score := of.score(replace(placed, parts=(*placed.parts, *more)))).shown:
         return None
     for name in more[::-1]:  # a part of a later layer may be another variable's
         fewer = [other for other in more if other != name]
-        if fewer and (again := of.score(replace(one, parts=(*one.parts, *fewer)))).shown:
+        if fewer and (again := of.score(replace(placed, parts=(*placed.parts, *fewer)))).shown:
             more, score = fewer, again
-    return replace(one, parts=(*one.parts, *more)), score
+    return replace(placed, parts=(*placed.parts, *more)), score
 
 
 def join(variables: Sequence[Placed]) -> Placed:
     """One variable that lives in all places of some."""
     return Placed(
-        tuple(name for one in variables for name in one.steps), tuple(part for one in variables for part in one.parts)
+        tuple(name for placed in variables for name in placed.steps),
+        tuple(part for placed in variables for part in placed.parts),
     )
 
 
 def in_pairs(of: Interchanger, variables: Sequence[Placed]) -> list[tuple[Placed, Placed, Interchange]]:
     """The accuracies of each two variables that are interchanged at once, from two inputs."""
     pairs = list(combinations(variables, 2))[:MOST_PAIRS]
-    return [(one, other, of.both(one, other)) for one, other in pairs]
+    return [(first, second, of.both(first, second)) for first, second in pairs]
 
 
 def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> bool:
@@ -553,12 +554,12 @@ def carried(program: Program) -> Program:
     steps: list[Step] = []
     carrier: dict[str, str] = {name: step.part for name, step in heads.items()}
     for step in program.steps:
-        own = next((carrier[name] for name in step.of if name in carrier), "")
-        head = next((one for one in heads.values() if one.part == own), None)
-        known = {name for name, part in carrier.items() if part == own}
+        carrying = next((carrier[name] for name in step.of if name in carrier), "")
+        head = next((head for head in heads.values() if head.part == carrying), None)
+        known = {name for name, part in carrier.items() if part == carrying}
         maps = isinstance(step, Product | Evened) and not step.part
         if head is not None and maps and set(step.of) <= {head.query, *known}:
             assert isinstance(step, Product | Evened)
-            step, carrier[step.name] = replace(step, part=own), own
+            step, carrier[step.name] = replace(step, part=carrying), carrying
         steps.append(step)
     return replace(program, steps=tuple(steps))

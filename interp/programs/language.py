@@ -83,18 +83,18 @@ class Program:
     """What variables mean, in words, where that is known."""
 
     def __post_init__(self) -> None:
-        if found := self.problems():
-            raise InterpError("this is not a program: " + "; ".join(found))
+        if problems := self.problems():
+            raise InterpError("this is not a program: " + "; ".join(problems))
 
     # ------------------------------------------------------------ structure
 
     @cached_property
     def values(self) -> dict[str, Values]:
         """The values of each variable, in the order in which variables are made."""
-        found = self._given
+        values = self._given
         for step in self.steps:
-            found[step.name] = step.holds(found)
-        return found
+            values[step.name] = step.holds(values)
+        return values
 
     @property
     def _given(self) -> dict[str, Values]:
@@ -116,18 +116,18 @@ class Program:
 
     def problems(self) -> list[str]:
         """List what does not fit together, one sentence each."""
-        found, known, steps = [], self._given, dict[str, Step]()
+        problems, known, steps = [], self._given, dict[str, Step]()
         for step in (*self.steps, self.answer):
             if missing := [name for name in step.of if name not in known]:
-                found.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
+                problems.append(f"{step.name} reads {', '.join(missing)}, which no earlier step makes")
                 break
-            found += step.problems(known, steps)
+            problems += step.problems(known, steps)
             known[step.name], steps[step.name] = step.holds(known), step
         if self.read not in ("all", "first", "last", *self.vocabulary):
-            found.append(f"read = {self.read!r} is neither all, first or last nor a token")
+            problems.append(f"read = {self.read!r} is neither all, first or last nor a token")
         if self.pad is not None and self.pad not in self.vocabulary:
-            found.append(f"pad = {self.pad!r} is not a token")
-        return found
+            problems.append(f"pad = {self.pad!r} is not a token")
+        return problems
 
     # ------------------------------------------------------------ running
 
@@ -193,9 +193,9 @@ class Program:
         for word in tokens:
             check_one_of("token", word, self.vocabulary)
         row = torch.tensor([[self.vocabulary.index(word) for word in tokens]])
-        found = self.classes(row)[0].tolist()
+        labels = self.classes(row)[0].tolist()
         return (
-            [self.answers[at] for at in found] if self.read == "all" else self.answers[found[int(self.reads(row)[0])]]
+            [self.answers[at] for at in labels] if self.read == "all" else self.answers[labels[int(self.reads(row)[0])]]
         )
 
     # ------------------------------------------------------------ plain data
@@ -216,10 +216,10 @@ class Program:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
             data = entries(text, "a program", SCHEMA)
-            steps = tuple(KINDS[one.pop("kind")](**_tuples(one)) for one in data.pop("steps"))
-            given, said = _tuples(data.pop("answer")), data.pop("words")
-            answer = Cosines(**given) if "amplitudes" in given else Linear(**given)
-            return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in said.items()})
+            steps = tuple(KINDS[entry.pop("kind")](**_tuples(entry)) for entry in data.pop("steps"))
+            arguments, words = _tuples(data.pop("answer")), data.pop("words")
+            answer = Cosines(**arguments) if "amplitudes" in arguments else Linear(**arguments)
+            return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in words.items()})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("a program", error) from None
 
@@ -237,8 +237,8 @@ def entries(text: str, what: str, schema: int) -> dict[str, Any]:
         raise misread(what, error) from None
     if not isinstance(data, dict) or "schema" not in data:
         raise InterpError(f"this is not {what}: it has no entry 'schema'")
-    if (found := data.pop("schema")) != schema:
-        raise InterpError(f"{what} of schema {quoted(found)} is not known; this version knows {schema}")
+    if (other := data.pop("schema")) != schema:
+        raise InterpError(f"{what} of schema {quoted(other)} is not known; this version knows {schema}")
     return data
 
 
@@ -252,5 +252,5 @@ def misread(what: str, error: Exception) -> InterpError:
 def _tuples(value: Any) -> Any:
     """Turn lists into tuples, within tables, too."""
     if isinstance(value, dict):
-        return {name: _tuples(one) for name, one in value.items()}
+        return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

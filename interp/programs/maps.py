@@ -70,14 +70,14 @@ def tables(target: Int[Tensor, "points"], codes: Codes, most: int = 3, enough: f
         if size == 3:
             while comb(len(names), 3) > MOST_TABLES:
                 names = names[:-1]
-        found = []
+        lookups = []
         for chosen in combinations(names, size):
             if prod(codes[name][1] for name in chosen) > MOST_CELLS:
                 continue
             lookup = lookup_of(target, n_target, codes, tuple(name for name in codes if name in chosen))
             if lookup.share >= enough:
-                found.append(lookup)
-        yield from sorted(found, key=lambda one: (one.cells, -one.share))
+                lookups.append(lookup)
+        yield from sorted(lookups, key=lambda lookup: (lookup.cells, -lookup.share))
 
 
 def _share(target: Tensor, n_target: int, code: Tensor) -> float:
@@ -127,16 +127,16 @@ def weighed(
     ordered = 2 < len(target.unique()) <= MOST_LIMITS + 1
     while best.share < enough and len(best.of) < min(MOST_WEIGHED, len(features)):
         tried = [_fit(target, features, [*best.of, name], n_target) for name in features if name not in best.of]
-        top = max(tried, key=lambda one: one.share)
+        top = max(tried, key=lambda fit: fit.share)
         if best.of and top.share < best.share + 1e-3:
             break
         best = top
         if ordered and best.share >= ORDERED:
-            one = limits(target, {name: features[name] for name in best.of})
-            if one.share == 1.0:
-                return Weights(one.of, tuple(one.slopes(w, n_target) for w in one.weights), one.bias(n_target), 1.0)
+            fit = limits(target, {name: features[name] for name in best.of})
+            if fit.share == 1.0:
+                return Weights(fit.of, tuple(fit.slopes(w, n_target) for w in fit.weights), fit.bias(n_target), 1.0)
     if SHARP <= best.share < enough:
-        best = max(best, _fit(target, features, list(best.of), n_target, free=True), key=lambda one: one.share)
+        best = max(best, _fit(target, features, list(best.of), n_target, free=True), key=lambda fit: fit.share)
     return best
 
 
@@ -146,20 +146,20 @@ def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target
     from sklearn.linear_model import LogisticRegression
 
     x = torch.cat([torch.zeros(len(target), 0), *(features[name] for name in of)], 1).double()
-    some = torch.arange(len(x))
+    drawn = torch.arange(len(x))
     if len(x) > FITTED and not free:
-        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED]
-    classes = target[some].unique()
+        drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED]
+    classes = target[drawn].unique()
     weights, bias = torch.zeros(x.shape[1], n_target, dtype=torch.float64), torch.full((n_target,), NEVER).double()
     if len(classes) == 1 or not of:
         bias[torch.bincount(target).argmax()] = 0.0
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            made = LogisticRegression(
+            regression = LogisticRegression(
                 C=1e8 if free else 1e4, max_iter=5000 if free else 300, tol=1e-8 if free else 1e-4
-            ).fit(x[some].numpy(), target[some].numpy())
-        coef, intercept = torch.as_tensor(made.coef_), torch.as_tensor(made.intercept_)
+            ).fit(x[drawn].numpy(), target[drawn].numpy())
+        coef, intercept = torch.as_tensor(regression.coef_), torch.as_tensor(regression.intercept_)
         if len(classes) == 2:  # scikit-learn keeps the second class alone
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
         weights[:, classes], bias[classes] = coef.T, intercept
@@ -184,21 +184,21 @@ class Limits:
 
     def bias(self, n: int) -> Float[Tensor, "n"]:
         """Where a line for each of n values begins; the highest line at the sum is the line of its value."""
-        found = torch.full((n,), NEVER).double()
-        found[self.order] = -torch.cat([torch.zeros(1).double(), self.at.cumsum(0)])
-        return found
+        starts = torch.full((n,), NEVER).double()
+        starts[self.order] = -torch.cat([torch.zeros(1).double(), self.at.cumsum(0)])
+        return starts
 
     def slopes(self, weights: Float[Tensor, "values"], n: int) -> Float[Tensor, "values n"]:
         """How fast these lines rise: the number of limits below a value, times a variable's weights in the sum."""
-        found = torch.zeros(len(weights), n).double()
-        found[:, self.order] = weights[:, None] * torch.arange(len(self.order)).double()
-        return found
+        slopes = torch.zeros(len(weights), n).double()
+        slopes[:, self.order] = weights[:, None] * torch.arange(len(self.order)).double()
+        return slopes
 
 
 def ranked(target: Int[Tensor, "points"], x: Float[Tensor, "points k"]) -> Int[Tensor, "classes"]:
     """The values in the order of their means along the direction in which these differ most."""
     classes = target.unique()
-    means = torch.stack([x[target == one].mean(0) for one in classes])
+    means = torch.stack([x[target == value].mean(0) for value in classes])
     means -= means.mean(0)
     return classes[(means @ torch.linalg.svd(means, full_matrices=False).Vh[0]).argsort()]
 
@@ -215,10 +215,10 @@ def limits(
     order = ranked(target, x) if order is None else order
     n = len(order) - 1
     rank = torch.zeros(int(target.max()) + 1, dtype=torch.long).scatter(0, order, torch.arange(n + 1))[target]
-    some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED_LIMITS]
+    drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED_LIMITS]
     middle, scale = x.mean(0), x.std(0)
     scale = torch.where(scale > 1e-9, scale, 1.0)
-    points, above = ((x - middle) / scale)[some], (rank[some, None] > torch.arange(n)).double()
+    points, above = ((x - middle) / scale)[drawn], (rank[drawn, None] > torch.arange(n)).double()
     weight = torch.zeros(x.shape[1], dtype=torch.float64, requires_grad=True)
     at = torch.arange(n, dtype=torch.float64).requires_grad_()
     search = torch.optim.LBFGS([weight, at], max_iter=STEPS, history_size=30, line_search_fn="strong_wolfe",
@@ -234,9 +234,9 @@ def limits(
     search.step(loss)
     w = weight.detach() / scale
     z, ends = x @ w, at.detach() + middle @ w
-    lowest, highest = (torch.stack([end(z[rank == one]) for one in range(n + 1)]) for end in (torch.min, torch.max))
+    lowest, highest = (torch.stack([end(z[rank == place]) for place in range(n + 1)]) for end in (torch.min, torch.max))
     ends = torch.where(highest[:-1] < lowest[1:], (highest[:-1] + lowest[1:]) / 2, ends)
     ends = ends.sort().values
     share = float(((z[:, None] > ends).sum(1) == rank).double().mean())
-    sizes = [one.shape[1] for one in features.values()]
+    sizes = [feature.shape[1] for feature in features.values()]
     return Limits(tuple(features), w.split(sizes), order, ends, share)

@@ -54,7 +54,7 @@ def without_inputs(
     the program's answers that may change; if any may, an input that decides NEXT_TO_NONE of the model's goes, too.
     """
     running = tried.running
-    found: list[tuple[StepInput, Program]] = []
+    removed: list[tuple[StepInput, Program]] = []
     gone: dict[tuple[str, str], list[str]] = {}
     counts = running.mask.double() if running.counts is None else running.counts.double()
 
@@ -66,7 +66,7 @@ def without_inputs(
         return float((answers(program) == wanted).double().mean())
 
     wanted, stay = answers(program), 1 - NEXT_TO_NONE * (loss > 0)
-    made = {name: one[running.mask] for name, one in program.run(running.batch.tokens, counts).items()}
+    made = {name: weights[running.mask] for name, weights in program.run(running.batch.tokens, counts).items()}
     steps: list[Step] = [*program.steps, program.answer]
     for step in reversed(steps):
         reader = next((part for part in running.parts if str(part) == getattr(step, "part", "")), None)
@@ -74,7 +74,7 @@ def without_inputs(
             reader is not None and reader.head is not None and not isinstance(step, Head)
         )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
         for way, name in [] if inner else inputs(step):
-            now = next((one for one in (*program.steps, program.answer) if one.name == step.name), None)
+            now = next((current for current in (*program.steps, program.answer) if current.name == step.name), None)
             if now is None or (way, name) not in inputs(now):
                 continue
             sources = writers(program, name, getattr(step, "part", ""))
@@ -90,17 +90,17 @@ def without_inputs(
                 this = StepInput(step.name, way, "content")
                 if this not in keep and not tried.matters(reader, way, sources, stay, of_its_kind=True):
                     new = alike_for_content(now, way, made["token"].sum(0), tried.kinds.content)
-            tries = [with_step(program, one) for one in new]
+            tries = [with_step(program, changed) for changed in new]
             fewer = [less for less in tries if less is not None and parts(program) & matter <= parts(less)]
             share, less = max(
-                ((as_before(one), one) for one in fewer), key=lambda pair: pair[0], default=(0.0, program)
+                ((as_before(less), less) for less in fewer), key=lambda pair: pair[0], default=(0.0, program)
             )
             if share >= 1 - loss:
                 program = less
-                found.append((this, program))
+                removed.append((this, program))
                 if this.variable == name:
                     gone[step.name, way] = together
-    return found
+    return removed
 
 
 def minimal(
@@ -114,15 +114,15 @@ def minimal(
     """
     keep: set[StepInput] = set()
     low, best = 0, program  # of the programs in turn, this many hold
-    while len(found := without_inputs(program, tried, matter, copies, keep, loss)) > low:
-        high = len(found)
-        if holds(found[-1][1]):
-            return found[-1][1]
+    while len(removed := without_inputs(program, tried, matter, copies, keep, loss)) > low:
+        high = len(removed)
+        if holds(removed[-1][1]):
+            return removed[-1][1]
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if holds(found[middle - 1][1]) else (low, middle)
-        best = found[low - 1][1] if low else program
-        keep.add(found[high - 1][0])
+            low, high = (middle, high) if holds(removed[middle - 1][1]) else (low, middle)
+        best = removed[low - 1][1] if low else program
+        keep.add(removed[high - 1][0])
     return best
 
 
@@ -140,7 +140,7 @@ def writers(program: Program, name: str, reader: str) -> list[str]:
     step = program.step(name)
     if step.part and step.part != reader:
         return [step.part]
-    return [*dict.fromkeys(source for one in step.of for source in writers(program, one, reader))]
+    return [*dict.fromkeys(source for variable in step.of for source in writers(program, variable, reader))]
 
 
 def parts(program: Program) -> set[str]:
@@ -169,7 +169,7 @@ def without(step: Step, way: str, name: str, made: Mapping[str, Tensor], program
     if isinstance(step, Head) and not step.total and way != "value":
         yield from _without_attention(step, way, made)
     elif isinstance(step, Table) and len(step.of) > 1:
-        yield _without_column(step, step.of.index(name), made, [len(program.values[one]) for one in step.of])
+        yield _without_column(step, step.of.index(name), made, [len(program.values[variable]) for variable in step.of])
     elif isinstance(step, Linear | Sums) and len(step.of) > 1:
         at = step.of.index(name)
         weights = torch.tensor(step.weights[at], dtype=torch.float64)
@@ -219,8 +219,8 @@ def _without_column(step: Table, at: int, made: Mapping[str, Tensor], sizes: lis
         cell = cell * size + made[name].argmax(-1)
     met = torch.bincount(cell, minlength=prod(sizes)).double() + 1e-6
     entries, met = (
-        one.reshape(sizes).movedim(at, -1).reshape(-1, sizes[at]) for one in (torch.tensor(step.entries), met)
+        cells.reshape(sizes).movedim(at, -1).reshape(-1, sizes[at]) for cells in (torch.tensor(step.entries), met)
     )
     votes = torch.zeros(len(entries), len(step.values), dtype=torch.float64).scatter_add_(1, entries, met)
-    of = tuple(one for n, one in enumerate(step.of) if n != at)
+    of = tuple(variable for n, variable in enumerate(step.of) if n != at)
     return replace(step, of=of, entries=tuple(votes.argmax(1).tolist()))

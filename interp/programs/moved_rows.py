@@ -37,7 +37,7 @@ def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
     again.made = given(running)
     again.without, again.pairs, again.matter = reading.without, reading.pairs, reading.matter
     describe(again)
-    found = readout(again)
+    reached = readout(again)
     n = len(before.batch)
     replaced = {part: value[:n] for part, value in again.running.replaced.items()}
     plain = replace(
@@ -46,7 +46,7 @@ def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
         alike=again.alike, needed={name: where[:n] for name, where in again.needed.items()},
     )  # fmt: skip
     plain.elsewhere = heads_elsewhere(plain)
-    return plain, None if found is None else program_of(plain, found)
+    return plain, None if reached is None else program_of(plain, reached)
 
 
 def with_copies(running: Running) -> Running:
@@ -64,11 +64,11 @@ def with_copies(running: Running) -> Running:
 def other_rows(lengths: Int[Tensor, "rows"], parts: Sequence[Part]) -> dict[Part, Int[Tensor, "rows"]]:
     """For each part, the row from which each row takes the part's variable: itself, or another of the same length. Each
     copy takes the variable of one part, drawn at random."""
-    each, n = torch.arange(len(lengths)), len(lengths) // (1 + COPIES)
+    numbers, n = torch.arange(len(lengths)), len(lengths) // (1 + COPIES)
     random = torch.Generator().manual_seed(0)
-    other = each.clone()
+    other = numbers.clone()
     for length in lengths.unique():
         copies, rows = (lengths == length).nonzero()[:, 0], (lengths[:n] == length).nonzero()[:, 0]
         other[copies] = rows[torch.randint(len(rows), (len(copies),), generator=random)]
     turn = torch.randint(len(parts), (len(lengths),), generator=random)
-    return {part: torch.where((each >= n) & (turn == at), other, each) for at, part in enumerate(parts)}
+    return {part: torch.where((numbers >= n) & (turn == at), other, numbers) for at, part in enumerate(parts)}

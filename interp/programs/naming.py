@@ -42,8 +42,8 @@ def with_names(program: Program, marks: Collection[str] = ()) -> Program:
             meaning = f"the number of positions that {step.of[0]} selects beside {beside!r}"
             program = replace(program, words={**program.words, step.name: meaning})
             continue
-        found = (way(program, program.step(step.name)) for way in ways)
-        names = next((one for one in found if one is not None and len(set(one)) == len(one)), None)
+        tried = (way(program, program.step(step.name)) for way in ways)
+        names = next((values for values in tried if values is not None and len(set(values)) == len(values)), None)
         if names is not None:
             program = renamed(program, step.name, names)
     return program
@@ -81,9 +81,9 @@ def _selecting(program: Program, step: Step) -> Values | None:
         words = program.values.get(other, ())
         if other == step.name or not words or unnamed(words):
             continue
-        found = [[words[at] for at in row.nonzero()[:, 0].tolist()] for row in rows]
-        if all(len(row) <= 1 for row in found) and sum(map(len, found)) >= len(found) - 1:
-            return tuple(row[0] if row else "none" for row in found)
+        selected = [[words[at] for at in row.nonzero()[:, 0].tolist()] for row in rows]
+        if all(len(row) <= 1 for row in selected) and sum(map(len, selected)) >= len(selected) - 1:
+            return tuple(row[0] if row else "none" for row in selected)
     return None
 
 
@@ -103,19 +103,19 @@ def counts_tokens(program: Program, step: Step, marks: Collection[str]) -> list[
     """
     if not isinstance(step, Linear) or len(step.of) != 1 or not (places := _once(program, step.of[0], marks)):
         return None
-    weights, bias = (torch.tensor(one, dtype=torch.float64) for one in (step.weights[0], step.bias))
-    one, rest = weights[places[0]], weights[1 - places[0]]
+    weights, bias = (torch.tensor(numbers, dtype=torch.float64) for numbers in (step.weights[0], step.bias))
+    marked, rest = weights[places[0]], weights[1 - places[0]]
     for least in range(len(step.values)):
         share = 1 / (1 + least + torch.arange(len(step.values)).double())[:, None]
-        taken = (one * share + rest * (1 - share) + bias).argmax(1)
-        if sorted(taken.tolist()) == list(range(len(taken))) and bool(((one - rest)[taken].diff() < 0).all()):
+        taken = (marked * share + rest * (1 - share) + bias).argmax(1)
+        if sorted(taken.tolist()) == list(range(len(taken))) and bool(((marked - rest)[taken].diff() < 0).all()):
             return (least + taken.argsort()).tolist()
     return None
 
 
 def _once(program: Program, name: str, marks: Collection[str]) -> list[int]:
     """The one of two values that a head reads of a mark, which each query that selects anything selects, too."""
-    head = next((one for one in program.steps if one.name == name), None)
+    head = next((step for step in program.steps if step.name == name), None)
     if not isinstance(head, Head) or not head.hard or head.key not in ("", "token"):
         return []
     read, rows = program.values[name], torch.tensor(head.scores) == 0

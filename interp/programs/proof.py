@@ -98,9 +98,9 @@ def _compared(
     for batch, times in batches:
         check()
         running = Running.of(subject, batch)
-        each = times[running.reads.rows]
-        n, answers = n + int(times.sum()), answers + int(each.sum())
-        wrong += int(each[_given(program, running) != running.answers].sum())
+        counts = times[running.reads.rows]
+        n, answers = n + int(times.sum()), answers + int(counts.sum())
+        wrong += int(counts[_given(program, running) != running.answers].sum())
     return n, answers, wrong
 
 
@@ -149,10 +149,10 @@ def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> 
 def by_multisets(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
     """Every multiset of tokens."""
     _by_counts_alone(subject, program)
-    found = _compared(subject, program, subject.task.multisets(CHUNK), check)
-    if found[0] != subject.task.n_inputs:
-        raise UnsupportedError(f"the multisets are those of {found[0]:,} inputs of {subject.task.n_inputs:,}")
-    return ProgramProof(*found, "every multiset of tokens, in count space", f"all {found[0]:,} inputs")
+    compared = _compared(subject, program, subject.task.multisets(CHUNK), check)
+    if compared[0] != subject.task.n_inputs:
+        raise UnsupportedError(f"the multisets are those of {compared[0]:,} inputs of {subject.task.n_inputs:,}")
+    return ProgramProof(*compared, "every multiset of tokens, in count space", f"all {compared[0]:,} inputs")
 
 
 def by_listing(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
@@ -162,8 +162,8 @@ def by_listing(subject: Subject, program: Program, check: Callable[[], None]) ->
         raise UnsupportedError("the task does not list its inputs")
     _affordable(subject, program, n, program.length)
     batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in every_input(subject.task, CHUNK))
-    found = _compared(subject, program, batches, check)
-    return ProgramProof(*found, "every input, as run", f"all {found[0]:,} inputs")
+    compared = _compared(subject, program, batches, check)
+    return ProgramProof(*compared, "every input, as run", f"all {compared[0]:,} inputs")
 
 
 def by_strings(subject: Subject, program: Program, check: Callable[[], None]) -> ProgramProof:
@@ -173,12 +173,12 @@ def by_strings(subject: Subject, program: Program, check: Callable[[], None]) ->
         raise UnsupportedError(reason)
     longest = int(math.log(STRINGS, len(task.alphabet))) - 1
     whole = task.enumerate_up_to(min(longest, max(task.test_lengths)))
-    batches = ((some, torch.ones(len(some), dtype=torch.long)) for some in _split(whole))
-    found = _compared(subject, program, batches, check)
+    batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in _split(whole))
+    compared = _compared(subject, program, batches, check)
     symbols = f"at most {int(whole.lengths.max()) - task.n_marks} symbols"
-    if found[2]:
+    if compared[2]:
         raise UnsupportedError(f"it does not give all answers to strings of {symbols}")
-    return ProgramProof(*found, "every string up to a length, as run", f"all {found[0]:,} strings of {symbols}")
+    return ProgramProof(*compared, "every string up to a length, as run", f"all {compared[0]:,} strings of {symbols}")
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
@@ -277,10 +277,10 @@ def corners(task: Any) -> Iterator[Batch]:
             for other in (tokens if k < length else [own])
             if other != own or k == length
         ]
-        found = torch.tensor(rows)
+        inputs = torch.tensor(rows)
         if task.bos:
-            found = torch.cat([torch.full((len(found), 1), int(task.bos_id)), found], 1)
-        yield task.batch(found)
+            inputs = torch.cat([torch.full((len(inputs), 1), int(task.bos_id)), inputs], 1)
+        yield task.batch(inputs)
 
 
 def _right(subject: Subject, program: Program, batch: Batch) -> None:

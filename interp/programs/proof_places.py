@@ -37,8 +37,8 @@ def wrong_by_places(program: Program, paths: Paths, check: Callable[[], None]) -
     for at, (after, answers) in sorted(paths.reads.items()):
         check()
         rows, right = combinations(paths, reached[at], after, answers)
-        for some, wanted in zip(rows.split(AT_ONCE), right.split(AT_ONCE), strict=True):
-            wrong += int((program.classes(some)[:, at] != wanted).sum())
+        for chunk, wanted in zip(rows.split(AT_ONCE), right.split(AT_ONCE), strict=True):
+            wrong += int((program.classes(chunk)[:, at] != wanted).sum())
         n += len(rows)
     return n, wrong
 
@@ -46,20 +46,20 @@ def wrong_by_places(program: Program, paths: Paths, check: Callable[[], None]) -
 def answer_places(program: Program, length: int) -> list[Places]:
     """The places whose tokens the answer at each position of a row depends on."""
     everywhere = [frozenset([at]) for at in range(length)]
-    found: dict[str, list[Places]] = {"token": everywhere, "position": [frozenset()] * length}
+    places: dict[str, list[Places]] = {"token": everywhere, "position": [frozenset()] * length}
     for step in (*program.steps, program.answer):
-        found[step.name] = [_of_step(step, found, at, length, program.causal) for at in range(length)]
-    return found[program.answer.name]
+        places[step.name] = [_of_step(step, places, at, length, program.causal) for at in range(length)]
+    return places[program.answer.name]
 
 
-def _of_step(step: Step, found: Mapping[str, Sequence[Places]], at: int, length: int, causal: bool) -> Places:
+def _of_step(step: Step, places: Mapping[str, Sequence[Places]], at: int, length: int, causal: bool) -> Places:
     if not isinstance(step, Head):
-        return frozenset().union(*(found[name][at] for name in step.of))
+        return frozenset().union(*(places[name][at] for name in step.of))
     read = frozenset(range(at + 1 if causal else length))
     if step.key in ("", "position") and not step.scaled:
         read &= _attended(step, at, sorted(read))
-    own = found[step.query][at] if step.query else frozenset()
-    return own.union(*(found[name][place] for name in (step.key, step.value) if name for place in read))
+    of_query = places[step.query][at] if step.query else frozenset()
+    return of_query.union(*(places[name][place] for name in (step.key, step.value) if name for place in read))
 
 
 def _attended(head: Head, at: int, seen: Sequence[int]) -> Places:
@@ -68,7 +68,7 @@ def _attended(head: Head, at: int, seen: Sequence[int]) -> Places:
     rows = scores[at : at + 1] if head.query == "position" else scores
     here = rows[:, seen] if head.key else rows.expand(-1, len(seen))
     there = here != 0 if head.total else here > here.amax(1, keepdim=True) - NOTHING
-    return frozenset(place for place, some in zip(seen, there.any(0).tolist(), strict=True) if some)
+    return frozenset(place for place, attended in zip(seen, there.any(0).tolist(), strict=True) if attended)
 
 
 def combinations(
