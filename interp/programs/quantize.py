@@ -124,9 +124,9 @@ def clustered(
     """Cut the tree of the different outputs into this many clusters."""
     label = torch.zeros(len(low), dtype=torch.long)
     if tree is not None and size > 1:
-        some = sampled(len(low))
+        drawn = sampled(len(low))
         cut = torch.as_tensor(fcluster(tree, size, "maxclust")).long() - 1
-        centers = torch.stack([low[some][cut == one].mean(0) for one in range(int(cut.max()) + 1)])
+        centers = torch.stack([low[drawn][cut == cluster].mean(0) for cluster in range(int(cut.max()) + 1)])
         label = torch.cdist(low, centers).argmin(1)
     code = torch.full_like(base.code, -1)
     _, dense = label.unique(return_inverse=True)

@@ -44,10 +44,10 @@ def fill_unmet_cells(
         return step
     stream = running.stream({}, layer, reads=False)[mask][at]
     for name in names:
-        own = next(one for one in reading.matter if str(one) == name)
+        part = next(part for part in reading.matter if str(part) == name)
         new = reading.vectors[name][wanted[name][0][here]]
-        new = new if own.head is None else new @ running.blocks[own.layer].attn.W_O[own.head].detach().float().cpu()
-        stream = stream + new - running.written(own)[mask][at]
-    entries, found = torch.tensor(step.entries), given(stream)
-    entries[empty[found >= 0]] = found[found >= 0]
+        new = new if part.head is None else new @ running.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
+        stream = stream + new - running.written(part)[mask][at]
+    entries, computed = torch.tensor(step.entries), given(stream)
+    entries[empty[computed >= 0]] = computed[computed >= 0]
     return replace(step, entries=tuple(entries.tolist()))

@@ -47,28 +47,28 @@ ROUNDS = 4
 
 def describe_head(reading: Reading, part: Part) -> None:
     enough = reading.enough()
-    found = reading.quantized(part)
+    quantized = reading.quantized(part)
     name = str(part)
-    if found.size == 1:
-        reading.minor(part, found)
+    if quantized.size == 1:
+        reading.minor(part, quantized)
         return
-    asked = queries(reading, part, found.needed)
-    one = selected(reading, part, found, asked, enough)
-    if one is None:
-        if asked.total or not describe_by_sums(reading, part, found):
-            reading.keep(part, found, "its attention and values are no table over variables found so far")
+    asked = queries(reading, part, quantized.needed)
+    chosen = selected(reading, part, quantized, asked, enough)
+    if chosen is None:
+        if asked.total or not describe_by_sums(reading, part, quantized):
+            reading.keep(part, quantized, "its attention and values are no table over variables found so far")
         return
-    step, mean, value = one
+    step, mean, value = chosen
     steps: list[Step] = [step]
-    if coarse := coarsest(reading, part, found, step, mean, enough):
+    if coarse := coarsest(reading, part, quantized, step, mean, enough):
         steps, mean, value = coarse
-    elif waves := attention_by_waves(reading, found, step, mean, enough):
+    elif waves := attention_by_waves(reading, quantized, step, mean, enough):
         steps, value = waves, (reading.variable(*waves) @ mean.double()).float()
-    if not reading.explain(part, found, steps, mean, value, enough):
-        reading.keep(part, found, "as a table of attention and values, it does not keep the answers")
+    if not reading.explain(part, quantized, steps, mean, value, enough):
+        reading.keep(part, quantized, "as a table of attention and values, it does not keep the answers")
         return
-    if name not in reading.codes(found.needed) and found.size <= MOST_VALUES and found.share >= enough:
-        add_level(reading, part, found, mean, enough)
+    if name not in reading.codes(quantized.needed) and quantized.size <= MOST_VALUES and quantized.share >= enough:
+        add_level(reading, part, quantized, mean, enough)
 
 
 def elsewhere(reading: Reading, part: Part) -> float:
@@ -77,7 +77,7 @@ def elsewhere(reading: Reading, part: Part) -> float:
     step = reading.step(str(part))
     if not isinstance(step, Head):
         raise ValueError(f"{part} is not described as a head")
-    made = reading.after([one for one in reading.steps if one.name not in reading.made])
+    made = reading.after([later for later in reading.steps if later.name not in reading.made])
     asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
     return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
 
@@ -134,7 +134,7 @@ def selected(
     if selects and not asked.total and good(hard):
         scores = hard
     elif pattern.query and pattern.key:
-        scores = fewest_exceptions(pattern, graded, good if asked.total else lambda one: far(one) < EXACT)
+        scores = fewest_exceptions(pattern, graded, good if asked.total else lambda table: far(table) < EXACT)
     attends = (pattern.query, pattern.key, matrix(scores))
     if scores is hard and bool((hard == 0)[pattern.seen].all()):
         attends = ("", "", ((0.0,),))  # evenly to all
@@ -153,7 +153,7 @@ def selected(
             continue
         tried.append((weights_.shape[-1], left, name, mean))
     near = nearby([left for _, left, _, _ in tried] or [1.0])
-    for _, left, name, mean in sorted(tried, key=lambda one: one[:2]):
+    for _, left, name, mean in sorted(tried, key=lambda option: option[:2]):
         if left <= near:
             step = Head(str(part), *attends, name, str(part), asked.total)
             step = replace(step, scaled=scaled(reading.running.blocks[part.layer]) and not step.hard)
@@ -209,7 +209,7 @@ def classes_read(
     read: which of `size` values these are. Of two, a mark is told from all others.
     """
     if len(read) == 2 < size and len(set(read) & set(marks)) == 1:
-        return torch.tensor([0, 1])[torch.tensor([int(one in marks) for one in read])]
+        return torch.tensor([0, 1])[torch.tensor([int(value in marks) for value in read])]
     if len(read) < 3:
         return None
     tree = linkage(pdist(points.numpy()), "ward")
@@ -221,7 +221,7 @@ def classes_read(
 
 def class_names(values: Sequence[str], classes: Sequence[int]) -> tuple[str, ...]:
     """A name for each class: its values, or "others" for the largest class."""
-    groups = [[value for value, one in zip(values, classes, strict=True) if one == n] for n in range(max(classes) + 1)]
+    groups = [[value for value, c in zip(values, classes, strict=True) if c == n] for n in range(max(classes) + 1)]
     largest = max(groups, key=len)
     return tuple("others" if group is largest and len(group) > 1 else " ".join(group) for group in groups)
 
@@ -248,7 +248,7 @@ def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Patt
         return pattern, asked
     codes = reading.codes(part=part)
     names = ({name: codes[name]} if name else {} for name in (pattern.query, pattern.key))
-    (again,) = (one for one in patterns(every.some(), *names) if (one.query, one.key) == (pattern.query, pattern.key))
+    (again,) = (fit for fit in patterns(every.some(), *names) if (fit.query, fit.key) == (pattern.query, pattern.key))
     return (again, every) if again.distance < EXACT / 10 else (pattern, asked)
 
 
@@ -266,8 +266,8 @@ def with_pairs_that_never_meet(reading: Reading, part: Part, asked: Queries, pat
     first = query[asked.rows, asked.positions][:, None] * n_keys
     seen, table = pattern.seen.flatten().clone(), pattern.scores.flatten().clone()
     there = asked.counts > -torch.inf
-    own = first + key[asked.rows]
-    shift = torch.where(there, asked.scores - table[own], 0.0).sum(1) / there.sum(1)
+    unmoved = first + key[asked.rows]
+    shift = torch.where(there, asked.scores - table[unmoved], 0.0).sum(1) / there.sum(1)
     there &= moved(reading.matters(pattern.key))[asked.rows]
     cell = (first + moved(key)[asked.rows])[there]
     mass = torch.zeros(len(table)).index_add_(0, cell, torch.ones(len(cell)))
@@ -284,17 +284,17 @@ def fitting_pattern(
     reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float
 ) -> Pattern | None:
     """The cheapest pattern by two variables that takes the place of the head's."""
-    some = asked.some()
+    drawn = asked.some()
     queries, keys, _ = reading.read(part)
 
-    evenly = uniform(some)
+    evenly = uniform(drawn)
     if evenly is not None and first_fitting(reading, part, found, asked, v, enough, [evenly]) is not None:
         return evenly
     known = reading.codes(part=part)
     fitted = patterns(
-        some,
-        {name: one for name, one in known.items() if reading.allowed(name, queries)},
-        {name: one for name, one in known.items() if reading.allowed(name, keys)},
+        drawn,
+        {name: code for name, code in known.items() if reading.allowed(name, queries)},
+        {name: code for name, code in known.items() if reading.allowed(name, keys)},
     )
     return first_fitting(reading, part, found, asked, v, enough, list(fitted))
 
@@ -305,17 +305,17 @@ def first_fitting(
     """The first of these patterns, cheapest first, that takes the place of the head's in the running model; of exact
     ones, the first that leaves out nothing that its queries and keys read, if there is one."""
     codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
-    limit = nearby([one.distance for one in fitted])
-    near = [one for one in fitted if one.distance <= limit]
+    limit = nearby([pattern.distance for pattern in fitted])
+    near = [pattern for pattern in fitted if pattern.distance <= limit]
     first: Pattern | None = None
-    for one in sorted(near, key=lambda one: (one.cost, one.distance))[:TRIED]:
-        cell = codes_[one.query][0][asked.rows, asked.positions][:, None], codes_[one.key][0][asked.rows]
-        weights = asked.attention(given(one, asked)[cell])
+    for pattern in sorted(near, key=lambda pattern: (pattern.cost, pattern.distance))[:TRIED]:
+        cell = codes_[pattern.query][0][asked.rows, asked.positions][:, None], codes_[pattern.key][0][asked.rows]
+        weights = asked.attention(given(pattern, asked)[cell])
         if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
-            sides = (("q", one.query), ("k", one.key)) if reading.strict and one.distance < EXACT else ()
+            sides = (("q", pattern.query), ("k", pattern.key)) if reading.strict and pattern.distance < EXACT else ()
             if all(reads_all(reading, part, side, name) for side, name in sides):
-                return one
-            first = first or one
+                return pattern
+            first = first or pattern
     return first
 
 
@@ -418,18 +418,18 @@ def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:
     """Fit a table of scores for each pair of a query's and a key's variable; the empty name is a constant."""
     there = asked.counts > -torch.inf
     scores = torch.where(there, asked.scores, 0.0)
-    one = (torch.zeros(int(asked.rows.max()) + 1, asked.scores.shape[1], dtype=torch.long), 1)
-    for query, (query_code, n_query) in {"": one, **queries}.items():
+    constant = (torch.zeros(int(asked.rows.max()) + 1, asked.scores.shape[1], dtype=torch.long), 1)
+    for query, (query_code, n_query) in {"": constant, **queries}.items():
         q = query_code[asked.rows, asked.positions]
-        for key, (key_code, n_key) in {"": one, **keys}.items():
+        for key, (key_code, n_key) in {"": constant, **keys}.items():
             if not key and query and not asked.total:
                 continue  # scores that depend on the query alone are even attention, which "" and "" say
             k = key_code[asked.rows]
             cell = q[:, None] * n_key + k
             distance, table = min(
                 (
-                    (asked.distance(one[cell]), one)
-                    for one in _fitted(cell, scores, there, n_query * n_key)[: 1 if asked.total else 2]
+                    (asked.distance(table[cell]), table)
+                    for table in _fitted(cell, scores, there, n_query * n_key)[: 1 if asked.total else 2]
                 ),
                 key=lambda pair: pair[0],
             )
@@ -462,8 +462,8 @@ def uniform(asked: Queries) -> Pattern | None:
     spread = scores.masked_fill(~there, -torch.inf).amax(1) - scores.masked_fill(~there, torch.inf).amin(1)
     if asked.total or float(spread.max()) > MOST_UNEVEN:
         return None
-    (one,) = patterns(asked, {}, {})
-    return one if one.distance <= SELECTED else None
+    (pattern,) = patterns(asked, {}, {})
+    return pattern if pattern.distance <= SELECTED else None
 
 
 def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:

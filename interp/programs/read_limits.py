@@ -56,16 +56,16 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
         return None
     mask = torch.zeros_like(running.mask)
     mask[running.reads.rows, running.reads.positions] = True
-    found = None
+    best = None
     for before in own_weights(reading, mask):
         points = Points.of(reading, before, drawn(reading, population))
         limits = ValueLimits.of(points)
         share = Kept.of(limits.answers(points), points.target).share
-        if found is None or share > found[0]:
-            found = (share, before, points, limits)
-    if found is None:
+        if best is None or share > best[0]:
+            best = (share, before, points, limits)
+    if best is None:
         return None
-    _, before, points, limits = found
+    _, before, points, limits = best
     if cells := limits.wrong(points):
         values = torch.tensor(sorted({value for value, _ in cells}))
         limits = limits.with_sums(cells, Points.of(reading, before, drawn(reading, population, 4), values))
@@ -78,7 +78,7 @@ def drawn(reading: Reading, population: Population, times: int = 1) -> Batch:
     if population.exact:
         return population.batch
     n = min(FITTED // population.batch.tokens.shape[1], DRAWN * population.n)
-    split = next((one for one in reading.task.splits if one != population.split), None)
+    split = next((other for other in reading.task.splits if other != population.split), None)
     return sample(reading.task, times * n, split, seed=times).batch
 
 
@@ -110,8 +110,8 @@ class Points:
     def of(cls, reading: Reading, steps: Sequence[Step], batch: Batch, values: Tensor | None = None) -> Points:
         """Run the model and the steps on these inputs; the last gives the own weight. values: only positions that have
         one of them."""
-        found = [*_points(reading, steps, batch, values)]
-        return cls(*(torch.cat(pieces) for pieces in zip(*found, strict=True)))
+        chunks = [*_points(reading, steps, batch, values)]
+        return cls(*(torch.cat(pieces) for pieces in zip(*chunks, strict=True)))
 
 
 def _points(
@@ -121,18 +121,18 @@ def _points(
     program, (code, other) = replace(program, steps=(*program.steps, *steps), pad=reading.task.pad), own.of
     for start in range(0, len(batch), AT_ONCE):
         reading.check()
-        some = batch[start : start + AT_ONCE]
-        made = program.run(some.tokens)
+        chunk = batch[start : start + AT_ONCE]
+        made = program.run(chunk.tokens)
         if values is not None:
             rows = torch.isin(made[code].argmax(-1), values).any(1).nonzero()[:, 0]
             if not len(rows):
                 continue
-            some, made = some[rows], {name: made[name][rows] for name in (code, other, own.name)}
-        reads = reads_of(subject, some)
+            chunk, made = chunk[rows], {name: made[name][rows] for name in (code, other, own.name)}
+        reads = reads_of(subject, chunk)
         at = reads.rows, reads.positions
         value = made[code][at].argmax(-1)
         here = torch.ones_like(value).bool() if values is None else torch.isin(value, values)
-        answers = decide(subject.logits(some), subject.decision)
+        answers = decide(subject.logits(chunk), subject.decision)
         yield value[here], made[own.name][at].sum(-1)[here], made[other][at][here].float(), answers[here]
 
 
@@ -162,7 +162,7 @@ class ValueLimits:
             x, y = points.own[here], rank[here]
             sign[value] = -1.0 if float(((x - x.mean()) * (y - y.double().mean())).sum()) < 0 else 1.0
             above = y[:, None] > torch.arange(len(order) - 1)
-            at[value] = torch.stack([cut(sign[value] * x, one, rarity[y]) for one in above.T]).cummax(0).values
+            at[value] = torch.stack([cut(sign[value] * x, column, rarity[y]) for column in above.T]).cummax(0).values
         return cls(order, rarity, sign, at, 2 * float(points.read.abs().sum(1).max()))
 
     def rank(self, points: Points) -> Int[Tensor, "points"]:
@@ -171,11 +171,11 @@ class ValueLimits:
 
     def exceeds(self, points: Points) -> Float[Tensor, "points limits"]:
         """How far each limit is exceeded."""
-        found = (self.sign[points.value] * points.own)[:, None] - self.at[points.value]
+        excess = (self.sign[points.value] * points.own)[:, None] - self.at[points.value]
         for (value, limit), (weights, at) in self.sums.items():
             here = points.value == value
-            found[here, limit] = points.read[here].double() @ weights - at
-        return found
+            excess[here, limit] = points.read[here].double() @ weights - at
+        return excess
 
     def places(self, points: Points) -> Int[Tensor, "points"]:
         """The place of the answer: where the sum of what lies before it is largest."""
@@ -193,18 +193,18 @@ class ValueLimits:
         index = (points.value[bad], torch.minimum(rank, place)[bad], rank[bad])
         n.index_put_(index, torch.ones(int(bad.sum())).double(), accumulate=True)
         n *= self.rarity / len(rank)
-        found: list[tuple[int, int]] = []
-        while len(found) < MOST_SUMMED and float((each := n.sum((0, 1))).max()) > LEFT:
-            value, limit = divmod(int(n[..., int(each.argmax())].argmax()), sizes[1])
-            found.append((value, limit))
+        cells: list[tuple[int, int]] = []
+        while len(cells) < MOST_SUMMED and float((per_answer := n.sum((0, 1))).max()) > LEFT:
+            value, limit = divmod(int(n[..., int(per_answer.argmax())].argmax()), sizes[1])
+            cells.append((value, limit))
             n[value, limit] = 0.0
-        return found
+        return cells
 
     def with_sums(self, cells: list[tuple[int, int]], points: Points) -> ValueLimits:
         """Sums in place of limits of the own weight, where they give more answers."""
-        rank, place, found = self.rank(points), self.places(points), dict(self.sums)
+        rank, place, sums = self.rank(points), self.places(points), dict(self.sums)
         for value, limit in cells:
-            near = sum(((one == limit) | (one == limit + 1) for one in (rank, place)), torch.zeros(len(rank)).bool())
+            near = sum(((n == limit) | (n == limit + 1) for n in (rank, place)), torch.zeros(len(rank)).bool())
             here = (points.value == value) & near
             above, weight = rank[here] > limit, self.rarity[rank[here]]
             if not bool(above.any()) or bool(above.all()):
@@ -216,8 +216,8 @@ class ValueLimits:
             wrong = (x @ weights > at) != above
             before = (self.sign[value] * points.own[here] > self.at[value, limit]) != above
             if float((weight * wrong).sum()) < float((weight * before).sum()):
-                found[value, limit] = (weights, float(at))
-        return replace(self, sums=found)
+                sums[value, limit] = (weights, float(at))
+        return replace(self, sums=sums)
 
     def as_steps(self, own: Product, words: tuple[str, ...]) -> tuple[Linear, list[Step]]:
         """The answer, and the steps before it.
@@ -244,11 +244,11 @@ class ValueLimits:
             of, blocks = [*of, name], [*blocks, self._lines(picked, len(words))]
         return Linear("answer", tuple(of), tuple(map(matrix, blocks)), tuple(bias.tolist()), words), steps
 
-    def _lines(self, each: Float[Tensor, "rows limits"], n: int) -> Float[Tensor, "rows n"]:
+    def _lines(self, added: Float[Tensor, "rows limits"], n: int) -> Float[Tensor, "rows n"]:
         """What lies before each answer, from what each limit adds."""
-        found = torch.zeros(len(each), n).double()
-        found[:, self.order] = torch.nn.functional.pad(each.cumsum(1), (1, 0))
-        return found
+        lines = torch.zeros(len(added), n).double()
+        lines[:, self.order] = torch.nn.functional.pad(added.cumsum(1), (1, 0))
+        return lines
 
 
 def cut(

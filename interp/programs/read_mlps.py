@@ -30,22 +30,22 @@ NEARLY = 0.9995
 
 def describe_mlp(reading: Reading, part: Part) -> None:
     enough = reading.enough()
-    found = reading.quantized(part)
-    if found.size == 1:
-        reading.minor(part, found)
+    quantized = reading.quantized(part)
+    if quantized.size == 1:
+        reading.minor(part, quantized)
         return
     every = reading.edges(part.layer, shuffled=True)
-    for values in (found, None):  # values of one effect are one; where these have no description, they stay apart
+    for values in (quantized, None):  # values of one effect are one; where these have no description, they stay apart
         values = values or reading.quantized(part, apart=True)
         if values.share >= enough and (best := exactly(reading, part, values, every, enough)) is not None:
             return described(reading, part, values, best, enough)
         if values.share >= enough and describe_by_product(reading, part, values, every):
             return None
-    best = loosely(reading, part, found, every, enough) if found.share >= enough else None
+    best = loosely(reading, part, quantized, every, enough) if quantized.share >= enough else None
     if best is not None:
-        return described(reading, part, found, best, enough)
-    if not describe_by_waves(reading, part, found) and not describe_by_sums(reading, part, found):
-        reading.keep(part, found, "its output is no table over up to three variables, and no sum of weights")
+        return described(reading, part, quantized, best, enough)
+    if not describe_by_waves(reading, part, quantized) and not describe_by_sums(reading, part, quantized):
+        reading.keep(part, quantized, "its output is no table over up to three variables, and no sum of weights")
     return None
 
 
@@ -82,8 +82,8 @@ def as_table(
         return None
     share = 1.0 if exact else maps.DETERMINED
     fitting = list(islice(maps.tables(found.code[found.needed], known, enough=share), 200))
-    for one in sorted(fitting, key=lambda one: (one.share < 1, not reading.whole(one.of, sources)))[:TRIED]:
-        step = Table(str(part), one.of, one.entries, found.names, str(part))
+    for table in sorted(fitting, key=lambda table: (table.share < 1, not reading.whole(table.of, sources)))[:TRIED]:
+        step = Table(str(part), table.of, table.entries, found.names, str(part))
         if reading.stays(part, found.put(reading.code(step))) >= enough:
             return completed(reading, part, found, step)
     return None
@@ -148,9 +148,9 @@ def exchanged(
         donors = reading.kinds.exchanged(found.needed & reading.matters(source))
         out = running.mlp_on(part.layer, {source: donors(added) - added})[found.needed]
         distance, code = torch.cdist(out @ low, centers).min(1)
-        own = [name for name in reading.made if reading.of_part(name) == source]
-        here = reading.remade({name: donors(reading.made[name]) for name in own})
+        variables = [name for name in reading.made if reading.of_part(name) == source]
+        here = reading.remade({name: donors(reading.made[name]) for name in variables})
         for name in names:
             made[name].append(here[name][found.needed][distance < near])
         codes.append(code[distance < near])
-    return {name: torch.cat(some) for name, some in made.items()}, torch.cat(codes)
+    return {name: torch.cat(pieces) for name, pieces in made.items()}, torch.cat(codes)

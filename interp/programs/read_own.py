@@ -38,8 +38,8 @@ def own_weight(
     target = reading.running.answers
     if not 2 <= len(target.unique()) <= MOST_LIMITS + 1:
         return None
-    found = (limits_of(reading, own, mask, words) for own in products(reading, sources, mask))
-    return next((one for one in found if one is not None), None)
+    tried = (limits_of(reading, own, mask, words) for own in products(reading, sources, mask))
+    return next((answer for answer in tried if answer is not None), None)
 
 
 def limits_of(reading: Reading, own: Product, mask: Tensor, words: Values) -> tuple[Linear, list[Step]] | None:
@@ -48,13 +48,13 @@ def limits_of(reading: Reading, own: Product, mask: Tensor, words: Values) -> tu
     made = {**reading.made, own.name: own.mapped(reading.made)}
     known = {name: made[name][mask] for name in (own.name, *own.of)}
     whole = {own.name: known[own.name].sum(1, keepdim=True)}
-    one = limits(target, whole, ranked(target, whole[own.name]))
-    order = one.order if one.share >= ORDERED else target.unique()
+    fit = limits(target, whole, ranked(target, whole[own.name]))
+    order = fit.order if fit.share >= ORDERED else target.unique()
 
     def fitted(of: tuple[str, ...]) -> tuple[Linear, list[Step]]:
         reading.check()
-        one = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
-        answer, steps = steps_of(one, own, known, words)
+        fit = limits(target, {**whole, **{name: known[name] for name in of}}, order, LOOSE)
+        answer, steps = steps_of(fit, own, known, words)
         return answer, [own, *steps]
 
     code, other = own.of
@@ -62,10 +62,10 @@ def limits_of(reading: Reading, own: Product, mask: Tensor, words: Values) -> tu
     if reading.answered(*most).share < SHARE - FAR:  # sums of fewer are among those of all
         return None
     for of in ((), (code,), (code, other), (own.name, code), None):
-        found = most if of is None else fitted(of)
-        kept = reading.answered(*found)
+        reached = most if of is None else fitted(of)
+        kept = reading.answered(*reached)
         if kept.share >= SHARE and kept.least >= LEAST:
-            return found
+            return reached
     return None
 
 

@@ -62,9 +62,9 @@ def describe_by_waves(reading: Reading, part: Part, found: Quantized) -> bool:
     value, low = reading.running.value(part).double(), reading.low(part).double()
     every = Waves(str(part), of, period, tuple(range(1, period // 2 + 1)), 2, part=str(part))
     tried = [
-        with_key_frequencies(reading, one, value[where] @ low, where) for one in (every, replace(every, fading=True))
+        with_key_frequencies(reading, wave, value[where] @ low, where) for wave in (every, replace(every, fading=True))
     ]
-    share, step = max(tried, key=lambda one: one[0])
+    share, step = max(tried, key=lambda pair: pair[0])
     if len(step.frequencies) > MOST:
         return False
     numbers = reading.variable(step)
@@ -100,7 +100,7 @@ def with_key_frequencies(
     waves = waves - waves.mean(0)
     power = (waves.T @ centered).square().sum(1) / waves.square().sum(0).clamp(min=1e-9)
     power = power.view(-1, 2).sum(1)
-    chosen = [k for k, one in zip(step.frequencies, power.tolist(), strict=True) if one >= KEY * float(power.max())]
+    chosen = [k for k, size in zip(step.frequencies, power.tolist(), strict=True) if size >= KEY * float(power.max())]
     step = replace(step, frequencies=tuple(chosen))
     numbers = reading.variable(step)[where]
     vectors, constant = regressed(numbers, target)
@@ -115,5 +115,5 @@ def as_cosines(reading: Reading, answer: Linear, enough: float) -> Cosines | Non
         return None
     weights = torch.tensor(answer.weights[0], dtype=torch.float64)
     along = (weights * wave_matrix(step.frequencies, step.period)).mean(1).view(-1, 2).sum(1)
-    made = Cosines("answer", answer.of, step.frequencies, tuple(along.tolist()), answer.values)
-    return made if reading.answered(made).share >= enough else None
+    cosines = Cosines("answer", answer.of, step.frequencies, tuple(along.tolist()), answer.values)
+    return cosines if reading.answered(cosines).share >= enough else None

@@ -51,13 +51,13 @@ class Readers:
         parts: only these later parts read it, and the readout. A value that nobody reads, but that matters for a norm,
         say, is its own map.
         """
-        found = self._of_written(part, self.after(part, parts))
-        return (found if found.shape[1] else torch.eye(len(found)).double()).float()
+        read = self._of_written(part, self.after(part, parts))
+        return (read if read.shape[1] else torch.eye(len(read)).double()).float()
 
     def after(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_model n_read"]:
         """What the readout and later parts read of the stream, in at most d_model dimensions."""
-        later = [one for one in self.parts if runs_before(part, one) and (parts is None or one in parts)]
-        return compact(torch.cat([self.readout, *(self.by(one) for one in later)], 1))
+        later = [reader for reader in self.parts if runs_before(part, reader) and (parts is None or reader in parts)]
+        return compact(torch.cat([self.readout, *(self.by(reader) for reader in later)], 1))
 
     @property
     def readout(self) -> Float[Tensor, "d_model n_out"]:
@@ -78,16 +78,16 @@ class Readers:
         block = self.running.blocks[head.layer]
         norm = None if isinstance(block, PostNormBlock) else getattr(block, "ln1", None)
         read = self._of_written(head, self.after(head))
-        found = [double(block.attn.W_V[head.head]) @ read]
+        matrices = [double(block.attn.W_V[head.head]) @ read]
         if not even(self.running, head):
-            found += [double(getattr(block.attn, name)[head.head]) for name in ("W_Q", "W_K")]
-        return torch.cat([sized(through(norm, weights)) for weights in found], 1)
+            matrices += [double(getattr(block.attn, name)[head.head]) for name in ("W_Q", "W_K")]
+        return torch.cat([sized(through(norm, weights)) for weights in matrices], 1)
 
     def _by_mlp(self, mlp: Part) -> Float[Tensor, "d_model r"]:
         block, at = self.running.blocks[mlp.layer], self.neurons(mlp)
         norm = None if isinstance(block, PostNormBlock) else getattr(block, "ln2", None)
-        found = [double(getattr(block.mlp, name))[:, at] for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
-        return compact(torch.cat([sized(through(norm, weights)) for weights in found], 1))
+        matrices = [double(getattr(block.mlp, name))[:, at] for name in ("W_in", "W_gate") if hasattr(block.mlp, name)]
+        return compact(torch.cat([sized(through(norm, weights)) for weights in matrices], 1))
 
     def _of_written(self, part: Part, read: Float[Tensor, "d_model n_read"]) -> Float[Tensor, "d_part r"]:
         """The same of a part's value as of what it writes to the stream."""

@@ -99,8 +99,8 @@ class Reading:
 
     @cached_property
     def counts(self) -> Tensor:
-        given = self.running.counts
-        return self.running.mask.double() if given is None else given.double()
+        counts = self.running.counts
+        return self.running.mask.double() if counts is None else counts.double()
 
     @cached_property
     def seen(self) -> Tensor:
@@ -116,7 +116,7 @@ class Reading:
 
     def step(self, name: str) -> Step | None:
         """The step that makes a variable; None for the token, the position, and parts without description."""
-        return next((one for one in self.steps if one.name == name), None)
+        return next((step for step in self.steps if step.name == name), None)
 
     def values(self, name: str) -> tuple[str, ...]:
         """The values of a variable, in words."""
@@ -138,33 +138,33 @@ class Reading:
             return name == "token" or self.running.counts is None
         step = self.step(name)
         if step is not None and not step.part:
-            return all(self.before(one, part) for one in step.of)
-        own = next(one for one in self.running.parts if str(one) == (name if step is None else step.part))
-        if part is None or own.layer < part.layer:
+            return all(self.before(source, part) for source in step.of)
+        writer = next(other for other in self.running.parts if str(other) == (name if step is None else step.part))
+        if part is None or writer.layer < part.layer:
             return True
-        return own.layer == part.layer and own.head is not None and part.head is None
+        return writer.layer == part.layer and writer.head is not None and part.head is None
 
     def codes(self, mask: Tensor | None = None, part: Part | None = None) -> dict[str, tuple[Tensor, int]]:
         """The variables that have one value at each position when a part runs: the value, and how many there are.
 
         Positions at which the variable's own part does not matter are left out of account.
         """
-        found = {}
+        coded = {}
         for name, weights in self.made.items():
             if not self.before(name, part):
                 continue
             where = self.matters(name) & (self.running.mask if mask is None else mask)
-            one, code = self._divided(name)
-            if float(one[where].double().mean()) > 0.999:
-                found[name] = (code if mask is None else code[mask], weights.shape[-1])
-        return found
+            single, code = self._divided(name)
+            if float(single[where].double().mean()) > 0.999:
+                coded[name] = (code if mask is None else code[mask], weights.shape[-1])
+        return coded
 
     def _divided(self, name: str) -> tuple[Tensor, Tensor]:
         """Where a variable has one value, and its largest value everywhere."""
         weights = self.made[name]
         if (known := self._known.get(name)) is None or known[0] is not weights:
-            one = (weights.amax(-1) > HARD) & (weights.sum(-1) < 2 - HARD)
-            self._known[name] = known = (weights, one, weights.argmax(-1))
+            single = (weights.amax(-1) > HARD) & (weights.sum(-1) < 2 - HARD)
+            self._known[name] = known = (weights, single, weights.argmax(-1))
         return known[1:]
 
     @cached_property
@@ -210,14 +210,14 @@ class Reading:
         rows, before = self.others.get(part), self.running
         if rows is None or before.moved is None:
             return
-        value, each = before.value(part), torch.arange(len(rows))
+        value, numbers = before.value(part), torch.arange(len(rows))
         answers = before.decided(before.after({part: value[rows]}).logits)
         if len(odd := before.reads.rows[answers < 0]):
             rows = rows.index_copy(0, odd, odd)
-        own = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
-        self.made = self.remade({name: self.made[name][rows] for name in own})
+        names = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
+        self.made = self.remade({name: self.made[name][rows] for name in names})
         self.put({part: value[rows]})
-        changed = (rows != each)[before.reads.rows]
+        changed = (rows != numbers)[before.reads.rows]
         answers = torch.where(changed, before.decided(self.running.logits), before.answers)
         self.running = replace(self.running, moved=replace(before.moved, answers=answers))
 
@@ -237,7 +237,7 @@ class Reading:
 
     def read_by(self, part: Part) -> list[Part]:
         """The parts that may read a part: of later MLPs, those that its direct path matters to."""
-        return [one for one in self.matter if one.head is not None or self.reaches(part, one)]
+        return [reader for reader in self.matter if reader.head is not None or self.reaches(part, reader)]
 
     def reaches(self, part: Part, mlp: Part) -> bool:
         """Whether the direct path from a part to a later MLP matters, at its mean or with values of other positions."""
@@ -245,15 +245,15 @@ class Reading:
         if mlp.layer < part.layer or mlp == part or not running.paths:
             return mlp.layer > part.layer
         written, base = running.written(part), running.kept({}).share
-        other = (new(written) - written for new in (self.kinds.mean, self.kinds.shuffled))
-        return any(self.stays(mlp, running.mlp_on(mlp.layer, {str(part): one})) < base for one in other)
+        changes = (new(written) - written for new in (self.kinds.mean, self.kinds.shuffled))
+        return any(self.stays(mlp, running.mlp_on(mlp.layer, {str(part): change})) < base for change in changes)
 
     def quantized(self, part: Part, apart: bool = False) -> Quantized:
         """The values of a part. apart: values stay apart that differ for any neuron, whether or not it matters."""
         low = replace(self.readers, every=True, _known={}).of(part, self.read_by(part)) if apart else self.low(part)
-        found = quantize(self.running, self.kinds, part, low, self.strict, self.finer)
-        self.needed[str(part)] = found.needed
-        return found
+        quantized = quantize(self.running, self.kinds, part, low, self.strict, self.finer)
+        self.needed[str(part)] = quantized.needed
+        return quantized
 
     def left(self, out: Iterable[Part], moved: bool = False) -> float:
         """The share of answers that stays with these parts at their means, and all others as in the model.
@@ -288,11 +288,11 @@ class Reading:
 
     def sources(self, reader: Part | None) -> dict[str, Tensor]:
         """What reaches a part's input (or the readout, None), by the name of its variable: what each source adds."""
-        found = {name: self.running.embedded(name) for name in ("token", "position")}
+        sources = {name: self.running.embedded(name) for name in ("token", "position")}
         for part in self.matter:
             if reader is None or runs_before(part, reader):
-                found[str(part)] = self.running.written(part)
-        return {name: added for name, added in found.items() if added is not None}
+                sources[str(part)] = self.running.written(part)
+        return {name: added for name, added in sources.items() if added is not None}
 
     def edges(self, layer: int | None, shuffled: bool = False) -> list[str] | None:
         """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum.
@@ -305,16 +305,16 @@ class Reading:
             return None
         added = self.sources(None if layer is None else Part(layer))
         other = self.kinds.shuffled if shuffled else self.kinds.mean
-        change = {name: other(one) - one for name, one in added.items()}
+        change = {name: other(value) - value for name, value in added.items()}
         if layer is None:
-            change = {name: running.reads.pick(one) for name, one in change.items()}
+            change = {name: running.reads.pick(value) for name, value in change.items()}
 
         def kept(out: Sequence[str]) -> Kept:
             self.check()
-            some = {name: change[name] for name in out}
+            changed = {name: change[name] for name in out}
             if layer is None:
-                return Kept.of(running.read_out(some), running.answers)
-            return running.kept({Part(layer): running.mlp_on(layer, some)})
+                return Kept.of(running.read_out(changed), running.answers)
+            return running.kept({Part(layer): running.mlp_on(layer, changed)})
 
         return needed(list(added), kept)
 
@@ -323,17 +323,17 @@ class Reading:
         if not self.running.paths:
             return None, None, None
         attn = self.running.blocks[part.layer].attn
-        added = {name: one[self.running.mask] for name, one in self.sources(part).items()}
+        added = {name: value[self.running.mask] for name, value in self.sources(part).items()}
         unseen = [] if "position" in added else ["position"]  # a model may add positions to scores, not to values
-        found: list[list[str] | None] = []
+        sides: list[list[str] | None] = []
         for side, weights in (("query", attn.W_Q), ("key", attn.W_K), ("value", attn.W_V)):
             spread = {
-                name: float((one @ weights[part.head].detach().float().cpu()).std(0).norm())
-                for name, one in added.items()
+                name: float((value @ weights[part.head].detach().float().cpu()).std(0).norm())
+                for name, value in added.items()
             }
-            read = [name for name, one in spread.items() if one >= READ * max(spread.values())]
-            found.append(read if side == "value" else [*unseen, *read])
-        return tuple(found)
+            read = [name for name, size in spread.items() if size >= READ * max(spread.values())]
+            sides.append(read if side == "value" else [*unseen, *read])
+        return tuple(sides)
 
     def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
         """Whether a variable may be read where only some sources matter."""
@@ -342,7 +342,7 @@ class Reading:
         step = self.step(name)
         if step is None:
             return False
-        return step.part in sources if step.part else all(self.allowed(one, sources) for one in step.of)
+        return step.part in sources if step.part else all(self.allowed(source, sources) for source in step.of)
 
     def writers(self, name: str) -> set[str]:
         """What writes a variable: the token, the position, or parts."""
@@ -387,8 +387,8 @@ class Reading:
 
     def answered(self, answer: Answer, steps: Sequence[Step] = ()) -> Kept:
         """How many of the model's answers a readout gives, with steps before it."""
-        given = sums_at(answer, self.after(steps), self.running.reads).argmax(-1)
-        return Kept.of(given, self.running.answers)
+        answers = sums_at(answer, self.after(steps), self.running.reads).argmax(-1)
+        return Kept.of(answers, self.running.answers)
 
     def add(self, step: Step) -> None:
         self.steps.append(step)
@@ -421,5 +421,5 @@ def matrix(table: Tensor) -> tuple[tuple[float, ...], ...]:
 def regressed(numbers: Float[Tensor, "points n"], target: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
     """The vectors of numbers, and the constant, whose sum is nearest to the target."""
     points = torch.cat([numbers, torch.ones(len(numbers), 1).double()], 1)
-    found = torch.linalg.lstsq(points, target, driver="gelsd").solution
-    return found[:-1], found[-1]
+    solution = torch.linalg.lstsq(points, target, driver="gelsd").solution
+    return solution[:-1], solution[-1]

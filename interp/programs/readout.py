@@ -39,7 +39,7 @@ def readout(reading: Reading) -> Reached | None:
     cannot carry the mean. Of heads that carry the same, it reads one if this gives as many answers.
     """
     first = [reading.edges(None, shuffled=True)] if reading.strict else []
-    found: list[tuple[tuple[float, float], Reached]] = []
+    scored: list[tuple[tuple[float, float], Reached]] = []
     tried: list[list[str] | None] = []
     for sources in (*first, reading.edges(None)):
         if sources in tried:
@@ -47,13 +47,13 @@ def readout(reading: Reading) -> Reached | None:
         tried.append(sources)
         copies = {} if sources is None else alike(reading, sources)
         reading.alike |= copies
-        for some in [copies, {}] if copies else [{}]:
-            if (one := Readout(reading, sources, some).simplest()) is not None:
-                kept = reading.answered(*one)
-                found.append(((kept.share, kept.least), one))
-        if found and (best := max(found, key=lambda pair: pair[0]))[0][0] >= ANSWER:
+        for merged in [copies, {}] if copies else [{}]:
+            if (reached := Readout(reading, sources, merged).simplest()) is not None:
+                kept = reading.answered(*reached)
+                scored.append(((kept.share, kept.least), reached))
+        if scored and (best := max(scored, key=lambda pair: pair[0]))[0][0] >= ANSWER:
             return best[1]
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
 
 
 def alike(reading: Reading, sources: Sequence[str]) -> dict[str, str]:
@@ -64,15 +64,15 @@ def alike(reading: Reading, sources: Sequence[str]) -> dict[str, str]:
     """
     order = sorted(reading.matter, key=lambda part: (reading.without[part], -reading.size(part), part.layer))
     heads = {str(part): part for part in order if selects(reading.step(str(part))) and str(part) in sources}
-    found: dict[str, str] = {}
+    copies: dict[str, str] = {}
     edits: dict[Part, Tensor] = {}
     for name, other in product(reversed(heads), heads):
-        free = name not in found and other not in found and name not in found.values()
+        free = name not in copies and other not in copies and name not in copies.values()
         if free and name != other and selects(reading.step(name)) == selects(reading.step(other)):
             new = {**edits, heads[name]: reading.in_place(heads[name], other)}
             if reading.kept(new).share >= reading.enough():
-                found[name], edits = other, new
-    return found
+                copies[name], edits = other, new
+    return copies
 
 
 def selects(step: Step | None) -> tuple[str, str, str] | None:
@@ -142,9 +142,9 @@ class Readout:
     def by_small_table(self) -> Reached | None:
         """A table over one variable, or a small one over two, of values that are no levels of soft heads."""
         plain = {name: code for name, code in self.codes.items() if not name.endswith(" level")}
-        for one in maps.tables(self.target, plain, most=2, enough=ANSWER):
-            if self.whole(one.of) and (len(one.of) == 1 or one.cells <= 16):
-                return self.looked_up(one)
+        for table in maps.tables(self.target, plain, most=2, enough=ANSWER):
+            if self.whole(table.of) and (len(table.of) == 1 or table.cells <= 16):
+                return self.looked_up(table)
         return None
 
     def by_largest_share(self) -> Reached | None:
@@ -166,7 +166,7 @@ class Readout:
     def by_table(self) -> Reached | None:
         """A table over up to three variables."""
         fitting = maps.tables(self.target, self.codes, most=3, enough=ANSWER)
-        return next((self.looked_up(one) for one in fitting if self.whole(one.of)), None)
+        return next((self.looked_up(table) for table in fitting if self.whole(table.of)), None)
 
     def looked_up(self, one: maps.Lookup) -> Reached:
         """A table as the readout, with what the model answers to combinations that never occur."""
@@ -201,16 +201,16 @@ class Readout:
         """The first of these that gives the answers, simplest first."""
         ways = (self.by_small_table, self.by_largest_share, self.by_model_sum, self.by_table, self.by_own_weight,
                 self.by_fitted_sum)  # fmt: skip
-        return next((found for way in ways if (found := way()) is not None), None)
+        return next((reached for way in ways if (reached := way()) is not None), None)
 
 
 def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
     """The sources but for those that have the value of an earlier one at each position, and so say no more."""
-    found: list[str] = []
+    kept: list[str] = []
     for name in sources:
-        if not any(name in codes and one in codes and codes[name][0].equal(codes[one][0]) for one in found):
-            found.append(name)
-    return found
+        if not any(name in codes and earlier in codes and codes[name][0].equal(codes[earlier][0]) for earlier in kept):
+            kept.append(name)
+    return kept
 
 
 def model_sum(
@@ -243,7 +243,7 @@ def model_sum(
         elif name == "position":
             out = model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
         elif name in reading.vectors:
-            part = next(one for one in reading.matter if str(one) == name)
+            part = next(part for part in reading.matter if str(part) == name)
             out = reading.vectors[name].double()
             if part.head is not None:
                 out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
@@ -252,13 +252,13 @@ def model_sum(
         weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
     for name, other in copies.items():
         weights[other] = weights[other] + weights.pop(name)
-    total = sum(reading.made[name][mask] @ one for name, one in weights.items())
+    total = sum(reading.made[name][mask] @ weight for name, weight in weights.items())
     bias = (logits - total).mean(0)
     if kind == "set":  # a set has the sum of the logits of its members, which is largest for the set of those above 0
         members = unpack_sets(running.original.sets, reading.task.n_out).double().T
-        weights, bias = {name: one @ members for name, one in weights.items()}, bias @ members
+        weights, bias = {name: weight @ members for name, weight in weights.items()}, bias @ members
     if kind == "sigmoid":
-        weights = {name: torch.cat([torch.zeros_like(one), one], 1) for name, one in weights.items()}
+        weights = {name: torch.cat([torch.zeros_like(weight), weight], 1) for name, weight in weights.items()}
         bias = torch.cat([torch.zeros(1).double(), bias])
     step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
     return (step, []) if reading.answered(step).share >= 0.99 else None

@@ -47,12 +47,12 @@ class Relation:
 
     def holds(self, n_queries: int, n_keys: int) -> Bool[Tensor, "queries keys"]:
         """Which pairs are selected."""
-        found = base(self.kind, self.by, n_queries, n_keys)
-        found[:, list(self.always)] = True
-        found[:, list(self.never)] = False
+        selected = base(self.kind, self.by, n_queries, n_keys)
+        selected[:, list(self.always)] = True
+        selected[:, list(self.never)] = False
         for query, key in self.pairs:
-            found[query, key] = ~found[query, key]
-        return found
+            selected[query, key] = ~selected[query, key]
+        return selected
 
 
 def base(kind: str, by: int, n_queries: int, n_keys: int) -> Bool[Tensor, "queries keys"]:
@@ -74,9 +74,9 @@ def relation_of(
     chosen: the pairs that a head selects. occurs: those that are there. places: both are positions, of which distances
     and sums are told, too. Variables with other values than each other have no relation but "any".
     """
-    some = occurs & chosen.any(1, keepdim=True)  # a query that selects nothing says nothing
-    found = [_with_exceptions(one, chosen, some & inside(one, *chosen.shape)) for one in _plain(some, places)]
-    return min(found, key=lambda one: one.constants)
+    asked = occurs & chosen.any(1, keepdim=True)  # a query that selects nothing says nothing
+    tried = [_with_exceptions(plain, chosen, asked & inside(plain, *chosen.shape)) for plain in _plain(asked, places)]
+    return min(tried, key=lambda relation: relation.constants)
 
 
 def inside(one: Relation, n_queries: int, n_keys: int) -> Bool[Tensor, "queries 1"]:
@@ -94,27 +94,27 @@ def _plain(occurs: Bool[Tensor, "queries keys"], places: bool) -> Iterator[Relat
     if places:
         asked = occurs.any(1, keepdim=True)
         for by in sorted((by for by in range(1 - n, n) if by), key=lambda by: (abs(by), by)):
-            if 2 * int((asked & inside(one := Relation("shift", by), n, n)).sum()) > int(asked.sum()):
-                yield one
+            if 2 * int((asked & inside(shift := Relation("shift", by), n, n)).sum()) > int(asked.sum()):
+                yield shift
         yield from (Relation("sum", by) for by in range(1, 2 * n - 2))
 
 
-def _with_exceptions(one: Relation, chosen: Tensor, occurs: Tensor) -> Relation:
+def _with_exceptions(relation: Relation, chosen: Tensor, occurs: Tensor) -> Relation:
     """A relation with keys that differ as a whole, where this is shorter than their pairs, and the pairs left."""
-    found = base(one.kind, one.by, *chosen.shape)
-    wrong, n = ((found != chosen) & occurs).sum(0), occurs.sum(0)
+    selected = base(relation.kind, relation.by, *chosen.shape)
+    wrong, n = ((selected != chosen) & occurs).sum(0), occurs.sum(0)
     taken = (chosen & occurs).sum(0)
     always = tuple(k for k in range(len(n)) if wrong[k] > 1 + n[k] - taken[k])
     never = tuple(k for k in range(len(n)) if wrong[k] > 1 + taken[k] and k not in always)
-    with_keys = replace(one, always=always, never=never)
+    with_keys = replace(relation, always=always, never=never)
     left = ((with_keys.holds(*chosen.shape) != chosen) & occurs).nonzero().tolist()
     return replace(with_keys, pairs=tuple((query, key) for query, key in left))
 
 
 def short(chosen: Bool[Tensor, "queries keys"], occurs: Bool[Tensor, "queries keys"], places: bool) -> Relation | None:
     """The relation, if it has at most half as many constants as pairs are selected, and few single exceptions."""
-    one, n = relation_of(chosen, occurs, places), int((chosen & occurs).sum())
-    return one if 2 * one.constants <= max(2, n) and len(one.pairs) <= EXCEPTIONS else None
+    relation, n = relation_of(chosen, occurs, places), int((chosen & occurs).sum())
+    return relation if 2 * relation.constants <= max(2, n) and len(relation.pairs) <= EXCEPTIONS else None
 
 
 def completed(
@@ -124,10 +124,10 @@ def completed(
 
     A query that selects nothing stays so.
     """
-    one = short(chosen, occurs, places)
-    if one is None:
+    relation = short(chosen, occurs, places)
+    if relation is None:
         return chosen
-    return torch.where(chosen.any(1, keepdim=True) & ~occurs, one.holds(*chosen.shape), chosen)
+    return torch.where(chosen.any(1, keepdim=True) & ~occurs, relation.holds(*chosen.shape), chosen)
 
 
 def in_words(one: Relation, other: str, own: str, keys: Sequence[str], queries: Sequence[str], places: bool) -> str:
@@ -143,16 +143,16 @@ def in_words(one: Relation, other: str, own: str, keys: Sequence[str], queries: 
         "sum": f"to position {one.by} minus its own position",
     }  # fmt: skip
     if places or one.kind == "any":
-        said = placed[one.kind]
+        text = placed[one.kind]
     else:
-        said = f"to positions where {other} {COMPARED[one.kind]} {own}"
-    said += _listed(", or ", [keys[key] for key in one.always], places)
-    said += _listed(", not ", [keys[key] for key in one.never], places)
-    found = one.holds(len(queries), len(keys))
+        text = f"to positions where {other} {COMPARED[one.kind]} {own}"
+    text += _listed(", or ", [keys[key] for key in one.always], places)
+    text += _listed(", not ", [keys[key] for key in one.never], places)
+    selected = one.holds(len(queries), len(keys))
     for query, key in one.pairs:
-        more = "also" if bool(found[query, key]) else "not"
-        said += f", from {_value(queries[query], places)} {more} to {_value(keys[key], places)}"
-    return said
+        more = "also" if bool(selected[query, key]) else "not"
+        text += f", from {_value(queries[query], places)} {more} to {_value(keys[key], places)}"
+    return text
 
 
 def shifted(shift: int) -> str:

@@ -44,7 +44,7 @@ class Kinds:
     def marks(self) -> tuple[int, ...]:
         """Tokens that each row has exactly once, at the same place from the start or from the end."""
         tokens, mask, lengths = self.running.batch.tokens, self.running.mask, self.running.batch.lengths
-        rows, found = torch.arange(len(tokens)), []
+        rows, marks = torch.arange(len(tokens)), []
         if len(tokens) < 2 or tokens.shape[1] < 2 or self.running.counts is not None:
             return ()
         for place in (torch.zeros_like(lengths), torch.ones_like(lengths), lengths - 1, lengths - 2):
@@ -52,8 +52,8 @@ class Kinds:
                 continue
             token = int(tokens[0, place[0]])
             if bool((tokens[rows, place] == token).all()) and int(((tokens == token) & mask).sum()) == len(tokens):
-                found.append(token)
-        return tuple(sorted(set(found)))
+                marks.append(token)
+        return tuple(sorted(set(marks)))
 
     @cached_property
     def content(self) -> list[int]:
@@ -64,14 +64,14 @@ class Kinds:
     def each(self) -> Int[Tensor, "rows length"]:
         """The kind of each position."""
         tokens = self.running.batch.tokens
-        found = torch.full_like(tokens, CONTENT)
+        kinds = torch.full_like(tokens, CONTENT)
         for token in self.marks:
-            found[tokens == token] = MARK + token
+            kinds[tokens == token] = MARK + token
         read = torch.zeros_like(self.running.mask)
         read[self.running.reads.rows, self.running.reads.positions] = True
-        if bool((self.running.mask & (found == CONTENT) & ~read).any()):
-            found[read] = READ
-        return found.masked_fill(~self.running.mask, -1)
+        if bool((self.running.mask & (kinds == CONTENT) & ~read).any()):
+            kinds[read] = READ
+        return kinds.masked_fill(~self.running.mask, -1)
 
     @cached_property
     def present(self) -> tuple[int, ...]:
@@ -137,8 +137,8 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
     """
 
     def stays(out: Sequence[Name]) -> bool:
-        found = kept(out)
-        return found.share >= 1 - changed and found.least >= 1 - 5 * changed
+        staying = kept(out)
+        return staying.share >= 1 - changed and staying.least >= 1 - 5 * changed
 
     alone = {name: kept([name]).both for name in names}
     order = sorted(names, key=lambda name: -alone[name])
@@ -167,14 +167,14 @@ def cancelling(
     pair at most.
     """
     added = {part: running.written(part) for part, share in without.items() if share < 1 - 10 * CHANGED}
-    varies = {part: (one - kinds.mean(one))[running.mask] for part, one in added.items()}
+    varies = {part: (value - kinds.mean(value))[running.mask] for part, value in added.items()}
     rest = {pair: float((varies[pair[0]] + varies[pair[1]]).norm()) / min(float(varies[part].norm()) for part in pair)
             for pair in combinations(varies, 2) if pair[0].layer == pair[1].layer}  # fmt: skip
-    found: list[tuple[Part, Part]] = []
+    pairs: list[tuple[Part, Part]] = []
     for pair in sorted((pair for pair in rest if rest[pair] < 1), key=rest.__getitem__)[:PAIRS]:
-        if not set(pair) & set(chain(*found)) and left(pair) >= 1 - CHANGED:
-            found.append(pair)
-    return found
+        if not set(pair) & set(chain(*pairs)) and left(pair) >= 1 - CHANGED:
+            pairs.append(pair)
+    return pairs
 
 
 def used(
@@ -198,8 +198,8 @@ def used(
         return min(either, key=lambda kept: kept.both)
 
     single = [(part,) for part in running.parts if part not in chain(*pairs)]
-    found = set(chain(*needed([*single, *pairs], kept)))
-    return [part for part in running.parts if part in found]
+    matter = set(chain(*needed([*single, *pairs], kept)))
+    return [part for part in running.parts if part in matter]
 
 
 def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) -> list[list[Name]]:
@@ -212,10 +212,10 @@ def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) ->
     while not stays(rest):
         least = rest
         for name in rest:
-            fewer = [one for one in least if one != name]
+            fewer = [member for member in least if member != name]
             least = least if stays(fewer) else fewer
-        pairs = ((name, one) for name in rest if name not in least for one in least)
-        alike = {name for name, one in pairs if not stays([name, *(other for other in least if other != one)])}
+        pairs = ((name, member) for name in rest if name not in least for member in least)
+        alike = {name for name, member in pairs if not stays([name, *(other for other in least if other != member)])}
         groups.append([name for name in rest if name in least or name in alike])
         rest = [name for name in rest if name not in groups[-1]]
     return groups

@@ -114,8 +114,8 @@ class Running:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """All heads and MLPs in the order in which they run."""
-        found = [*heads_of(self.subject), *mlps_of(self.subject)]
-        return tuple(sorted(found, key=lambda part: (part.layer, part.head is None, part.head or 0)))
+        parts = [*heads_of(self.subject), *mlps_of(self.subject)]
+        return tuple(sorted(parts, key=lambda part: (part.layer, part.head is None, part.head or 0)))
 
     @property
     def blocks(self) -> Any:
@@ -129,7 +129,7 @@ class Running:
     @cached_property
     def _seen(self) -> dict[str, Tensor]:
         """Residual streams, values of parts, values and scores of heads, from one run in chunks: see `_at`."""
-        cfg, found = self.subject.model.cfg, dict[str, list[Tensor]]()
+        cfg, seen = self.subject.model.cfg, dict[str, list[Tensor]]()
         last = cfg.n_layers - 1
 
         def keep(name: str) -> Any:
@@ -137,7 +137,7 @@ class Running:
                 kept = activation.detach()
                 if name.endswith("scores") and name.startswith(f"blocks.{last}."):
                     kept = kept[rows, :, positions].cpu()  # reads heads keys: other queries do not reach an answer
-                found.setdefault(name, []).append(kept.cpu())
+                seen.setdefault(name, []).append(kept.cpu())
 
             return hook
 
@@ -156,8 +156,8 @@ class Running:
             hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._with_counts(here)]
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
                 out = self.subject(self.batch.tokens[here])
-            found.setdefault("out", []).append(out[rows, positions].cpu())
-        return {name: torch.cat(pieces) if len(pieces) > 1 else pieces[0] for name, pieces in found.items()}
+            seen.setdefault("out", []).append(out[rows, positions].cpu())
+        return {name: torch.cat(pieces) if len(pieces) > 1 else pieces[0] for name, pieces in seen.items()}
 
     def _chunks(self) -> Iterator[slice]:
         """The rows that are run at once."""
@@ -171,8 +171,8 @@ class Running:
 
     def _value(self, part: Part) -> Float[Tensor, "rows length d"]:
         """The same in the model's number format."""
-        given = self.replaced.get(part)
-        return part.get(self._at(part.hook)) if given is None else given.to(self.subject.model.cfg.dtype)
+        replaced = self.replaced.get(part)
+        return part.get(self._at(part.hook)) if replaced is None else replaced.to(self.subject.model.cfg.dtype)
 
     def v(self, part: Part) -> Float[Tensor, "rows length d_head"]:
         """What a head reads at each position."""
@@ -218,12 +218,12 @@ class Running:
 
     def decided(self, outputs: Float[Tensor, "reads n_out"]) -> Int[Tensor, "reads"]:
         """The answers that outputs give, as indices of `words`; -1 for sets that are none of them."""
-        found = decide(outputs, self.subject.decision)
+        answers = decide(outputs, self.subject.decision)
         if not self.has_sets:
-            return found
+            return answers
         sets = self.original.sets
-        at = torch.searchsorted(sets, found).clamp(max=len(sets) - 1)
-        return at.where(sets[at] == found, -1)
+        at = torch.searchsorted(sets, answers).clamp(max=len(sets) - 1)
+        return at.where(sets[at] == answers, -1)
 
     def of_words(self, answers: Int[Tensor, "*tried reads"], words: Sequence[str]) -> Int[Tensor, "*tried reads"]:
         """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them."""
@@ -243,12 +243,12 @@ class Running:
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
         if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
             return at_reads
-        found = []
+        outputs = []
         for here in self._chunks():
             inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
             out = self._rest(edits, first, here)
-            found.append(out[self.reads.rows[inside] - here.start, self.reads.positions[inside]])
-        return self.subject.columns(torch.cat(found))
+            outputs.append(out[self.reads.rows[inside] - here.start, self.reads.positions[inside]])
+        return self.subject.columns(torch.cat(outputs))
 
     def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
         model = self.subject.model
@@ -279,13 +279,13 @@ class Running:
         for part in heads[first:]:
             attention = attention + self._added(part, edits.get(part))
         has_mlp = any(part == Part(layer) for part in self.parts)
-        given = edits.get(Part(layer))
+        value = edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
         middle = stream + attention
         middle = block.ln1(middle[:, None])[:, 0] if post else middle
         if has_mlp:
-            if given is not None:
-                out = self.reads.pick(given).to(middle)
+            if value is not None:
+                out = self.reads.pick(value).to(middle)
             else:
                 out = block.mlp(
                     (middle if post or not hasattr(block, "ln2") else block.ln2(middle[:, None])[:, 0])[:, None]
@@ -318,10 +318,10 @@ class Running:
         if own and part in self._adds:
             return self._adds[part]
         z = self._value(part) if z is None else z
-        found = self.reads.pick(z).to(self._last_read) @ self.blocks[part.layer].attn.W_O[part.head]
+        added = self.reads.pick(z).to(self._last_read) @ self.blocks[part.layer].attn.W_O[part.head]
         if own:
-            self._adds[part] = found
-        return found
+            self._adds[part] = added
+        return added
 
     @cached_property
     def _adds(self) -> dict[Part, Tensor]:
@@ -330,7 +330,7 @@ class Running:
         if earlier is None or self._first < (len(self.blocks) - 1, 0):
             return {}
         return {
-            part: one for part, one in earlier._adds.items() if earlier.replaced.get(part) is self.replaced.get(part)
+            part: adds for part, adds in earlier._adds.items() if earlier.replaced.get(part) is self.replaced.get(part)
         }
 
     # ------------------------------------------------------------ direct paths
@@ -345,8 +345,8 @@ class Running:
     def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
         """What "token" and "position" add to the residual stream; None for positions that are not added."""
         hook = {"token": "hook_embed", "position": "hook_pos_embed"}[name]
-        found = self._at(hook) if hook in self.original._seen else None
-        return None if found is None or not bool(found.any()) else found.float().expand(*self.batch.tokens.shape, -1)
+        added = self._at(hook) if hook in self.original._seen else None
+        return None if added is None or not bool(added.any()) else added.float().expand(*self.batch.tokens.shape, -1)
 
     @property
     def paths(self) -> bool:
@@ -377,24 +377,24 @@ class Running:
         def added(part: Part) -> Tensor | float:
             return change.get(str(part), 0.0)
 
-        found = at(self._at("blocks.0.hook_resid_pre")).float()
+        stream = at(self._at("blocks.0.hook_resid_pre")).float()
         for name in ("token", "position"):
-            found = found + change.get(name, 0.0)
+            stream = stream + change.get(name, 0.0)
         for here, block in enumerate(self.blocks):
             if attention and here == layer:
-                return found
+                return stream
             post = isinstance(block, PostNormBlock)
             out = at(self._at(f"blocks.{here}.hook_attn_out"))
             for part in self.parts:
                 out = out + added(part) if part.layer == here and part.head is not None else out
-            found = found + out
-            found = block.ln1(found) if post else found
+            stream = stream + out
+            stream = block.ln1(stream) if post else stream
             if here == layer:
-                return found
+                return stream
             if Part(here) in self.parts:
-                found = found + at(self._value(Part(here))) + added(Part(here))
-                found = block.ln2(found) if post else found
-        return found
+                stream = stream + at(self._value(Part(here))) + added(Part(here))
+                stream = block.ln2(stream) if post else stream
+        return stream
 
     def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
         """The answers with changes at the reads, which reach the readout by direct paths alone."""
@@ -441,13 +441,13 @@ class Running:
         keys: Tensor | None = None,
     ) -> Float[Tensor, "rows length d"]:  # fmt: skip
         """What a head computes if some sides read a changed residual stream; keys: what takes the place of its keys."""
-        block, cfg, found = self.blocks[head.layer], self.subject.model.cfg, list[Tensor]()
+        block, cfg, pieces = self.blocks[head.layer], self.subject.model.cfg, list[Tensor]()
         place, before = f"blocks.{head.layer}.attn.hook_", self._at(f"blocks.{head.layer}.hook_resid_pre")
         of_kind = {side: self._at(f"{place}v").shape[2] for side in "qkv"} | {"q": cfg.n_heads}
         at, weights = (head.head or 0) * (of_kind["k"] if what == "k" else cfg.n_heads) // cfg.n_heads, {}
         if self._heads_apart(head.layer):
             tensors = chain(block.attn.named_parameters(), block.attn.named_buffers())
-            weights = {name: one[at : at + 1] for name, one in tensors if name in OF_HEADS}
+            weights = {name: tensor[at : at + 1] for name, tensor in tensors if name in OF_HEADS}
             of_kind, at = dict.fromkeys("qkv", 1), 0
 
         def entering(stream: Tensor) -> Tensor:
@@ -458,11 +458,11 @@ class Running:
             raise _Reached(value[:, at] if what == "attn_scores" else value[:, :, at])
 
         for here in self._chunks():
-            own = entering(before[here])
-            other = own if changed is None else entering(changed[here])
-            inputs = {side: other if side in sides else own for side in "qkv"}
+            entered = entering(before[here])
+            other = entered if changed is None else entering(changed[here])
+            inputs = {side: other if side in sides else entered for side in "qkv"}
             if cfg.use_split_qkv_input or cfg.use_attn_in:
-                inputs = {side: one[:, :, None].expand(-1, -1, of_kind[side], -1) for side, one in inputs.items()}
+                inputs = {side: stream[:, :, None].expand(-1, -1, of_kind[side], -1) for side, stream in inputs.items()}
             hooks: list[Any] = [(place + what, stop), *self._with_counts(here)]
             if keys is not None:
                 hooks.append((f"{place}k", lambda value, hook, here=here: keys[here].to(value).expand_as(value)))
@@ -470,33 +470,33 @@ class Running:
                 try:
                     functional_call(block.attn, weights, (*inputs.values(),), {"attention_mask": self._padding(here)})
                 except _Reached as reached:
-                    found.append(reached.value)
-        return torch.cat(found)
+                    pieces.append(reached.value)
+        return torch.cat(pieces)
 
     def _heads_apart(self, layer: int) -> bool:
         """Whether a head of a layer may run without the others: each has queries, keys and values, and only these."""
-        attn, own = self.blocks[layer].attn, self._at(f"blocks.{layer}.attn.hook_v").shape[2]
+        attn, value_heads = self.blocks[layer].attn, self._at(f"blocks.{layer}.attn.hook_v").shape[2]
         return (
-            isinstance(attn, AttentionForward) and own == self.subject.model.cfg.n_heads
+            isinstance(attn, AttentionForward) and value_heads == self.subject.model.cfg.n_heads
             and not attn.sloped and not hasattr(attn, "W_mix")
         )  # fmt: skip
 
     def neurons(self, layer: int) -> Float[Tensor, "rows length d_mlp"]:
         """The activations of an MLP's neurons (hook_post), as its output weights read them."""
-        found: list[Tensor] = []
-        hooks: Any = [(f"blocks.{layer}.mlp.hook_post", lambda acts, hook: found.append(acts.float().cpu()))]
+        neurons: list[Tensor] = []
+        hooks: Any = [(f"blocks.{layer}.mlp.hook_post", lambda acts, hook: neurons.append(acts.float().cpu()))]
         with self.subject.model.hooks(fwd_hooks=hooks):
             self.mlp_of(layer, self.stream({}, layer, reads=False))
-        return found[0]
+        return neurons[0]
 
     def answers_with(self, edits: Edits) -> Int[Tensor, "reads"]:
         return self.decided(self.logits_with(edits))
 
     def kept(self, edits: Edits) -> Kept:
         """How many of the answers stay with parts replaced: of all, or of rows as they are, if these are fewer."""
-        given, first = self.answers_with(edits), len(self.reads) if self.moved is None else self.moved.first
-        sizes = {len(given), first}
-        return min((Kept.of(given[:n], self.answers[:n]) for n in sizes), key=lambda kept: kept.share)
+        answers, first = self.answers_with(edits), len(self.reads) if self.moved is None else self.moved.first
+        sizes = {len(answers), first}
+        return min((Kept.of(answers[:n], self.answers[:n]) for n in sizes), key=lambda kept: kept.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -574,9 +574,9 @@ class Kept:
     def of(cls, new: Int[Tensor, "reads"], old: Int[Tensor, "reads"]) -> Kept:
         same = (new == old).double()
         n = torch.bincount(old)
-        each = torch.bincount(old, weights=same) / n.clamp(min=1)
+        shares = torch.bincount(old, weights=same) / n.clamp(min=1)
         frequent = n >= min(FREQUENT * len(old), int(n.max()))
-        return cls(float(same.mean()), float(each[frequent].min()), len(old))
+        return cls(float(same.mean()), float(shares[frequent].min()), len(old))
 
     @property
     def both(self) -> float:

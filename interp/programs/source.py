@@ -198,8 +198,8 @@ def source(program: Program) -> str:
 
 def _name(name: str, taken: set[str]) -> str:
     """A variable's name in Python."""
-    made = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_") or "v"
-    made = f"v_{made}" if made[0].isdigit() or made in TAKEN else made
-    while made in taken:
-        made += "_"
-    return made
+    identifier = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_") or "v"
+    identifier = f"v_{identifier}" if identifier[0].isdigit() or identifier in TAKEN else identifier
+    while identifier in taken:
+        identifier += "_"
+    return identifier

@@ -178,8 +178,8 @@ class Table(Step):
         index = torch.zeros((), dtype=torch.long)
         for name in self.of:
             index = index * made[name].shape[-1] + made[name].argmax(-1)
-        found = torch.tensor(self.entries)[index]
-        return codes(found.expand(made["token"].shape[:2]), len(self.values))
+        entries = torch.tensor(self.entries)[index]
+        return codes(entries.expand(made["token"].shape[:2]), len(self.values))
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         default = max(set(self.entries), key=self.entries.count)
@@ -222,8 +222,8 @@ class Weighed(Step):
         self, made: Features, of: Collection[str] | None = None, bias: bool = True
     ) -> Float[Tensor, "rows length values"]:
         """The sums of weights. of: the variables that are summed up, if not all; bias: whether it is added."""
-        own, *matrices = self._tensors
-        total = (own if bias else torch.zeros_like(own)).expand(*made["token"].shape[:2], -1)
+        constant, *matrices = self._tensors
+        total = (constant if bias else torch.zeros_like(constant)).expand(*made["token"].shape[:2], -1)
         for name, weights in zip(self.of, matrices, strict=True):
             total = total + made[name] @ weights if of is None or name in of else total
         return total
@@ -231,15 +231,15 @@ class Weighed(Step):
     @cached_property
     def _tensors(self) -> tuple[Tensor, ...]:
         """The bias and the weights."""
-        return tuple(torch.tensor(one, dtype=torch.float64) for one in (self.bias, *self.weights))
+        return tuple(torch.tensor(numbers, dtype=torch.float64) for numbers in (self.bias, *self.weights))
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         constants = [f"{upper}_VALUES = {tuple(self.values)!r}", f"{upper}_BIAS = {tuple(self.bias)!r}"]
         for i, (name, matrix) in enumerate(zip(self.of, self.weights)):
             constants.append(f"{upper}_WEIGHTS_{i} = {_rows(shown[name], matrix)}")
         if not self.of:
-            each = f"dict(zip({upper}_VALUES, {upper}_BIAS))"
-            return constants, f"[{f'{{most({each}): 1.0}}' if self.how == 'largest' else each}] * len(tokens)"
+            zipped = f"dict(zip({upper}_VALUES, {upper}_BIAS))"
+            return constants, f"[{f'{{most({zipped}): 1.0}}' if self.how == 'largest' else zipped}] * len(tokens)"
         weighed = ", ".join(f"({names[name]}, {upper}_WEIGHTS_{i})" for i, name in enumerate(self.of))
         return constants, f"{self.how}({upper}_VALUES, {upper}_BIAS, {weighed})"
 
@@ -302,8 +302,8 @@ class Product(Step):
         return [] if fits else [f"the variables of {self.name} must be two that have the same values"]
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
-        one, other = (made[name] for name in self.of)
-        return one * other
+        first, second = (made[name] for name in self.of)
+        return first * second
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         return [], f"product({', '.join(names[name] for name in self.of)})"
@@ -343,9 +343,9 @@ class Evened(Step):
         scores = torch.tensor(self.scores, dtype=torch.float64)
         lowest = torch.where(scores > OCCURS, scores, torch.inf).amin(1, keepdim=True)
         weights = torch.where(scores > OCCURS, (lowest - scores).exp(), 0.0)
-        each = weights[made[self.of[0]].argmax(-1) if len(self.of) > 1 else torch.zeros((), dtype=torch.long)]
-        found = made[self.head] * each
-        return found / found.sum(-1, keepdim=True).clamp(min=1e-300)
+        factors = weights[made[self.of[0]].argmax(-1) if len(self.of) > 1 else torch.zeros((), dtype=torch.long)]
+        shares = made[self.head] * factors
+        return shares / shares.sum(-1, keepdim=True).clamp(min=1e-300)
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         query = names[self.of[0] if len(self.of) > 1 else ""]
@@ -369,13 +369,13 @@ class Normed(Step):
         return tuple(dict.fromkeys((*self.divided, self.length)))
 
     def holds(self, known: Known) -> Values:
-        return "1", *(f"{name} {one}" for name in self.divided for one in known[name])
+        return "1", *(f"{name} {value}" for name in self.divided for value in known[name])
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         """The weights side by side after the constant, divided by the length."""
         ones = made["token"].new_ones(*made["token"].shape[:2], 1)
-        found = torch.cat([ones, *(made[name] for name in self.divided)], -1)
-        return found / made[self.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        weights = torch.cat([ones, *(made[name] for name in self.divided)], -1)
+        return weights / made[self.length].norm(dim=-1, keepdim=True).clamp(min=1e-6)
 
     def shown(self, known: Known) -> Sequence[Any]:
         return 1, *((i, value) for i, name in enumerate(self.divided) for value in known[name])

@@ -42,7 +42,7 @@ def class_words(program: Program, step: Table) -> str:
 def variables_words(program: Program, names: Sequence[str]) -> str:
     """Variables that a step reads; of normed ones, what they are made of."""
     steps = {name: step_named(program, name) for name in names}
-    flat = [one for name, step in steps.items() for one in (step.divided if isinstance(step, Normed) else (name,))]
+    flat = [read for name, step in steps.items() for read in (step.divided if isinstance(step, Normed) else (name,))]
     by = " (divided by a length)" if any(isinstance(step, Normed) for step in steps.values()) else ""
     return f"{words.joined(said(program, name) for name in flat)}{by}" if flat else "no variable"
 
@@ -59,10 +59,10 @@ def step_named(program: Program, name: str) -> Step | None:
 
 def product_words(program: Program, step: Product) -> str:
     """What two variables give to the same value."""
-    one, other = step.of
-    if one in ("token", "position") or isinstance(step_named(program, one), Table | Linear):
-        return f"the weight of its own {said(program, one).removeprefix('the ')} in {said(program, other)}"
-    return f"the products of the weights that {said(program, one)} and {said(program, other)} give to each value"
+    first, second = step.of
+    if first in ("token", "position") or isinstance(step_named(program, first), Table | Linear):
+        return f"the weight of its own {said(program, first).removeprefix('the ')} in {said(program, second)}"
+    return f"the products of the weights that {said(program, first)} and {said(program, second)} give to each value"
 
 
 def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
@@ -80,4 +80,4 @@ def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
 
 def grouped_by(classes: Sequence[int]) -> list[list[int]]:
     """The places of each class, in the order of their first places."""
-    return [[at for at, other in enumerate(classes) if other == one] for one in dict.fromkeys(classes)]
+    return [[at for at, other in enumerate(classes) if other == label] for label in dict.fromkeys(classes)]

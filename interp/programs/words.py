@@ -59,7 +59,7 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
     if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
         reader = step_named(program, step.of[0])
         if isinstance(reader, Head):
-            value = next((one for one in two if one not in ("others", "other")), two[0])
+            value = next((value for value in two if value not in ("others", "other")), two[0])
             n = words.counted(len(step.values), "value")
             return f"takes one of {n} by limits of the share of {value!r} in {said(program, step.of[0])}"
     if len(step.values) == 2:
@@ -83,7 +83,7 @@ def _says_of_two(program: Program, step: Table) -> str:
     """What a table of two values says of two variables that have the same values: whether they are equal, say."""
     if len(step.of) != 2 or len(set(step.entries)) != 2:
         return ""
-    (one, other), (values, others) = step.of, (program.values[name] for name in step.of)
+    (first, second), (values, others) = step.of, (program.values[name] for name in step.of)
     if values != others or len(values) < 2:
         return ""
     rows = torch.tensor(step.entries).reshape(len(values), -1)
@@ -92,7 +92,7 @@ def _says_of_two(program: Program, step: Table) -> str:
         relation = relations.relation_of(chosen, torch.ones_like(chosen))
         words_ = relations.COMPARED.get(relation.kind)
         if words_ is not None and relation.constants == 1:
-            return f"whether {said(program, other)} {words_} {said(program, one)}"
+            return f"whether {said(program, second)} {words_} {said(program, first)}"
     return ""
 
 
@@ -124,9 +124,9 @@ def answer_words(program: Program) -> str:
             mixed = said(program, step.value).removeprefix("the ")
             return f"The answer is the {mixed} with the largest share of the attention of {step.part or step.name}."
         return f"The answer follows from {of[0]}."
-    parts = [one.removeprefix("the value of ") for one in of if one.startswith("the value of ")]
+    parts = [text.removeprefix("the value of ") for text in of if text.startswith("the value of ")]
     if len(parts) > 1:
-        of = [*(one for one in of if not one.startswith("the value of ")), f"the values of {parts_words(parts)}"]
+        of = [*(text for text in of if not text.startswith("the value of ")), f"the values of {parts_words(parts)}"]
     return f"The answer is the one with the largest weighted sum over {words.joined(of)}."
 
 
@@ -135,8 +135,8 @@ def _by_limits(program: Program, answer: Linear) -> str | None:
     own = step_named(program, answer.of[1]) if 2 <= len(answer.of) <= 3 else None
     if not isinstance(own, Product) or own.part or own.of[0] != answer.of[0]:
         return None
-    each = said(program, answer.of[0]).removeprefix("the ")
-    text = f"The answer follows from {said(program, own.name)}, by limits for each {each}"
+    value = said(program, answer.of[0]).removeprefix("the ")
+    text = f"The answer follows from {said(program, own.name)}, by limits for each {value}"
     if len(answer.of) == 2:
         return f"{text}."
     if (sums := sums_behind(program, answer.of[2])) is None:
@@ -178,10 +178,10 @@ def same_word(values: Values, answers: Values) -> Matrix:
 
 def grouped(phrases: Mapping[str, str]) -> list[tuple[list[str], str]]:
     """Parts with the same phrase together, in order: [(["head 0.3", "head 0.4"], "attends ..."), ...]."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for part, phrase in phrases.items():
-        found.setdefault(phrase, []).append(part)
-    return [(parts, phrase) for phrase, parts in found.items()]
+        groups.setdefault(phrase, []).append(part)
+    return [(parts, phrase) for phrase, parts in groups.items()]
 
 
 def parts_words(parts: Sequence[str]) -> str:
@@ -201,6 +201,6 @@ PLURALS = {
 
 def plural(phrase: str) -> str:
     """A description of several parts: "attend ..." for "attends ..."."""
-    for one, several in PLURALS.items():
-        phrase = phrase.replace(one, several)
+    for singular, several in PLURALS.items():
+        phrase = phrase.replace(singular, several)
     return phrase
