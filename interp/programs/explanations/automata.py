@@ -66,7 +66,7 @@ class LearnedAutomaton:
         return cls(
             strings.alphabet,
             machine.following,
-            tuple(said if state or 0 in entered else None for state, said in enumerate(machine.answers)),
+            tuple(answer if state or 0 in entered else None for state, answer in enumerate(machine.answers)),
             tuple(answer_words),
             tuple(spelled(strings, word) for word in machine.access),
             longest,
@@ -101,16 +101,16 @@ class LearnedAutomaton:
 
     def word(self, state: int) -> str:
         """Return the answer of a state in words; "" for a start state that only the empty string reaches."""
-        said = self.answers[state]
-        if said is None:
+        answer = self.answers[state]
+        if answer is None:
             return ""
-        if said == lstar.NOT_ASKED:
+        if answer == lstar.NOT_ASKED:
             return "not asked"
-        if self.sets and said >= 0:
-            return set_word(said, self.answer_words)
-        if said >= len(self.answer_words):
+        if self.sets and answer >= 0:
+            return set_word(answer, self.answer_words)
+        if answer >= len(self.answer_words):
             return NOT_NAMED
-        return self.answer_words[said] if said >= 0 else "no finite output"
+        return self.answer_words[answer] if answer >= 0 else "no finite output"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per state: state, answer, access (the shortest string to it), next state for each letter."""
@@ -210,9 +210,9 @@ def learn_automaton(
     if length < 1:
         raise UnsupportedError("the model has no position for a symbol")
     with LateBar("strings") as bar:
-        said = answers(subject, known, length, lambda done, total: bar.update(done, total, "strings"))
+        answered = answers(subject, known, length, lambda done, total: bar.update(done, total, "strings"))
     sets = subject.decision.kind == "set"
-    return learned(known, said, subject.task.answer_words, most_states, started, sets)
+    return learned(known, answered, subject.task.answer_words, most_states, started, sets)
 
 
 def learned(
@@ -228,12 +228,12 @@ def learned(
     two = ("no", "yes") if len(answer_words) == 1 else tuple(answer_words)
 
     def machine(table: Sequence[Any]) -> LearnedAutomaton | None:
-        found = lstar.learn(table, letters, most_states)
-        return None if found is None else LearnedAutomaton.of(strings, found, len(table) - 1, two, sets)
+        automaton = lstar.learn(table, letters, most_states)
+        return None if automaton is None else LearnedAutomaton.of(strings, automaton, len(table) - 1, two, sets)
 
     whole = machine(said.model)
     lengths = range(longest - 1, 0, -1) if whole is None else ()
-    shorter = next((one for n in lengths if (one := machine(said.model[: n + 1])) is not None), None)
+    shorter = next((automaton for n in lengths if (automaton := machine(said.model[: n + 1])) is not None), None)
     differ = sum(int((a != b).sum()) for a, b in zip(said.model, said.task))
     first = lstar.first_difference(said.model, said.task, letters)
     return Learned(
@@ -265,7 +265,7 @@ def sentence(found: Learned) -> str:
     if unsure:
         number = f"{words.counted(found.strings, 'string')}, inputs of the task or not"
     every = f"every string of {_lengths(found.longest)}{which} ({number})"
-    own = found.task and words.counted(found.task.states, "state")
+    task_states = found.task and words.counted(found.task.states, "state")
     wrong = ""
     if found.different:
         which = "one of them," if found.different == 1 else f"{found.different:,} of them, such as"
@@ -276,18 +276,18 @@ def sentence(found: Learned) -> str:
         if found.shorter is not None:
             states = words.counted(found.shorter.states, "state")
             shorter = f"; on every string of {_lengths(found.shorter.longest)} one of {states} does"
-        right = f" The smallest with the right answers has {own}." if own else ""
+        right = f" The smallest with the right answers has {task_states}." if task_states else ""
         return (
             f"No automaton of at most {words.counted(found.most_states, 'state')} gives the model's answers on "
             f"{every}{shorter}.{right}{wrong.replace('It is', 'The model is')}"
         )
     if found.model.states == 1:
-        other = f" The task's own automaton has {own}." if own and found.different else ""
+        other = f" The task's own automaton has {task_states}." if task_states and found.different else ""
         return f"On {every}, the model gives one answer, {found.model.word(0)}.{other}{wrong}"
-    said = f"On {every}, the model is an automaton of {words.counted(found.model.states, 'state')}"
+    text = f"On {every}, the model is an automaton of {words.counted(found.model.states, 'state')}"
     if found.different == 0:
-        return f"{said}, the task's own."
-    return f"{said}. The task's own has {own or f'more than {found.most_states}'}.{wrong}"
+        return f"{text}, the task's own."
+    return f"{text}. The task's own has {task_states or f'more than {found.most_states}'}.{wrong}"
 
 
 def _lengths(longest: int) -> str:

@@ -119,20 +119,20 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
     places += [batch.lengths - 1 - at for at in range(shortest)]
     if subject.read_at != "all":
         places.append(reads_of(subject, batch).positions)
-    found = set() if task.pad_id is None else {task.pad_id}
+    marks = set() if task.pad_id is None else {task.pad_id}
     for place in places:
         token = int(tokens[0, place[0]])
-        if token in found:
+        if token in marks:
             continue
         everywhere = bool((tokens[few, place[few]] == token).all() and (tokens[rows, place] == token).all())
         if everywhere and tokens.shape[1] > 1 and int(((tokens == token) & mask).sum()) == len(tokens):
-            found.add(token)
+            marks.add(token)
     seen = mask
     if subject.model.cfg.attention_dir == "causal":  # tokens after the last read position have no effect
         last = torch.where(reads_of(subject, batch).mask(batch), torch.arange(tokens.shape[1]), -1).amax(1)
         seen = mask & (torch.arange(tokens.shape[1]) <= last[:, None])
     unseen = set(range(len(task.vocabulary))) - set(tokens[seen].bincount().nonzero()[:, 0].tolist())
-    return tuple(word for number, word in enumerate(task.vocabulary) if number in found | unseen)
+    return tuple(word for number, word in enumerate(task.vocabulary) if number in marks | unseen)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Judged:
     @property
     def shown(self) -> bool:
         """Whether the model computes with all of its variables as the program does, and no part reads more."""
-        return all(one.interchange.shown for one in self.variables) and not self.more
+        return all(role.interchange.shown for role in self.variables) and not self.more
 
 
 def least(
@@ -65,19 +65,19 @@ def least(
     """
     loss = may_lose(program, agreement)
 
-    def as_many(one: Program) -> bool:
-        again = agrees(one, fresh)
+    def as_many(candidate: Program) -> bool:
+        again = agrees(candidate, fresh)
         enough = loss == 0 or min(again.share, again.least) >= SHARE
         return enough and again.share >= agreement.share - loss and again.least >= agreement.least - loss
 
     less = smaller(reading, program, as_many, loss)
-    found = judge(reading, less, fresh, to_the_first)
-    if found.shown or less == program or not judge(reading, program, fresh, to_the_first=True).shown:
+    judged = judge(reading, less, fresh, to_the_first)
+    if judged.shown or less == program or not judge(reading, program, fresh, to_the_first=True).shown:
         revise(reading, less)
-        return found
+        return judged
 
-    def is_shown(one: Program) -> bool:
-        return as_many(one) and judge(reading, one, fresh, to_the_first=True).shown
+    def is_shown(candidate: Program) -> bool:
+        return as_many(candidate) and judge(reading, candidate, fresh, to_the_first=True).shown
 
     return judge(reading, smaller(reading, program, is_shown, loss), fresh)
 
@@ -99,11 +99,11 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
     """
     revise(reading, program)
     roles = {part: part_role(reading, program, part, alone=True) for part in reading.running.parts}
-    made, variables, pairs = causal(reading, program, fresh, roles, to_the_first)
+    taken, variables, pairs = causal(reading, program, fresh, roles, to_the_first)
     roles = {part: placed(role, variables) for part, role in roles.items()}
-    more = () if to_the_first and any_refuted(variables) else reads_more(reading, made, roles, variables)
+    more = () if to_the_first and any_refuted(variables) else reads_more(reading, taken, roles, variables)
     agreement = agrees(program, fresh)
-    return Judged(made, agreement, roles, variables, pairs, more)
+    return Judged(taken, agreement, roles, variables, pairs, more)
 
 
 def reads_more(
@@ -113,57 +113,57 @@ def reads_more(
 
     What carries a variable that is read, such as a copy, does not count, unless the program has a step for it.
     """
-    own = {step.part for step in program.steps}
-    together = [*(set(one.places) for one in variables), *({str(part), role.like} for part, role in roles.items())]
-    said: dict[str, set[str]] = {}
+    described = {step.part for step in program.steps}
+    together = [*(set(role.places) for role in variables), *({str(part), role.like} for part, role in roles.items())]
+    reads: dict[str, set[str]] = {}
     sides: dict[str, str] = {}
     for reader, step in readers(program):
         read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
-        read |= {name for places in together if places & read for name in places - own}
-        said[reader] = said.get(reader, set()) | read
+        read |= {name for places in together if places & read for name in places - described}
+        reads[reader] = reads.get(reader, set()) | read
         sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
     parts = {str(part): part for part in reading.running.parts}
-    found = []
-    for reader, read in said.items():
+    more = []
+    for reader, read in reads.items():
         part, tried = parts.get(reader), reading.tried
         left = tried.stay_without(part, read, sides[reader])
         if left >= SHARE:
             continue
         every = tried.sources(part)
-        each = {one: tried.stay_without(part, {*every} - {one}, sides[reader]) for one in every if one not in read}
-        most = min(each, key=lambda one: each[one])
-        found.append(ReadsMore(reader, left, most, each[most]))
-    return tuple(found)
+        alone = {name: tried.stay_without(part, {*every} - {name}, sides[reader]) for name in every if name not in read}
+        most = min(alone, key=lambda name: alone[name])
+        more.append(ReadsMore(reader, left, most, alone[most]))
+    return tuple(more)
 
 
 def readers(program: Program) -> list[tuple[str, Step]]:
     """The steps that read from the model's stream, each with its part; what is computed of variables is not one: it is
     read by a later step, or of the head's own value."""
     steps = [(getattr(step, "part", ""), step) for step in program.steps]
-    found = [(part, step) for part, step in steps if part and (part.startswith("MLP") or isinstance(step, Head))]
-    return [*found, (READOUT, program.answer)] if program.answer.of else found
+    kept = [(part, step) for part, step in steps if part and (part.startswith("MLP") or isinstance(step, Head))]
+    return [*kept, (READOUT, program.answer)] if program.answer.of else kept
 
 
 def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
     """What is read in the program, although next to none of the model's answers change with it alone from elsewhere."""
-    parts, tried, found = {str(part): part for part in reading.running.parts}, reading.tried, list[ReadsLess]()
+    parts, tried, less = {str(part): part for part in reading.running.parts}, reading.tried, list[ReadsLess]()
     for reader, step in readers(program):
         part = parts.get(reader)
         for way, name in inputs(step):
-            sources = [one for one in writers(program, name, reader) or [name] if one in tried.sources(part)]
+            sources = [source for source in writers(program, name, reader) or [name] if source in tried.sources(part)]
             copies = [copy for copy, other in reading.alike.items() if other in sources]
             edge = part, way, [*sources, *copies]
             if not tried.matters(*edge, stay=1 - NEXT_TO_NONE):
-                found.append(ReadsLess(reader, way, tuple(sources), min(tried.stay_with(*edge))))
-    return tuple(found)
+                less.append(ReadsLess(reader, way, tuple(sources), min(tried.stay_with(*edge))))
+    return tuple(less)
 
 
 def agrees(program: Program, fresh: FreshInputs) -> Agreement:
     """How often a program gives a model's answers."""
     whole = fresh.all
     counts = whole.mask.double() if whole.counts is None else whole.counts
-    given = program.answered(whole.batch.tokens, counts, whole.reads)
-    return Agreement.of(whole.of_words(given, program.answers), whole.answers, fresh.population)
+    answers = program.answered(whole.batch.tokens, counts, whole.reads)
+    return Agreement.of(whole.of_words(answers, program.answers), whole.answers, fresh.population)
 
 
 def causal(
@@ -174,41 +174,41 @@ def causal(
     Where it does not, the program is taken whose heads carry what is read of them (see interchange.carried), if the
     model computes with its variables.
     """
-    own = {step.part for step in program.steps}
-    copies = {part: other for part, other in reading.alike.items() if part not in own and other in own}
+    described = {step.part for step in program.steps}
+    copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
     spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
 
-    def scored(one: Program, to_the_first: bool) -> tuple[Interchanger, list[Scored]]:
-        of = Interchanger.of(fresh, one, copies, reading.check)
+    def scored(tried: Program, to_the_first: bool) -> tuple[Interchanger, list[Scored]]:
+        of = Interchanger.of(fresh, tried, copies, reading.check)
         return of, interchanged(of, spare, to_the_first)
 
-    of, found = scored(program, to_the_first)
-    if not all(score.shown for _, score in found) and (other := carried(program)) != program:
+    of, tested = scored(program, to_the_first)
+    if not all(score.shown for _, score in tested) and (other := carried(program)) != program:
         again = scored(other, True)
         if all(score.shown for _, score in again[1]):
-            program, (of, found) = other, again
-    named = {one: variable(program, one, score) for one, score in found}
+            program, (of, tested) = other, again
+    named = {places: variable(program, places, score) for places, score in tested}
     pairs = [] if to_the_first and any_refuted([*named.values()]) else in_pairs(of, [*named])
     return (
         program,
         tuple(named.values()),
-        tuple(PairRole((named[one].name, named[other].name), score) for one, other, score in pairs),
+        tuple(PairRole((named[first].name, named[second].name), score) for first, second, score in pairs),
     )
 
 
 def any_refuted(variables: Sequence[VariableRole]) -> bool:
     """Whether the model does not compute with one of these variables as the program does."""
-    return any(one.interchange.verdict == "refuted" for one in variables)
+    return any(role.interchange.verdict == "refuted" for role in variables)
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
     """The role of a part that the program does without, but in which one of its variables lives, too."""
     if role.status not in ("not read", *OUT):
         return role
-    one = next((one for one in variables if role.part in one.places), None)
-    if one is None:
+    held = next((held for held in variables if role.part in held.places), None)
+    if held is None:
         return role
-    return replace(role, status="explained" if role.status == "not read" else "stands in", like=one.places[0])
+    return replace(role, status="explained" if role.status == "not read" else "stands in", like=held.places[0])
 
 
 def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:

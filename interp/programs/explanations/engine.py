@@ -103,18 +103,18 @@ def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float,
         return replace(empty, reason=reason)
     population = inputs_of(subject)
     fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
-    found = empty
+    explanation = empty
     try:
-        found = by_parts(empty, subject, population, FreshInputs(subject, fresh), steps, share)
-        if found.level in GIVEN:
-            return found
-        return by_rule(found, population, Bench(subject, fresh, steps), share)
+        explanation = by_parts(empty, subject, population, FreshInputs(subject, fresh), steps, share)
+        if explanation.level in GIVEN:
+            return explanation
+        return by_rule(explanation, population, Bench(subject, fresh, steps), share)
     except OutOfSteps:
         taken = words.counted(round(seconds * STEPS_PER_SECOND), "step")
         more = "give interp.explain more seconds, or none for no limit"
-        return replace(found, reason=f"the search was stopped after {taken} ({more})")
+        return replace(explanation, reason=f"the search was stopped after {taken} ({more})")
     except UnsupportedError as error:
-        return replace(found, reason=str(error))
+        return replace(explanation, reason=str(error))
 
 
 def inputs_of(subject: Subject) -> Population:
@@ -151,19 +151,19 @@ def by_parts(
     gives a program and all parts are described, the readout is fitted anew, to inputs drawn for it (see
     programs.read_limits).
     """
-    found: list[Explanation] = []
+    tried: list[Explanation] = []
     readings: list[Reading] = []
     programs: list[Program | None] = []
-    for reading, program, on in read_in_turn(subject, population, steps, found):
+    for reading, program, on in read_in_turn(subject, population, steps, tried):
         if program is not None and program in programs:  # a finer reading may find the same
-            found.append(replace(found[programs.index(program)], tested_on=on))
+            tried.append(replace(tried[programs.index(program)], tested_on=on))
         else:
-            found.append(explained(empty, reading, program, population, fresh, share, on, to_the_first=True))
+            tried.append(explained(empty, reading, program, population, fresh, share, on, to_the_first=True))
         readings.append(reading)
         programs.append(program)
-        if found[-1].level == "explained":
-            return found[-1]
-    best, reading = max(zip(found, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
+        if tried[-1].level == "explained":
+            return tried[-1]
+    best, reading = max(zip(tried, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
     if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
         again = explained(empty, reading, program, population, fresh, share, best.tested_on)
         best = again if again.level in GIVEN else best
@@ -209,12 +209,12 @@ def read_in_turn(
         n = int(min(len(batch), max(READS / reads, positions / batch.tokens.shape[1])))
         if subject.count_space:  # a row is a few tokens with their counts
             n = min(len(batch), COUNTED) if strict else len(batch)
-        some = batch if n == len(batch) else subject.shared(f"{n} in order", batch, partial(in_order, batch, n))
-        rows = with_edges(subject, some)
+        taken = batch if n == len(batch) else subject.shared(f"{n} in order", batch, partial(in_order, batch, n))
+        rows = with_edges(subject, taken)
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
         yield from anew(reading, on)
-    if any(one.level == "imitated" for one in found):
+    if any(explanation.level == "imitated" for explanation in found):
         running = reading.running.original
         matter = used(running, reading.kinds, steps.check, pairs=reading.pairs)
         if matter != reading.matter:
@@ -223,7 +223,7 @@ def read_in_turn(
 
 def may_be_finer(found: Explanation) -> bool:
     """Whether parts are described anew, so that no answer is lost: where a variable is not shown to be the model's."""
-    return found.level == "imitated" and not all(one.interchange.shown for one in found.variables)
+    return found.level == "imitated" and not all(variable.interchange.shown for variable in found.variables)
 
 
 def may_move(found: Explanation) -> bool:
@@ -261,8 +261,8 @@ def explained(
         listing = lists(program, population, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
-    some = any(role.status == "explained" for role in parts.values())
-    level: Level = "in part" if some or program is not None else "none"
+    described = any(role.status == "explained" for role in parts.values())
+    level: Level = "in part" if described or program is not None else "none"
     variables: tuple[VariableRole, ...] = ()
     pairs: tuple[PairRole, ...] = ()
     more: tuple[ReadsMore, ...] = ()
@@ -273,7 +273,7 @@ def explained(
         variables, pairs, more, less = judged.variables, judged.pairs, judged.more, reads_less(reading, program)
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
-    elif some:  # the descriptions are not tested as a program, but each part's inputs can be
+    elif described:  # the descriptions are not tested as a program, but each part's inputs can be
         drawn = sketch(reading, program)
         more, less = reads_more(reading, drawn, parts, ()), reads_less(reading, drawn)
     out = [part for part, role in parts.items() if role.status in OUT]
@@ -345,9 +345,9 @@ def numbers_of_one(
     """A row in which the first of two tokens stands at k of some places, drawn at random, for each k."""
     random = torch.Generator().manual_seed(0)
     rows = row.repeat(len(places) + 1, 1)
-    for k, one in enumerate(rows):
-        one[places] = content[1]
-        one[places[torch.randperm(len(places), generator=random)[:k]]] = content[0]
+    for k, copy in enumerate(rows):
+        copy[places] = content[1]
+        copy[places[torch.randperm(len(places), generator=random)[:k]]] = content[0]
     return rows
 
 
@@ -369,16 +369,16 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     if running.counts is not None:
         return {}
     bench = Bench(running.subject, Population("given", running.batch))
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     known = reading.codes()
     codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
     needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
     for quantity in candidates(bench.setting) if codes else ():
         values = quantity.values(bench.view)
         for name, code in codes.items():
-            if name not in found and same_partition(code[needed[name]], values[needed[name]]):
-                found[name] = quantity.words
-    return found
+            if name not in names and same_partition(code[needed[name]], values[needed[name]]):
+                names[name] = quantity.words
+    return names
 
 
 # ---------------------------------------------------------------- a rule for the answers
@@ -400,12 +400,12 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | Non
     data = Data.of(to_search(wide))
     good = search(data, share, most)[:JUDGED_RULES]
     machine = by_automaton(bench, wide, share, most)
-    scored = sorted([one for one in (*good, machine) if one is not None], key=lambda one: one.cost)
+    scored = sorted([option for option in (*good, machine) if option is not None], key=lambda option: option.cost)
     tried: list[tuple[Rule, Agreement]] = []
-    for one in [*scored, whole_table(bench, share)]:
-        if one is None:
+    for option in [*scored, whole_table(bench, share)]:
+        if option is None:
             continue
-        tried.append((one.rule, agreement := judged(bench, one.rule)))
+        tried.append((option.rule, agreement := judged(bench, option.rule)))
         if agreement.share >= share:
             return *tried[-1], ""
     if tried:
@@ -447,8 +447,8 @@ def closest(scored: Scored | None) -> str:
 
 def judged(bench: Bench, rule: Rule) -> Agreement:
     """Measure how many of the model's answers a rule gives on a population."""
-    given = rule.at(View.of(rule.setting, bench.population.batch), bench.where.rows, bench.where.positions)
-    return Agreement.of(given, bench.answers, bench.population)
+    outputs = rule.at(View.of(rule.setting, bench.population.batch), bench.where.rows, bench.where.positions)
+    return Agreement.of(outputs, bench.answers, bench.population)
 
 
 STRINGS, SHORTEST = 4_000, 3
@@ -465,18 +465,18 @@ def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored |
     """
     try:
         known = Strings.of(bench.subject)
-        said = answers(bench.subject, known, known.longest(bench.subject, STRINGS))
+        answered = answers(bench.subject, known, known.longest(bench.subject, STRINGS))
     except InterpError:  # not a string task
         return None
-    letters, found = len(known.letters), []
-    for whole in (said.model, said.task):
+    letters, machines = len(known.letters), []
+    for whole in (answered.model, answered.task):
         for length in range(len(whole) - 1, SHORTEST - 1, -1):
             bench.steps.check()
             machine = lstar.learn(whole[: length + 1], letters, STATES)
             if machine is not None:
-                found.append(machine)
+                machines.append(machine)
                 break
-    for machine in found:
+    for machine in machines:
         state = Quantity(bench.setting, "state", (tuple(known.alphabet), tuple(map(tuple, machine.following))))
         data = Data.of(wide, [state])
         scored = data.fitted([0], most) if data.quantities else None
@@ -492,5 +492,5 @@ def whole_table(bench: Bench, share: float) -> Scored | None:
         return None
     length = int(bench.population.batch.lengths.max())
     data = Data.of(bench, [Quantity(bench.setting, "place", (at,)) for at in range(length)])
-    found = data.fitted(range(len(data.quantities)), len(bench.answers) + 1 + length, listing=True)
-    return found if found is not None and found.share >= share else None
+    scored = data.fitted(range(len(data.quantities)), len(bench.answers) + 1 + length, listing=True)
+    return scored if scored is not None and scored.share >= share else None

@@ -145,8 +145,8 @@ class Explanation:
             raise InterpError(f"a row of {words.counted(len(row), 'token')} has no position {position}")
         if self.program is None:
             return self._rule(row, position % len(row))
-        given = self.program(row)
-        return given[position] if isinstance(given, list) else given
+        answers = self.program(row)
+        return answers[position] if isinstance(answers, list) else answers
 
     @property
     def _rule(self) -> Rule:
@@ -162,7 +162,7 @@ class Explanation:
         """
         if self.program is None:
             raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
-        return as_hypothesis(self.program, {one.part: one.like for one in self.parts if one.like})
+        return as_hypothesis(self.program, {role.part: role.like for role in self.parts if role.like})
 
     # ------------------------------------------------------------ in words
 
@@ -218,7 +218,7 @@ class Explanation:
         """
         check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
         if what == "parts":
-            return pd.DataFrame([asdict(one) for one in self.parts], columns=COLUMNS)
+            return pd.DataFrame([asdict(role) for role in self.parts], columns=COLUMNS)
         rows: list[dict[str, object]] = []
         if what == "variables":
             rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
@@ -229,7 +229,7 @@ class Explanation:
 
     def count(self, status: str) -> int:
         """Count the parts with a status; see PartRole."""
-        return sum(one.status == status for one in self.parts)
+        return sum(role.status == status for role in self.parts)
 
     def plot(self) -> InlineSvg:
         """Draw the flow from the tokens to the answer through the parts that are used.
@@ -263,11 +263,11 @@ class Explanation:
         return f"{self.sentence}\n\n{self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
 
     def _repr_html_(self) -> str:
-        said = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
-        rows = [(one.part, one.status, one.does, one.variable) for one in self.parts]
+        heading = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
+        rows = [(role.part, role.status, role.does, role.variable) for role in self.parts]
         parts = view("Parts", rows, ("part", "status", "does", "makes"))
         code = f"<details><summary>{escape(self.size)}</summary><pre>{escape(self.source)}</pre></details>"
-        return f"{said}{svg(self.parts)}{code if self.found else ''}{parts}"
+        return f"{heading}{svg(self.parts)}{code if self.found else ''}{parts}"
 
     # ------------------------------------------------------------ plain data
 
@@ -279,9 +279,9 @@ class Explanation:
         data["program"] = None if self.program is None else json.loads(self.program.to_json())
         data["rule"] = None if self.rule is None else self.rule.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
-        data["parts"] = [asdict(one) for one in self.parts]
+        data["parts"] = [asdict(role) for role in self.parts]
         for name in ("stand_ins", "cancelling", "more", "less", "variables", "pairs"):
-            data[name] = [asdict(one) for one in data[name]]
+            data[name] = [asdict(finding) for finding in data[name]]
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -294,22 +294,22 @@ class Explanation:
             program = None if data["program"] is None else Program.from_json(json.dumps(data["program"]))
             rule = None if data["rule"] is None else Rule.from_json(data["rule"])
             agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
-            parts = tuple(PartRole(**one) for one in data["parts"])
-            groups = tuple(StandIns(tuple(one["parts"]), one["left"]) for one in data["stand_ins"])
-            cancelling = tuple(Cancelling(tuple(one["parts"]), one["left"]) for one in data.get("cancelling", ()))
-            made: dict[str, Any] = {
+            parts = tuple(PartRole(**row) for row in data["parts"])
+            groups = tuple(StandIns(tuple(row["parts"]), row["left"]) for row in data["stand_ins"])
+            cancelling = tuple(Cancelling(tuple(row["parts"]), row["left"]) for row in data.get("cancelling", ()))
+            parsed: dict[str, Any] = {
                 "program": program,
                 "rule": rule,
                 "agreement": agreement,
                 "parts": parts,
                 "stand_ins": groups,
-                "more": tuple(ReadsMore(**one) for one in data.get("more", ())),
-                "less": tuple(ReadsLess(**{**one, "sources": tuple(one["sources"])}) for one in data.get("less", ())),
+                "more": tuple(ReadsMore(**row) for row in data.get("more", ())),
+                "less": tuple(ReadsLess(**{**row, "sources": tuple(row["sources"])}) for row in data.get("less", ())),
                 "proved": None if data.get("proved") is None else ProgramProof(**data["proved"]),
             }
-            made["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
-            made["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))
-            return cls(**{**data, **made, "cancelling": cancelling})
+            parsed["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
+            parsed["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))
+            return cls(**{**data, **parsed, "cancelling": cancelling})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
 
@@ -360,15 +360,15 @@ def summary(found: Explanation, apart: bool = False) -> str:
         what = f"{gap}A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
         return f"{table}Explained in part.{gap}{how(found, apart)}{what}"
     if found.level == "answers only":
-        used = [one for one in found.parts if one.status in USED]
+        used = [role for role in found.parts if role.status in USED]
         parts = f"{_used(found, used)}{gap}" if used else ""
         return f"{table}{rule}.{gap}{parts}How the model computes it is not explained."
     return f"No explanation found{f': {found.reason}' if found.reason else ''}."
 
 
-def _proved(found: Explanation) -> str:
+def _proved(explanation: Explanation) -> str:
     """Whether the program is known to give the model's answers on all inputs."""
-    return f", and {found.proved}" if found.proved is not None and found.proved.holds else ""
+    return f", and {explanation.proved}" if explanation.proved is not None and explanation.proved.holds else ""
 
 
 def how(found: Explanation, apart: bool = False) -> str:
@@ -376,7 +376,7 @@ def how(found: Explanation, apart: bool = False) -> str:
     is done comes first, in a list."""
     if not found.parts:
         return ""
-    used = [one for one in found.parts if one.status in USED]
+    used = [role for role in found.parts if role.status in USED]
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
     steps = steps_of(found)
@@ -387,9 +387,9 @@ def how(found: Explanation, apart: bool = False) -> str:
 
 def steps_of(found: Explanation, short: bool = False) -> list[str]:
     """What each group of parts does, and how the answer follows, as sentences. short: all groups, without notes."""
-    used = [one for one in found.parts if one.status in USED]
-    groups = grouped({one.part: one.brief or one.does for one in used if one.status == "explained"})
-    far = {one.part: one.elsewhere or 0.0 for one in used}
+    used = [role for role in found.parts if role.status in USED]
+    groups = grouped({role.part: role.brief or role.does for role in used if role.status == "explained"})
+    far = {role.part: role.elsewhere or 0.0 for role in used}
     steps = [
         f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
         f"{'' if short else _elsewhere([far[part] for part in parts])}."
@@ -421,35 +421,39 @@ def _elsewhere(shares: Sequence[float]) -> str:
     return f" (in the model, {words.joined(map(words.share, shares))} of {whose} attention goes elsewhere)"
 
 
-def _borne_out(found: Explanation, used: Sequence[PartRole]) -> list[str]:
+def _borne_out(explanation: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
-    if found.program is not None:
-        return [*_reads_less(found), f"By itself, this program gives {found.agreement}.", *_interchanged(found)]
-    text = _reads_less(found)
-    kept = [one.part for one in used if one.status == "kept"]
-    joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(found.joint)}"
+    if explanation.program is not None:
+        return [
+            *_reads_less(explanation),
+            f"By itself, this program gives {explanation.agreement}.",
+            *_interchanged(explanation),
+        ]
+    text = _reads_less(explanation)
+    kept = [role.part for role in used if role.status == "kept"]
+    joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(explanation.joint)}"
     if len(kept) == len(used):
         text.append("No part has a description that takes its place.")
     else:
         text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
-    if found.more:
-        described = "its description says" if len(found.more) == 1 else "their descriptions say"
-        text.append(f"{_capital(_reads_more(found, described))}.")
-    if found.listing:
-        text.append(f"A program of these parts {found.listing}, so it is no explanation.")
+    if explanation.more:
+        described = "its description says" if len(explanation.more) == 1 else "their descriptions say"
+        text.append(f"{_capital(_reads_more(explanation, described))}.")
+    if explanation.listing:
+        text.append(f"A program of these parts {explanation.listing}, so it is no explanation.")
     elif not kept:
         text.append("No table of them, and no weighted sum over them, gives the answers.")
     return text
 
 
-def _interchanged(found: Explanation) -> list[str]:
+def _interchanged(explanation: Explanation) -> list[str]:
     """What the model and the program answer if a variable has its value from another input, as a sentence."""
-    scores = [one.interchange for one in found.variables]
-    if not any(one.changes.n for one in scores):
+    scores = [variable.interchange for variable in explanation.variables]
+    if not any(score.changes.n for score in scores):
         return []
-    which = found.variables[0].name if len(scores) == 1 else f"one of {len(scores)} variables"
-    changes, stays = ([cases for cases in some if cases.n] for some in zip(*((s.changes, s.stays) for s in scores)))
-    n = min(one.n for one in changes)
+    which = explanation.variables[0].name if len(scores) == 1 else f"one of {len(scores)} variables"
+    changes, stays = ([cases for cases in column if cases.n] for column in zip(*((s.changes, s.stays) for s in scores)))
+    n = min(cases.n for cases in changes)
     more = " or more" if len(changes) > 1 else ""
     text = (
         f"With {which} from another input, in all places where it lives, the model answers as the program then does in "
@@ -459,42 +463,42 @@ def _interchanged(found: Explanation) -> list[str]:
 
 
 def _shares(cases: Sequence[Cases]) -> str:
-    low, high = min(one.accuracy for one in cases), max(one.accuracy for one in cases)
+    low, high = min(group.accuracy for group in cases), max(group.accuracy for group in cases)
     return f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
 
 
-def _imitated(found: Explanation) -> str:
+def _imitated(explanation: Explanation) -> str:
     """Why a program that gives the answers is not said to be what the model does."""
     odd, untold = (
-        [one.name for one in found.variables if one.interchange.verdict == verdict]
+        [variable.name for variable in explanation.variables if variable.interchange.verdict == verdict]
         for verdict in ("refuted", "too few cases")
     )
-    unread = [one.part for one in found.parts if one.status == "not read"]
-    wrong = bool(odd or unread or found.more)
+    unread = [role.part for role in explanation.parts if role.status == "not read"]
+    wrong = bool(odd or unread or explanation.more)
     text = []
     if odd:
         text.append(f"the model does not compute with {_variables(odd)} as the program does")
     if unread:
         text.append(f"{'the program' if odd else 'it'} does without {parts_words(unread)}, which the model uses")
-    if found.more:
-        text.append(_reads_more(found, "the program says"))
+    if explanation.more:
+        text.append(_reads_more(explanation, "the program says"))
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
-    level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(found)}{_proved(found)}"
+    level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(explanation)}{_proved(explanation)}"
     return f"{level}: a program of its parts gives the model's answers, but {', and '.join(text)}."
 
 
-def _reads_more(found: Explanation, said: str) -> str:
+def _reads_more(explanation: Explanation, phrase: str) -> str:
     """Which parts read more than is said, as a sentence without its end."""
-    readers = [one.reader for one in found.more]
-    left = words.at_least(min(one.left for one in found.more))
+    readers = [entry.reader for entry in explanation.more]
+    left = words.at_least(min(entry.left for entry in explanation.more))
     rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
-    worst = min(found.more, key=lambda one: one.left)
+    worst = min(explanation.more, key=lambda entry: entry.left)
     if worst.alone < worst.left + (1 - worst.left) / 2:  # one thing makes half of it or more
         whose = "" if len(readers) == 1 else f"for {worst.reader}, "
         stay += f" ({whose}{words.share(worst.alone)} with {_source(worst.most)} alone)"
-    return f"{_readers(readers)} more than {said}: {stay}"
+    return f"{_readers(readers)} more than {phrase}: {stay}"
 
 
 def _reads_less(found: Explanation) -> list[str]:
@@ -502,12 +506,12 @@ def _reads_less(found: Explanation) -> list[str]:
     if not found.less:
         return []
     inputs = []
-    for one in found.less:
-        given = [_source(name) for name in one.sources if name in ("token", "position")]
-        parts = [name for name in one.sources if name not in ("token", "position")]
-        what = words.joined([*given, *([parts_words(parts)] if parts else [])])
-        inputs.append(f"{what} in {WAYS[one.way]}{one.reader}")
-    least = min(one.left for one in found.less)
+    for entry in found.less:
+        plain = [_source(name) for name in entry.sources if name in ("token", "position")]
+        parts = [name for name in entry.sources if name not in ("token", "position")]
+        what = words.joined([*plain, *([parts_words(parts)] if parts else [])])
+        inputs.append(f"{what} in {WAYS[entry.way]}{entry.reader}")
+    least = min(entry.left for entry in found.less)
     left = "all" if least == 1 else f"{words.at_least(least)} or more"
     return [
         f"Of what {'the program reads' if found.program is not None else 'the descriptions read'}, next to none of the "
@@ -538,75 +542,78 @@ def scores(found: Explanation) -> list[str]:
         text.append(f"answers {words.share(found.agreement.share)}")
     elif found.joint is not None:
         text.append(f"answers with descriptions in place {words.share(found.joint)}")
-    shown = [one.interchange.accuracy for one in found.variables if one.interchange.changes.n]
+    shown = [variable.interchange.accuracy for variable in found.variables if variable.interchange.changes.n]
     if shown:
         or_more = " or more" if min(shown) < max(shown) else ""
         text.append(f"interchange intervention accuracy {words.at_least(min(shown))}{or_more}")
     if found.parts:
-        used = sum(one.status not in OUT for one in found.parts)
+        used = sum(role.status not in OUT for role in found.parts)
         text.append(f"{used} of {words.counted(len(found.parts), 'part')} used")
     if found.program is not None:
         text.append(f"answers {found.proved or 'not proved'}")
     return text
 
 
-def _as_network(found: Explanation) -> str:
+def _as_network(explanation: Explanation) -> str:
     """Say of a program with weighted sums that it is a smaller network: what they stand for is not known."""
-    steps = found.program.steps if found.program is not None else ()
+    steps = explanation.program.steps if explanation.program is not None else ()
     lengths = {step.length for step in steps if isinstance(step, Normed)}
     sums = sum(len(step.bias) for step in steps if isinstance(step, Sums) and step.name not in lengths)
     n, stand = words.counted(sums, "weighted sum"), "it stands" if sums == 1 else "they stand"
-    like = "by" if found.level == "imitated" else "as"
+    like = "by" if explanation.level == "imitated" else "as"
     return f" {like} a smaller network, with {n} of which it is not known what {stand} for" if sums else ""
 
 
-def _used(found: Explanation, used: Sequence[PartRole]) -> str:
+def _used(explanation: Explanation, used: Sequence[PartRole]) -> str:
     """Which parts are used, and what stays without the others, without each alone, and without all stand-ins."""
-    n, total, on = len(used), len(found.parts), f" {found.tested_on}"
+    n, total, on = len(used), len(explanation.parts), f" {explanation.tested_on}"
     every = {1: "The only part is used", 2: "Both parts are used"}.get(n, f"All {n} parts are used")
-    some = f"{n} of {words.counted(total, 'part')} {'are' if n > 1 else 'is'} used"
-    text = [every if n == total else some]
-    if out := [one.part for one in found.parts if one.status in OUT]:
+    several = f"{n} of {words.counted(total, 'part')} {'are' if n > 1 else 'is'} used"
+    text = [every if n == total else several]
+    if out := [role.part for role in explanation.parts if role.status in OUT]:
         text[0] += (
-            f": with {_listed(out)} at {'their means' if len(out) > 1 else 'its mean'}, {_stay(found.without)}{on}"
+            f": with {_listed(out)} at {'their means' if len(out) > 1 else 'its mean'}, "
+            f"{_stay(explanation.without)}{on}"
         )
-        if found.moved is not None:
-            idle = [one.part for one in found.parts if one.status in OUT and one.status != "stands in"]
-            text[0] += f"; with the values of {_listed(idle)} at other positions, {words.portion(found.moved)}"
+        if explanation.moved is not None:
+            idle = [role.part for role in explanation.parts if role.status in OUT and role.status != "stands in"]
+            text[0] += f"; with the values of {_listed(idle)} at other positions, {words.portion(explanation.moved)}"
         on = ""
-    alone = {one.part: one.without or 0.0 for one in found.parts}
-    together = {part for groups in (found.stand_ins, found.cancelling) for group in groups for part in group.parts}
-    if firm := [one.part for one in used if one.part not in together and one.moved is None]:
+    alone = {role.part: role.without or 0.0 for role in explanation.parts}
+    together = {
+        part for groups in (explanation.stand_ins, explanation.cancelling) for group in groups for part in group.parts
+    }
+    if firm := [role.part for role in used if role.part not in together and role.moved is None]:
         which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
         which = "one of the used parts" if len(firm) > LISTED else which
         text.append(f"With {which} alone at its mean, {_range([alone[part] for part in firm])}{on}")
         on = ""
-    for group in found.stand_ins:
+    for group in explanation.stand_ins:
         least, both = _range([alone[part] for part in group.parts]), "both" if len(group.parts) == 2 else "all"
         text.append(
             f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
             f"with {both}, {words.portion(group.left)}"
         )
         on = ""
-    for pair in found.cancelling:
+    for pair in explanation.cancelling:
         most = _range([alone[part] for part in pair.parts])
         named = _capital(parts_words(pair.parts))
         text.append(f"{named} cancel: with either alone at its mean, {most}{on}; with both, {words.portion(pair.left)}")
         on = ""
-    for one in used:
-        if one.moved is not None:
-            other = f"with its values at other positions, {words.portion(one.moved)}"
-            text.append(f"With {one.part} alone at its mean, {_stay(one.without)}{on}; {other}")
-    for other in dict.fromkeys(one.like for one in found.parts if one.like):
-        if further := [one.part for one in found.parts if one.like == other and one.alike is None]:
+    for role in used:
+        if role.moved is not None:
+            other = f"with its values at other positions, {words.portion(role.moved)}"
+            text.append(f"With {role.part} alone at its mean, {_stay(role.without)}{on}; {other}")
+    for other in dict.fromkeys(role.like for role in explanation.parts if role.like):
+        if further := [role.part for role in explanation.parts if role.like == other and role.alike is None]:
             carry = "carry" if len(further) > 1 else "carries"
             text.append(f"{_capital(parts_words(further))} {carry} what {other} does, too")
-        if not (copies := [one for one in used if one.like == other and one.alike is not None]):
+        if not (copies := [role for role in used if role.like == other and role.alike is not None]):
             continue
-        named, whose = parts_words([one.part for one in copies]), "theirs" if len(copies) > 1 else "its own"
+        named, whose = parts_words([role.part for role in copies]), "theirs" if len(copies) > 1 else "its own"
         there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
         text.append(f"The program reads {other} in place of {named}: {there}")
-    for part in [one.part for one in found.parts if one.status == "not read"]:
+    for part in [role.part for role in explanation.parts if role.status == "not read"]:
         text.append(f"The program does not read {part}, although with it alone at its mean, {_stay(alone[part])}")
     return f"{'. '.join(text)}."
 

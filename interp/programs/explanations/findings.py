@@ -66,10 +66,10 @@ class Agreement:
         return self.low == self.high
 
     def __str__(self) -> str:
-        said = f"{'all' if not self.changed else words.share(self.share)} of the model's answers {self.on}"
+        text = f"{'all' if not self.changed else words.share(self.share)} of the model's answers {self.on}"
         if self.exact:
-            return said
-        return f"{said} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+            return text
+        return f"{text} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class PairRole:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PairRole:
         """The inverse of asdict, with lists for tuples."""
-        one, other = data["variables"]
-        return cls((one, other), _interchange(data["interchange"]))
+        first, second = data["variables"]
+        return cls((first, second), _interchange(data["interchange"]))
 
 
 def _interchange(data: dict[str, Any]) -> Interchange:
@@ -196,8 +196,8 @@ class Cancelling:
 
 def svg(parts: Sequence[PartRole], answer: str = "") -> str:
     """Return the drawing as SVG; "" if no part is described."""
-    shown = sorted((one for one in parts if one.status in USED), key=in_order)
-    if not any(one.does for one in shown):
+    shown = sorted((role for role in parts if role.status in USED), key=in_order)
+    if not any(role.does for role in shown):
         return ""
     body, y = [], 12
     text, height = box(["the tokens"], [], y, LEFT - 14, plain=True)
@@ -205,14 +205,14 @@ def svg(parts: Sequence[PartRole], answer: str = "") -> str:
     top = y + height
     y = top + GAP
     for alike in grouped(shown):
-        one = alike[0]
-        title = textwrap.wrap(parts_words([each.part for each in alike]), TITLE)
-        text, height = box(title, lines(one), y, BOX, dashed=one.status == "kept")
+        role = alike[0]
+        title = textwrap.wrap(parts_words([member.part for member in alike]), TITLE)
+        text, height = box(title, lines(role), y, BOX, dashed=role.status == "kept")
         body += [text, arrow(LEFT, y + 12, BOX - 2, y + 12), arrow(BOX, y + height - 12, LEFT + 2, y + height - 12)]
         y += height + GAP
     bottom = y
-    said = textwrap.wrap(answer, LETTERS)
-    text, height = box(["the answer"], said, bottom, LEFT - 14, plain=True)
+    wrapped = textwrap.wrap(answer, LETTERS)
+    text, height = box(["the answer"], wrapped, bottom, LEFT - 14, plain=True)
     body.append(text)
     stream = arrow(LEFT, top, LEFT, bottom - 2, wide=True)
     total = bottom + height + 12
@@ -235,8 +235,8 @@ def in_order(one: PartRole) -> tuple[int, bool, int]:
 def grouped(shown: Sequence[PartRole]) -> list[list[PartRole]]:
     """Group parts of one layer that do the same, so that each group has one box."""
     groups: dict[object, list[PartRole]] = {}
-    for one in shown:
-        groups.setdefault((in_order(one)[:2], one.status, tuple(lines(one))), []).append(one)
+    for role in shown:
+        groups.setdefault((in_order(role)[:2], role.status, tuple(lines(role))), []).append(role)
     return sorted(groups.values(), key=lambda group: in_order(group[0]))
 
 
@@ -271,5 +271,5 @@ def arrow(x1: int, y1: int, x2: int, y2: int, wide: bool = False) -> str:
 
 def in_words(shown: Sequence[PartRole]) -> str:
     """Describe the drawing for screen readers."""
-    parts = "; ".join(f"{one.part}: {' '.join(lines(one)) or 'needed'}" for one in shown)
+    parts = "; ".join(f"{role.part}: {' '.join(lines(role)) or 'needed'}" for role in shown)
     return f"From the tokens to the answer through {parts}."

@@ -58,8 +58,8 @@ class Grouped:
     def counts(self) -> np.ndarray:
         """How often each answer is given in each cell."""
         (codes, cells), n_answers = self.combined, len(self.setting.answers)
-        each = np.bincount(codes * n_answers + self.answers, minlength=len(cells) * n_answers)
-        return each.reshape(len(cells), n_answers)
+        counts = np.bincount(codes * n_answers + self.answers, minlength=len(cells) * n_answers)
+        return counts.reshape(len(cells), n_answers)
 
     @cached_property
     def best(self) -> np.ndarray:
@@ -176,8 +176,8 @@ class Except(Number):
                 continue
             number, second = seen.quantities[main], seen.quantities[other]
             plain = named(seen.setting, number, torch.from_numpy(seen.cells[:, main].copy()), shift).numpy()
-            given = np.where(plain < 0, 0, seen.counts[np.arange(len(plain)), plain])
-            gains = (seen.counts.max(1) - given).astype(float)
+            right = np.where(plain < 0, 0, seen.counts[np.arange(len(plain)), plain])
+            gains = (seen.counts.max(1) - right).astype(float)
             chosen = (gains >= max(LEAST_GAIN, seen.worth / FINE)).nonzero()[0]
             entries = [
                 [int(seen.cells[at, main]), int(seen.cells[at, other]), int(seen.best[at])]
@@ -187,8 +187,8 @@ class Except(Number):
                 yield (number, second), {"shift": shift, "entries": entries}
 
     def answers(self, rule: RuleData, values: Values) -> Int[Tensor, "n"]:
-        said = looked_up(rule.data["entries"], MAIN, values)
-        return torch.where(said == MAIN, super().answers(rule, values), said)
+        entry = looked_up(rule.data["entries"], MAIN, values)
+        return torch.where(entry == MAIN, super().answers(rule, values), entry)
 
     def code(self, rule: RuleData) -> str:
         return f"return EXCEPTIONS.get((a, b), {self.shifted(rule)})"
@@ -214,8 +214,8 @@ class Thresholds(RuleForm):
         known = seen.cells[:, 0].tolist()
         steps = merged(list(enumerate(seen.counts)), 2 * seen.worth)
         if len(steps) >= 2 and 2 * len(steps) < len(known) + 2:
-            said = [int(each.argmax()) for _, each in steps]
-            yield seen.quantities, {"starts": [known[at] for at, _ in steps[1:]], "answers": said}
+            answers = [int(counts.argmax()) for _, counts in steps]
+            yield seen.quantities, {"starts": [known[at] for at, _ in steps[1:]], "answers": answers}
 
     def constants(self, data: Data) -> int:
         return len(data["starts"]) + len(data["answers"])
@@ -225,24 +225,24 @@ class Thresholds(RuleForm):
         return torch.tensor(rule.data["answers"])[torch.bucketize(values[0], starts, right=True)]
 
     def code(self, rule: RuleData) -> str:
-        starts, said = rule.data["starts"], [rule.literal(answer) for answer in rule.data["answers"]]
-        tests = [f"if a < {start}:\n        return {answer}" for start, answer in zip(starts, said)]
-        return "\n    ".join([*tests, f"return {said[-1]}"])
+        starts, literals = rule.data["starts"], [rule.literal(answer) for answer in rule.data["answers"]]
+        tests = [f"if a < {start}:\n        return {answer}" for start, answer in zip(starts, literals)]
+        return "\n    ".join([*tests, f"return {literals[-1]}"])
 
     def words(self, rule: RuleData) -> str:
-        starts, said, one = rule.data["starts"], rule.data["answers"], rule.quantities[0].words
+        starts, answers, number = rule.data["starts"], rule.data["answers"], rule.quantities[0].words
         if len(starts) == 1:
-            return either(rule, said[1], f"{one} is at least {starts[0]}", said[0])
-        steps = [f"{rule.word(answer)} if it is below {start}" for start, answer in zip(starts, said)]
-        return f"The answer follows from {one}: {', '.join(steps)}, otherwise {rule.word(said[-1])}."
+            return either(rule, answers[1], f"{number} is at least {starts[0]}", answers[0])
+        steps = [f"{rule.word(answer)} if it is below {start}" for start, answer in zip(starts, answers)]
+        return f"The answer follows from {number}: {', '.join(steps)}, otherwise {rule.word(answers[-1])}."
 
 
 def merged(steps: list[tuple[int, np.ndarray]], worth: float) -> list[tuple[int, np.ndarray]]:
     """Merge neighboring steps, cheapest first, while that costs fewer answers than a step is worth."""
     while len(steps) > 1:
         costs = [
-            (int(one.max() + other.max() - (one + other).max()), at)
-            for at, ((_, one), (_, other)) in enumerate(itertools.pairwise(steps))
+            (int(left.max() + right.max() - (left + right).max()), at)
+            for at, ((_, left), (_, right)) in enumerate(itertools.pairwise(steps))
         ]
         cost, at = min(costs)
         if cost > 0 and cost >= worth:
@@ -280,41 +280,41 @@ class All(YesOrNo):
     """Yes if every quantity has one of its listed values."""
 
     def fit(self, seen: Grouped) -> Iterable[tuple[Sequence[Quantity], Data]]:
-        two, found = np.unique(seen.best), []
+        two, options = np.unique(seen.best), []
         for yes, no in (two[::-1], two) if len(two) == 2 else ():  # "yes" first: preferred if both are equally short
             mine, columns = seen.best == yes, seen.cells.T
             allowed = [np.unique(column[mine]) for column in columns]
             if (np.all([np.isin(column, a) for column, a in zip(columns, allowed)], axis=0) == mine).all():
-                found.append({"values": [a.tolist() for a in allowed], "yes": int(yes), "no": int(no)})
-        if found:
-            yield seen.quantities, min(found, key=self.constants)
+                options.append({"values": [a.tolist() for a in allowed], "yes": int(yes), "no": int(no)})
+        if options:
+            yield seen.quantities, min(options, key=self.constants)
 
     def constants(self, data: Data) -> int:
         return sum(map(len, data["values"])) + 1
 
     def holds(self, rule: RuleData, values: Values) -> Bool[Tensor, "n"]:
-        each = [torch.isin(value, torch.tensor(allowed)) for value, allowed in zip(values, rule.data["values"])]
-        return torch.stack(each).all(0)
+        inside = [torch.isin(value, torch.tensor(allowed)) for value, allowed in zip(values, rule.data["values"])]
+        return torch.stack(inside).all(0)
 
     def test(self, rule: RuleData) -> str:
         tests = []
-        for name, one, allowed in zip(rule.names, rule.quantities, rule.data["values"]):
-            spoken = [one.spoken(value) for value in allowed]
+        for name, quantity, allowed in zip(rule.names, rule.quantities, rule.data["values"]):
+            spoken = [quantity.spoken(value) for value in allowed]
             tests.append(f"{name} == {spoken[0]!r}" if len(spoken) == 1 else f"{name} in {spoken!r}")
         return " and ".join(tests)
 
     def clause(self, rule: RuleData) -> str:
         return " and ".join(
-            one.has(allowed[0]) if len(allowed) == 1 else f"{one.words} is {_among(one, allowed)}"
-            for one, allowed in zip(rule.quantities, rule.data["values"])
+            quantity.has(allowed[0]) if len(allowed) == 1 else f"{quantity.words} is {_among(quantity, allowed)}"
+            for quantity, allowed in zip(rule.quantities, rule.data["values"])
         )
 
 
-def _among(one: Quantity, allowed: Sequence[int]) -> str:
-    spoken = [one.said(value) for value in allowed]
+def _among(quantity: Quantity, allowed: Sequence[int]) -> str:
+    spoken = [quantity.said(value) for value in allowed]
     if len(spoken) <= 3:
         return words.either(spoken)
-    if not one.tokens and max(allowed) - min(allowed) == len(allowed) - 1:
+    if not quantity.tokens and max(allowed) - min(allowed) == len(allowed) - 1:
         return f"from {min(allowed)} to {max(allowed)}"
     return f"one of {len(spoken)} values ({', '.join(spoken[:SHOWN])}{', ...' if len(spoken) > SHOWN else ''})"
 
@@ -327,7 +327,7 @@ class Sum(YesOrNo):
         from sklearn.linear_model import LogisticRegression
 
         two = np.unique(seen.answers)
-        if len(two) != 2 or any(one.tokens for one in seen.quantities):
+        if len(two) != 2 or any(quantity.tokens for quantity in seen.quantities):
             return None
         design = np.column_stack(seen.values).astype(float)
         width = np.abs(design).max(0).clip(1)
@@ -351,7 +351,7 @@ class Sum(YesOrNo):
         return f"{total} > {rule.data['threshold']}".replace("+ -", "- ")
 
     def clause(self, rule: RuleData) -> str:
-        terms = " + ".join(f"{weight:g} × ({one.words})" for weight, one in zip(rule.data["weights"], rule.quantities))
+        terms = " + ".join(f"{weight:g} × ({q.words})" for weight, q in zip(rule.data["weights"], rule.quantities))
         return terms.replace("+ -", "\N{MINUS SIGN} ") + f" is above {rule.data['threshold']:g}"
 
 
@@ -380,21 +380,21 @@ class LookUp(RuleForm):
         n = len(entries)
         if n == 1:
             *key, answer = entries[0]
-            return either(rule, answer, " and ".join(one.has(value) for one, value in zip(of, key)), default)
+            return either(rule, answer, " and ".join(quantity.has(value) for quantity, value in zip(of, key)), default)
         if copies(rule):
-            each = [of[0].said(value) for value, _ in entries]
-            listed = words.either(each, n) if n <= SHOWN else _among(of[0], [value for value, _ in entries])
-            found = of[0].words.removesuffix(" (nothing if there is none)")  # said by the default
-            return f"The answer is {found} if this is {listed}, otherwise {rule.word(default)}."
-        said = f"; anything else gives {rule.word(default)}"
+            phrases = [of[0].said(value) for value, _ in entries]
+            listed = words.either(phrases, n) if n <= SHOWN else _among(of[0], [value for value, _ in entries])
+            name = of[0].words.removesuffix(" (nothing if there is none)")  # said by the default
+            return f"The answer is {name} if this is {listed}, otherwise {rule.word(default)}."
+        tail = f"; anything else gives {rule.word(default)}"
         if n <= SHOWN:
             pairs = []
             for *key, answer in entries:
-                spoken = words.joined(one.said(value) for one, value in zip(of, key))
+                spoken = words.joined(quantity.said(value) for quantity, value in zip(of, key))
                 pairs.append(f"{spoken} {'gives' if len(key) == 1 else 'give'} {rule.word(answer)}")
-            said = f": {', '.join([*pairs, said[2:]])}"
+            tail = f": {', '.join([*pairs, tail[2:]])}"
         table = f"a table of {words.counted(n, 'entry', 'entries')}"
-        return f"The answer is looked up by {words.joined(one.words for one in of)} in {table}{said}."
+        return f"The answer is looked up by {words.joined(quantity.words for quantity in of)} in {table}{tail}."
 
 
 FORMS: dict[str, RuleForm] = {
@@ -406,8 +406,8 @@ FORMS: dict[str, RuleForm] = {
 
 def copies(rule: RuleData) -> bool:
     """Whether a table gives the looked up value itself, where it does not give the default."""
-    one, entries, said = rule.quantities[0], rule.data["entries"], rule.setting.answers
-    return len(rule.quantities) == 1 and all(str(one.spoken(value)) == said[answer] for value, answer in entries)
+    first, entries, answers = rule.quantities[0], rule.data["entries"], rule.setting.answers
+    return len(rule.quantities) == 1 and all(str(first.spoken(value)) == answers[answer] for value, answer in entries)
 
 
 def either(rule: RuleData, yes: int, test: str, no: int) -> str:
@@ -418,8 +418,8 @@ def named(setting: Setting, one: Quantity, values: Tensor, shift: int) -> Tensor
     """Return the answer with the same word as the token, or as the number plus `shift`; -1 if there is none."""
     answers = {word: number for number, word in enumerate(setting.answers)}
     known, where = values.unique(return_inverse=True)
-    found = [answers.get(str(one.spoken(v) if one.tokens else v + shift), -1) for v in known.tolist()]
-    return torch.tensor(found)[where]
+    numbers = [answers.get(str(one.spoken(v) if one.tokens else v + shift), -1) for v in known.tolist()]
+    return torch.tensor(numbers)[where]
 
 
 def looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor]) -> Tensor:

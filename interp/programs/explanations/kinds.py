@@ -114,8 +114,8 @@ def place(view: View, at: int) -> Tensor:
     order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))
     order[:, 0] = NOTHING
     least = -at if at < 0 else at + 1
-    found = order.gather(1, wanted.clamp(0, rank.shape[1]))
-    return torch.where(length >= least, found, NOTHING)
+    token = order.gather(1, wanted.clamp(0, rank.shape[1]))
+    return torch.where(length >= least, token, NOTHING)
 
 
 def neighbor_words(offset: int) -> str:
@@ -142,9 +142,9 @@ def neighbor(view: View, offset: int) -> Tensor:
     length = view.tokens.shape[1]
     at = view.place + offset
     inside = (at >= 0) & (at < length)
-    found = view.tokens[:, at.clamp(0, length - 1)]
+    token = view.tokens[:, at.clamp(0, length - 1)]
     there = view.mask[:, at.clamp(0, length - 1)] & inside
-    return found.masked_fill(~there, NOTHING)
+    return token.masked_fill(~there, NOTHING)
 
 
 @kind("position", words="the position", code="i")
@@ -162,12 +162,12 @@ def length(view: View) -> Tensor:
 @kind("own count", words="how often the current token occurs", code="string.count(tokens[i])")
 def own_count(view: View) -> Tensor:
     """How often the current position's token occurs."""
-    found = torch.zeros_like(view.tokens)
+    counts = torch.zeros_like(view.tokens)
     for token in range(len(view.setting.vocabulary)):
         here = (view.tokens == token) & view.content
         if here.any():
-            found = torch.where(view.tokens == token, view.total(here.long()), found)
-    return found
+            counts = torch.where(view.tokens == token, view.total(here.long()), counts)
+    return counts
 
 
 def _count_words(_: object, token: str) -> str:
@@ -223,7 +223,7 @@ def difference(view: View, one: str, other: str) -> Tensor:
 
 @kind(
     "lowest",
-    words=lambda *given: f"the lowest value of {_difference_words(*given)} along the string",
+    words=lambda *arguments: f"the lowest value of {_difference_words(*arguments)} along the string",
     code=lambda _, one, other: f"lowest(string, {one!r}, {other!r})",
     candidates=lambda setting: permutations(few(setting), 2),
     helper='''def lowest(string, one, other):
@@ -266,7 +266,7 @@ def sum_modulo(view: View, modulus: int) -> Tensor:
 @kind("distinct", words="how many different tokens there are", code="len(set(string))")
 def distinct(view: View) -> Tensor:
     """The number of different tokens in the string."""
-    found = torch.zeros_like(view.tokens)
+    number = torch.zeros_like(view.tokens)
     for token in view.setting.content:
-        found = found + (view.total(view.is_token(token)) > 0)
-    return found
+        number = number + (view.total(view.is_token(token)) > 0)
+    return number

@@ -33,15 +33,15 @@ def extreme(view: View, which: str, rank: int) -> Tensor:
     """The largest, smallest, second largest or second smallest number of the string."""
     sign = 1 if which == "largest" else -1
     far = -(1 << 40)
-    each = torch.where(view.content, sign * view.values, far)
-    best, second = torch.full_like(each[:, 0], far), torch.full_like(each[:, 0], far)
+    signed = torch.where(view.content, sign * view.values, far)
+    best, second = torch.full_like(signed[:, 0], far), torch.full_like(signed[:, 0], far)
     columns = []
-    for column in each.T:
+    for column in signed.T:
         second = torch.maximum(second, torch.minimum(best, column))
         best = torch.maximum(best, column)
         columns.append(best if rank == 1 else second)
-    found = view.seen(torch.stack(columns, 1))
-    return torch.where(found > far, sign * found, NOTHING)
+    number = view.seen(torch.stack(columns, 1))
+    return torch.where(number > far, sign * number, NOTHING)
 
 
 def mirror(view: View) -> tuple[Tensor, Tensor]:
@@ -121,8 +121,8 @@ def continued(view: View) -> Tensor:
         at = torch.where(here, place, -1).cummax(1).values
         before = torch.nn.functional.pad(at[:, :-1], (1, 0), value=-1)
         last = torch.where(here, before, last)
-    found = tokens.gather(1, (last + 1).clamp(max=tokens.shape[1] - 1))
-    return torch.where((last >= 0) & view.mask, found, NOTHING)
+    following = tokens.gather(1, (last + 1).clamp(max=tokens.shape[1] - 1))
+    return torch.where((last >= 0) & view.mask, following, NOTHING)
 
 
 @kind(
@@ -133,8 +133,8 @@ def continued(view: View) -> Tensor:
 def changes(view: View) -> Tensor:
     """The number of neighboring pairs of different tokens."""
     both = view.content[:, 1:] & view.content[:, :-1]
-    each = torch.nn.functional.pad(((view.tokens[:, 1:] != view.tokens[:, :-1]) & both).long(), (1, 0))
-    return view.total(each)
+    differs = torch.nn.functional.pad(((view.tokens[:, 1:] != view.tokens[:, :-1]) & both).long(), (1, 0))
+    return view.total(differs)
 
 
 @kind(
@@ -145,8 +145,8 @@ def changes(view: View) -> Tensor:
 )
 def adjacent_pairs(view: View, one: str, other: str) -> Tensor:
     """How often one token comes directly before another."""
-    each = view.is_token(one)[:, :-1] * view.is_token(other)[:, 1:]
-    return view.total(torch.nn.functional.pad(each, (1, 0)))
+    hits = view.is_token(one)[:, :-1] * view.is_token(other)[:, 1:]
+    return view.total(torch.nn.functional.pad(hits, (1, 0)))
 
 
 @kind(
@@ -169,7 +169,7 @@ def adjacent_pairs(view: View, one: str, other: str) -> Tensor:
 def nesting(view: View) -> Tensor:
     """The number of open brackets, of several kinds; -1 once a closing bracket does not match the last open one."""
     opening = {view.setting.vocabulary.index(a): view.setting.vocabulary.index(b) for a, b in pairs(view.setting)}
-    found = torch.zeros_like(view.tokens)
+    depths = torch.zeros_like(view.tokens)
     for row, (tokens, content) in enumerate(zip(view.tokens.tolist(), view.content.tolist())):
         stack: list[int] | None = []
         for at, (token, inside) in enumerate(zip(tokens, content)):
@@ -178,8 +178,8 @@ def nesting(view: View) -> Tensor:
                     stack.append(opening[token])
                 elif token in opening.values():
                     stack = stack[:-1] if stack and stack[-1] == token else None
-            found[row, at] = NOTHING if stack is None else len(stack)
-    return view.seen(found)
+            depths[row, at] = NOTHING if stack is None else len(stack)
+    return view.seen(depths)
 
 
 def pairs(setting: Setting) -> list[tuple[str, str]]:
@@ -221,8 +221,8 @@ def state(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
     for tokens, inside in zip(view.tokens.T, view.content.T):
         at = torch.where(inside, table[at, tokens], at)
         columns.append(at)
-    found = view.seen(torch.stack(columns, 1))
-    return torch.where(found == n, NOTHING, found)
+    states = view.seen(torch.stack(columns, 1))
+    return torch.where(states == n, NOTHING, states)
 
 
 def _sum_candidates(setting: Setting) -> list[tuple[Any, ...]]:
@@ -275,20 +275,20 @@ def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[in
     Numbers are runs of digits between fixed separators (signs, or a digit that never changes). The answer starts after
     the second number and has one more digit. numbers, answer: the digit that comes first, "least" or "most".
     """
-    values, found = view.values, torch.full_like(view.tokens, NOTHING)
+    values, digits = view.values, torch.full_like(view.tokens, NOTHING)
     runs = _runs(view.tokens.shape[1], breaks)
     if len(runs) < 2 or len(runs[0]) != len(runs[1]):
-        return found
-    one, other = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
+        return digits
+    first, second = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
     nothing = torch.zeros_like(values[:, 0])
     columns, carry = [], nothing
-    for total in [*(one + other).T, nothing]:
+    for total in [*(first + second).T, nothing]:
         columns.append((total + carry) % base)
         carry = (total + carry) // base
     places = range(runs[1][-1] + 1, view.tokens.shape[1])
     for at, column in zip(places, columns if answer == "least" else columns[::-1]):
-        found[:, at] = column
-    return found
+        digits[:, at] = column
+    return digits
 
 
 def _runs(length: int, breaks: tuple[int, ...]) -> list[list[int]]:

@@ -41,20 +41,20 @@ class Machine:
 
     def run(self, longest: int) -> list[Int[np.ndarray, "_"]]:
         """Return the answers to all strings of up to `longest` symbols."""
-        table, said = np.array(self.following), np.array(self.answers)
-        states, found = np.zeros(1, dtype=np.int64), [said[:1]]
+        table, answers = np.array(self.following), np.array(self.answers)
+        states, by_length = np.zeros(1, dtype=np.int64), [answers[:1]]
         for _ in range(longest):
             states = table[states].ravel()
-            found.append(said[states])
-        return found
+            by_length.append(answers[states])
+        return by_length
 
 
 def index_of(word: Word, letters: int) -> int:
     """Return the index of a string among those of its length."""
-    found = 0
+    index = 0
     for letter in word:
-        found = found * letters + letter
-    return found
+        index = index * letters + letter
+    return index
 
 
 def word_of(index: int, length: int, letters: int) -> Word:
@@ -81,20 +81,20 @@ def learn(answers: Answers, letters: int, most: int) -> Machine | None:
     best: Machine | None = None
     for guess in np.unique(np.concatenate([part.astype(np.int64) for part in answers[1:]])):
         limit = most if best is None else len(best.answers) - 1
-        found = _learn([np.array([guess]), *answers[1:]], letters, limit) if limit else None
-        best = found or best
+        machine = _learn([np.array([guess]), *answers[1:]], letters, limit) if limit else None
+        best = machine or best
     return best
 
 
 def _learn(answers: Answers, letters: int, most: int) -> Machine | None:
     suffixes: list[Word] = [()]
     while True:
-        found = _propose(answers, letters, suffixes, most)
-        if found is None:
+        machine = _propose(answers, letters, suffixes, most)
+        if machine is None:
             return None
-        wrong = first_difference(answers, found.run(len(answers) - 1), letters)
+        wrong = first_difference(answers, machine.run(len(answers) - 1), letters)
         if wrong is None:
-            return found
+            return machine
         grown = list(dict.fromkeys([*suffixes, *(wrong[i:] for i in range(len(wrong) + 1))]))
         assert len(grown) > len(suffixes), "a wrong string brings a suffix that tells two strings apart"
         suffixes = grown
@@ -131,5 +131,5 @@ def _propose(answers: Answers, letters: int, suffixes: Sequence[Word], most: int
                 alike = np.append(alike, True)
             arrows.append(int(alike.argmax()))
         following.append(arrows)
-    said = [int(answers[len(word)][index_of(word, letters)]) for word in access]
-    return Machine(tuple(map(tuple, following)), tuple(said), tuple(access))
+    outputs = [int(answers[len(word)][index_of(word, letters)]) for word in access]
+    return Machine(tuple(map(tuple, following)), tuple(outputs), tuple(access))

@@ -82,11 +82,11 @@ def _leaves(argument: Any) -> int:
 
 
 def _lists(arguments: tuple[Any, ...]) -> list[Any]:
-    return [_lists(one) if isinstance(one, tuple) else one for one in arguments]
+    return [_lists(item) if isinstance(item, tuple) else item for item in arguments]
 
 
 def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(_tuples(one) if isinstance(one, list | tuple) else one for one in arguments)
+    return tuple(_tuples(item) if isinstance(item, list | tuple) else item for item in arguments)
 
 
 def candidates(setting: Setting) -> list[Quantity]:

@@ -39,7 +39,7 @@ class Rule(RuleData):
     @property
     def constants(self) -> int:
         """Number of constants in the rule: numbers, tokens and answers; a table entry counts as one."""
-        return sum(one.constants for one in self.quantities) + FORMS[self.form].constants(self.data)
+        return sum(quantity.constants for quantity in self.quantities) + FORMS[self.form].constants(self.data)
 
     @property
     def listing(self) -> bool:
@@ -48,7 +48,7 @@ class Rule(RuleData):
 
     def at(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
         """Return the output indices at reads, computed with tensors: the same answers as the function, but faster."""
-        return self.answers([one.values(view)[rows, positions] for one in self.quantities])
+        return self.answers([quantity.values(view)[rows, positions] for quantity in self.quantities])
 
     def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
         """Return output indices from values of the quantities; -1 for tokens and numbers that are not answers."""
@@ -72,9 +72,9 @@ class Rule(RuleData):
     @cached_property
     def source(self) -> str:
         """The rule as a self-contained Python module."""
-        lines = [f"{name} = {one.code}" for name, one in zip(self.names, self.quantities)]
-        read = {one.kind for one in self.quantities}
-        helpers = [one.helper for kind, one in KINDS.items() if kind in read and one.helper]
+        lines = [f"{name} = {quantity.code}" for name, quantity in zip(self.names, self.quantities)]
+        read = {quantity.kind for quantity in self.quantities}
+        helpers = [entry.helper for kind, entry in KINDS.items() if kind in read and entry.helper]
         if any("string" in line for line in lines):
             lines = [f"string = content({'tokens[: i + 1]' if self.setting.causal else 'tokens'})", *lines]
             helpers = [CONTENT, *helpers]
@@ -88,7 +88,7 @@ class Rule(RuleData):
 
     @property
     def _entries(self) -> str:
-        spoken = [[one.spoken(value) for one, value in zip(self.quantities, entry)] for entry in self.data["entries"]]
+        spoken = [[q.spoken(value) for q, value in zip(self.quantities, entry)] for entry in self.data["entries"]]
         keys = [tuple(key) if len(key) > 1 else key[0] for key in spoken]
         return "".join(f"    {key!r}: {self.literal(entry[-1])},\n" for key, entry in zip(keys, self.data["entries"]))
 
@@ -98,15 +98,15 @@ class Rule(RuleData):
         return FORMS[self.form].words(self)
 
     def to_json(self) -> dict[str, Any]:
-        own = {"form": self.form, "of": [one.to_json() for one in self.quantities], **self.data}
-        return {"setting": self.setting.to_json(), "rule": own}
+        rule = {"form": self.form, "of": [quantity.to_json() for quantity in self.quantities], **self.data}
+        return {"setting": self.setting.to_json(), "rule": rule}
 
     @classmethod
     def from_json(cls, data: Any) -> Rule:
         """Make a rule from plain data. Raises InterpError for invalid data."""
         try:
-            setting, own = Setting.from_json(data["setting"]), dict(data["rule"])
-            rule = cls(setting, own.pop("form"), tuple(Quantity.from_json(setting, one) for one in own.pop("of")), own)
+            setting, rest = Setting.from_json(data["setting"]), dict(data["rule"])
+            rule = cls(setting, rest.pop("form"), tuple(Quantity.from_json(setting, q) for q in rest.pop("of")), rest)
         except (KeyError, TypeError, ValueError, IndexError):
             raise InterpError(f"{quoted(str(data)[:60])} is not a rule") from None
         if rule.form not in list(FORMS) or not _plain(data):

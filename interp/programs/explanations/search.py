@@ -57,12 +57,12 @@ class Data:
     def of(cls, bench: Bench, given: Sequence[Quantity] = ()) -> Data:
         """Pair the model's answers with the given quantities (default: all candidates)."""
         of, values = list(given) or candidates(bench.setting), []
-        for one in of:
+        for quantity in of:
             bench.steps.check()
-            values.append(bench.where.pick(one.values(bench.view)).numpy())
-        found = cls.made(of, values, priced(bench, of, values), bench.answers.numpy(), bench.where.rows.numpy(),
+            values.append(bench.where.pick(quantity.values(bench.view)).numpy())
+        data = cls.made(of, values, priced(bench, of, values), bench.answers.numpy(), bench.where.rows.numpy(),
                          bench.population.exact)  # fmt: skip
-        return replace(found, steps=bench.steps)
+        return replace(data, steps=bench.steps)
 
     @classmethod
     def made(
@@ -91,11 +91,11 @@ class Data:
         return Grouped(self.setting, [self.quantities[number] for number in picked], values, self.answers[self.fit])
 
     def judged(self, rule: Rule) -> float:
-        own = [self.quantities.index(one) for one in rule.quantities]  # in the rule's order
-        values = [torch.from_numpy(self.values[number][self.judge]) for number in own]
-        given = rule.answers(values).numpy()
+        numbers = [self.quantities.index(quantity) for quantity in rule.quantities]  # in the rule's order
+        values = [torch.from_numpy(self.values[number][self.judge]) for number in numbers]
+        outputs = rule.answers(values).numpy()
         answers = torch.from_numpy(self.answers[self.judge])
-        return least_share(torch.from_numpy(given == self.answers[self.judge]), answers)
+        return least_share(torch.from_numpy(outputs == self.answers[self.judge]), answers)
 
     def fitted(self, picked: Sequence[int], most: int, listing: bool = False) -> Scored | None:
         """Return the cheapest rule over these quantities with at most `most` constants.
@@ -108,7 +108,7 @@ class Data:
         rules = [rule for rule in fits(self.seen(picked)) if rule.constants <= limit]
         price = sum(self.prices[number] for number in picked)
         scored = [Scored(rule, self.judged(rule), price) for rule in rules]
-        return min(scored, key=lambda one: one.cost, default=None)
+        return min(scored, key=lambda fit: fit.cost, default=None)
 
     def potential(self, picked: Sequence[int]) -> float:
         """Return the share of answers that a table of these quantities gives; -1 if it has too many cells."""
@@ -141,11 +141,11 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
     for name, feature in features.items():
         if name == "answer" or feature.dtype.is_floating_point:
             continue
-        each = feature[bench.where.rows] if feature.ndim == 1 else bench.where.pick(feature)
-        told.append(each.long().numpy())
-    equal = [any(np.array_equal(value, one) for one in told) for value in values]
-    named = {a for one, same in zip(of, equal) if same for a in one.arguments if a in bench.setting.content}
-    return [0 if same else STRANGE - bool(named & set(one.arguments)) for one, same in zip(of, equal)]
+        picked = feature[bench.where.rows] if feature.ndim == 1 else bench.where.pick(feature)
+        told.append(picked.long().numpy())
+    equal = [any(np.array_equal(value, known) for known in told) for value in values]
+    named = {a for quantity, same in zip(of, equal) if same for a in quantity.arguments if a in bench.setting.content}
+    return [0 if same else STRANGE - bool(named & set(quantity.arguments)) for quantity, same in zip(of, equal)]
 
 
 def search(data: Data, share: float, most: int) -> list[Scored]:
@@ -160,35 +160,35 @@ def search(data: Data, share: float, most: int) -> list[Scored]:
     if good and good[0].share == 1.0:
         return good
     # All pairs: an equality or an XOR says nothing in its single quantities.
-    ranked = [number for _, number in sorted(single, key=lambda one: -one[0])]
+    ranked = [number for _, number in sorted(single, key=lambda pair: -pair[0])]
     pairs = [(data.potential(pair), pair) for pair in combinations(sorted(ranked), 2)]
     paired = [data.fitted(pair, most) for potential, pair in pairs if potential >= share]
     good = _good([*good, *paired, *_sums(data, most)], share)
     if good:
         return good
-    best = [pair for _, pair in sorted(pairs, key=lambda one: -one[0])][:EXTENDED]
+    best = [pair for _, pair in sorted(pairs, key=lambda pair: -pair[0])][:EXTENDED]
     triples = {tuple(sorted({*pair, third})) for pair in best for third in ranked[:THIRDS] if third not in pair}
     return _good([data.fitted(three, most) for three in sorted(triples) if data.potential(three) >= share], share)
 
 
 def nearest(data: Data, most: int) -> Scored | None:
     """Return the rule over one quantity that gives the largest share of the answers, however small."""
-    found = [data.fitted([number], most) for number in range(len(data.quantities))]
-    return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
+    scored = [data.fitted([number], most) for number in range(len(data.quantities))]
+    return max((fit for fit in scored if fit is not None), key=lambda fit: fit.share, default=None)
 
 
 def _sums(data: Data, most: int) -> list[Scored | None]:
     """Fit a rule that compares a weighted sum of token counts with a threshold, for tasks with two answers."""
-    counts = [number for number, one in enumerate(data.quantities) if one.kind == "count"]
+    counts = [number for number, quantity in enumerate(data.quantities) if quantity.kind == "count"]
     if len(counts) < 2:
         return []
-    found = Sum().weigh(data.seen(counts))
-    if found is None:
+    fitted = Sum().weigh(data.seen(counts))
+    if fitted is None:
         return []
-    rule = Rule(data.setting, "sum", tuple(data.quantities[c] for c in counts), found)
+    rule = Rule(data.setting, "sum", tuple(data.quantities[c] for c in counts), fitted)
     price = sum(data.prices[c] for c in counts)
     return [Scored(rule, data.judged(rule), price)] if rule.constants <= most else []
 
 
-def _good(found: Sequence[Scored | None], share: float) -> list[Scored]:
-    return sorted((one for one in found if one is not None and one.share >= share), key=lambda one: one.cost)
+def _good(scored: Sequence[Scored | None], share: float) -> list[Scored]:
+    return sorted((fit for fit in scored if fit is not None and fit.share >= share), key=lambda fit: fit.cost)

@@ -141,37 +141,37 @@ def _seen(subject: Subject) -> Strings:
         except Exception as error:  # no task is bound to take rows that its sampler never draws
             raise UnsupportedError(f"task {task.name} does not label every string of its letters: {error}") from error
 
-    found = Strings(task, letters, wrapped, marks, len(before), fixed, most if listed else None)
+    inferred = Strings(task, letters, wrapped, marks, len(before), fixed, most if listed else None)
     for length in range(1, min(2, most) + 1) if fixed is None else (fixed,):
         refusal = f"task {task.name} does not take every string of {length} of its letters"
         try:
-            wanted, batches = _probes(found, length)
+            wanted, batches = _probes(inferred, length)
         except InterpError:
             raise UnsupportedError(refusal) from None
-        wide = any(bool((batch.lengths != length + found.marks).any()) for batch in batches)
+        wide = any(bool((batch.lengths != length + inferred.marks).any()) for batch in batches)
         if wide or sum(map(len, batches)) != wanted:
             raise UnsupportedError(refusal)
-    return found
+    return inferred
 
 
-def _probes(found: Strings, length: int) -> tuple[int, list[Batch]]:
+def _probes(strings: Strings, length: int) -> tuple[int, list[Batch]]:
     """Return rows that test whether a task accepts all strings of a length (ASKED if fixed), after their number."""
-    letters = len(found.letters)
-    if found.fixed is None:
-        return letters**length, list(found.all(length))
+    letters = len(strings.letters)
+    if strings.fixed is None:
+        return letters**length, list(strings.all(length))
     drawn = torch.randint(letters, (ASKED, length), generator=torch.Generator().manual_seed(0))
-    return ASKED, [found.rows(drawn)]
+    return ASKED, [strings.rows(drawn)]
 
 
 def _marks(rows: list[list[int]]) -> list[int]:
     """Return the tokens that are at the start of every row and nowhere else."""
-    found: list[int] = []
-    while all(len(row) > len(found) for row in rows):
-        here = {row[len(found)] for row in rows}
+    marks: list[int] = []
+    while all(len(row) > len(marks) for row in rows):
+        here = {row[len(marks)] for row in rows}
         if len(here) != 1 or any(row.count(next(iter(here))) != 1 for row in rows):
             break
-        found += here
-    return found
+        marks += here
+    return marks
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ def answers(
             done += len(batch)
             if progress is not None:
                 progress(done, total)
-        model.append(torch.cat([one for one, _ in parts]).numpy())
-        task.append(torch.cat([one for _, one in parts]).numpy())
+        model.append(torch.cat([answer for answer, _ in parts]).numpy())
+        task.append(torch.cat([right for _, right in parts]).numpy())
     return Answers(model, task)
 
 
@@ -230,7 +230,7 @@ def decided(subject: Subject, logits: Tensor) -> Int[Tensor, "rows"]:
 
 def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
     base = len(strings.letters)
-    said, right = [], []
+    answered, right = [], []
     for batch in strings.all(longest):
         where = subject.read_mask(batch)
         symbols = torch.zeros_like(where)
@@ -238,16 +238,16 @@ def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
         if bool((symbols & ~where).any()):
             raise UnsupportedError(f"task {subject.task.name} has no answer at some symbols of a string")
         kept = symbols[where]
-        said.append(decided(subject, subject.logits(batch))[kept].view(len(batch), longest))
+        answered.append(decided(subject, subject.logits(batch))[kept].view(len(batch), longest))
         asked = subject.task.asked(batch)[where]
         right.append(subject.classes(batch).where(asked, NOT_ASKED)[kept].view(len(batch), longest))
     model, task = [np.array([UNKNOWN])], [np.array([UNKNOWN])]
     for k in range(1, longest + 1):
-        each = torch.cat(right)[:, k - 1].view(base**k, -1)  # one row per string of k symbols
-        known = (each == each[:, :1]).all(1) & (each[:, 0] != NOT_ASKED)
-        first = torch.cat(said)[:: base ** (longest - k), k - 1]
+        labels = torch.cat(right)[:, k - 1].view(base**k, -1)  # one row per string of k symbols
+        known = (labels == labels[:, :1]).all(1) & (labels[:, 0] != NOT_ASKED)
+        first = torch.cat(answered)[:: base ** (longest - k), k - 1]
         model.append(first.where(known, NOT_ASKED).numpy())
-        task.append(each[:, 0].where(known, NOT_ASKED).numpy())
+        task.append(labels[:, 0].where(known, NOT_ASKED).numpy())
     return Answers(model, task)
 
 
@@ -258,12 +258,12 @@ def check_letters(strings: Strings, tokens: object) -> list[int]:
         tokens = tokens.tolist()
     if not isinstance(tokens, str | list | tuple):
         raise InterpError(f"{tokens!r} is not a string: give text, a list of tokens, or their ids")
-    found = []
+    letters = []
     for token in tokens:
         if isinstance(token, str) and token in words:
-            found.append(words.index(token))
+            letters.append(words.index(token))
         elif isinstance(token, int) and token in strings.letters:
-            found.append(strings.letters.index(token))
+            letters.append(strings.letters.index(token))
         else:
             raise InterpError(f"{token!r} is not a letter: {', '.join(words)}")
-    return found
+    return letters
