@@ -68,13 +68,13 @@ class Canonical:
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data, without the digits that TOLERANCE makes meaningless."""
-        weights = {key: [np.round(one, 4).tolist() for one in each] for key, each in self.weights.items()}
+        weights = {key: [np.round(table, 4).tolist() for table in tables] for key, tables in self.weights.items()}
         return {**vars(self), "weights": weights, "answers": self.answers.tolist()}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Canonical:
         """Read the result of to_plain."""
-        weights = {key: [np.asarray(one, dtype=np.float64) for one in each] for key, each in data["weights"].items()}
+        weights = {key: [np.asarray(t, dtype=np.float64) for t in tables] for key, tables in data["weights"].items()}
         return cls(**{**data, "weights": weights, "answers": np.asarray(data["answers"], dtype=np.int64)})
 
     def same_steps(self, other: Canonical) -> bool:
@@ -126,21 +126,21 @@ class _Walk:
     def _needed(self) -> dict[str, Bool[Tensor, "rows length"]]:
         """The positions at which each variable is read, by what depends on it."""
         nowhere = torch.zeros_like(self.tokens, dtype=torch.bool)
-        found = {name: nowhere.clone() for name in self.made}
+        needed = {name: nowhere.clone() for name in self.made}
         for step in (self.program.answer, *reversed(self.program.steps)):
-            here = found.get(step.name, self.read_at)
+            here = needed.get(step.name, self.read_at)
             if not isinstance(step, Head):
-                self.inputs[step.name] = self._mattering(step, found)
+                self.inputs[step.name] = self._mattering(step, needed)
                 for name in self.inputs[step.name]:
-                    found[name] |= here
+                    needed[name] |= here
                 continue
             asked = here[:, :, None]
             if step.query:
-                found[step.query] |= here
+                needed[step.query] |= here
             if step.key:
-                found[step.key] |= self._visible_from(here)
-            found[step.value] |= (asked & (self.patterns[step.name] > ATTENDED)).any(1)
-        return found
+                needed[step.key] |= self._visible_from(here)
+            needed[step.value] |= (asked & (self.patterns[step.name] > ATTENDED)).any(1)
+        return needed
 
     def _mattering(self, step: Step, needed: Mapping[str, Bool[Tensor, "rows length"]]) -> tuple[str, ...]:
         """The inputs of a map on which what it makes depends: of weighted sums, those that cannot be at their mean,
@@ -151,14 +151,14 @@ class _Walk:
         whole = step.sums(self.made)
         left, kept = whole.clone(), list(step.of)
         moved = {
-            name: each - each[here].mean(0)
+            name: sums - sums[here].mean(0)
             for name, matrix in zip(step.of, step.weights, strict=True)
-            for each in [self.made[name] @ torch.tensor(matrix, dtype=torch.float64)]
+            for sums in [self.made[name] @ torch.tensor(matrix, dtype=torch.float64)]
         }
         for name in sorted(step.of, key=lambda name: float(moved[name][here].std(0, correction=0).max())):
             without = torch.where(here[..., None], left - moved[name], left)
             if self._stays(step, whole, without, needed):
-                left, kept = without, [one for one in kept if one != name]
+                left, kept = without, [other for other in kept if other != name]
         return tuple(kept)
 
     def _stays(self, step: Weighed, whole: Tensor, without: Tensor, needed: Mapping[str, Tensor]) -> bool:
@@ -167,7 +167,7 @@ class _Walk:
         here = needed.get(step.name, self.read_at)
         if isinstance(step, Linear):
             return torch.equal(without.argmax(-1)[here], whole.argmax(-1)[here])
-        heads = [one for one in self.program.steps if isinstance(one, Head) and step.name in (one.query, one.key)]
+        heads = [head for head in self.program.steps if isinstance(head, Head) and step.name in (head.query, head.key)]
         for head in heads:
             attention = head.attention({**self.made, step.name: without}, self.seen)
             if float((attention - self.patterns[head.name])[needed[head.name]].abs().max()) > ATTENDED:
@@ -177,16 +177,16 @@ class _Walk:
 
     def _graded(self) -> dict[str, bool]:
         """Whether a variable is graded, or made of one that is: then what it divides hangs on weights or thresholds."""
-        found: dict[str, bool] = {"token": False, "position": False}
+        graded: dict[str, bool] = {"token": False, "position": False}
         for step in self.program.steps:
             read = step.of if isinstance(step, Head) else self.inputs[step.name]
             if _prepares(step) and len(read) < 2:
-                found[step.name] = any(found[name] for name in read)
+                graded[step.name] = any(graded[name] for name in read)
                 continue
             weights = self.made[step.name][self.needed[step.name]]
             between = bool(((weights > GRADED) & (weights < 1 - GRADED)).any() | (weights > 1 + GRADED).any())
-            found[step.name] = between or any(found[name] for name in read)
-        return found
+            graded[step.name] = between or any(graded[name] for name in read)
+        return graded
 
     # ------------------------------------------------------------ keys
 
@@ -231,12 +231,12 @@ class _Walk:
 
     def _inlined(self, of: Sequence[str]) -> list[str]:
         """Inputs of a map; in place of a map that describes no part of a model, what that reads."""
-        found: list[str] = []
+        inlined: list[str] = []
         for name in of:
             step = None if name in ("token", "position") else self.program.step(name)
             inner = step is not None and not step.part and not isinstance(step, Head)
-            found += self._inlined(self.inputs[name]) if inner else [name]
-        return list(dict.fromkeys(found))
+            inlined += self._inlined(self.inputs[name]) if inner else [name]
+        return list(dict.fromkeys(inlined))
 
     def answered(self) -> Int[Tensor, "rows length"]:
         return self.program.answer.sums(self.made).argmax(-1)
@@ -283,8 +283,8 @@ class _Walk:
         whole, seen = self.patterns[step.name][here], self.seen.expand(*here.shape, -1)[here]
         query, key = self.alike(step.query), self.alike(step.key)
         if not key:
-            each = torch.where(whole > SEEN, whole / seen.exp().clamp(min=1.0), 0.0)
-            return each >= each.amax(-1, keepdim=True) * MOST
+            once = torch.where(whole > SEEN, whole / seen.exp().clamp(min=1.0), 0.0)
+            return once >= once.amax(-1, keepdim=True) * MOST
         rows, of_key = here.nonzero()[:, 0], self._coded(key, self._visible_from(here)).to(whole)
         share = einsum(whole, of_key[rows], "query key, query key value -> query value")
         there = einsum((seen > -torch.inf).to(whole), of_key[rows], "query key, query key value -> query value") > 0
@@ -294,9 +294,9 @@ class _Walk:
     def _coded(self, name: str, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length groups"]:
         """The group of each of some positions; in no group are the others."""
         groups = torch.from_numpy(self.groups(name, here)).long()
-        found = torch.zeros(*here.shape, int(groups.max()) + 1 if len(groups) else 1, dtype=torch.bool)
-        found[here] = torch.nn.functional.one_hot(groups, found.shape[-1]).bool()
-        return found
+        coded = torch.zeros(*here.shape, int(groups.max()) + 1 if len(groups) else 1, dtype=torch.bool)
+        coded[here] = torch.nn.functional.one_hot(groups, coded.shape[-1]).bool()
+        return coded
 
     def _visible_from(self, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
         """The positions that some of these positions see."""
@@ -317,9 +317,9 @@ class _Walk:
     def result(self) -> Canonical:
         answer, at = self.program.answer, self.read_at
         keys = [self.key(name) for name in self.reads(answer)]
-        given = self.answered()[at].numpy()
+        answers = self.answered()[at].numpy()
         graded = any(self.graded[name] for name in self.inputs[answer.name]) or isinstance(answer, Cosines)
-        divides = "" if graded else _digest(np.asarray(given).tobytes())
+        divides = "" if graded else _digest(np.asarray(answers).tobytes())
         steps, shape = (_digest(f"{sorted({key[grade] for key in keys})} {divides}") for grade in (0, 1))
         weights: dict[str, list[Float[np.ndarray, "points points"]]] = {}
         variables: dict[str, list[str]] = {}
@@ -329,7 +329,7 @@ class _Walk:
                 weights.setdefault(self.keys[name][0], []).append(self._products(name))
         for products in weights.values():
             products.sort(key=np.linalg.norm)
-        return Canonical(steps, shape, weights, given, variables)
+        return Canonical(steps, shape, weights, answers, variables)
 
     def _soft(self, name: str) -> bool:
         return name not in ("token", "position") and isinstance(self.program.step(name), Head) and self.graded[name]
@@ -337,8 +337,8 @@ class _Walk:
     def _products(self, name: str) -> Float[np.ndarray, "points points"]:
         """The products of the weights at pairs of some positions: the same in whatever order the values come."""
         points = self.made[name][self.needed[name]]
-        some = points[torch.linspace(0, len(points) - 1, min(POINTS, len(points))).long()] if len(points) else points
-        return (some @ some.T).numpy()
+        drawn = points[torch.linspace(0, len(points) - 1, min(POINTS, len(points))).long()] if len(points) else points
+        return (drawn @ drawn.T).numpy()
 
 
 def _prepares(step: Step) -> bool:
@@ -359,11 +359,11 @@ def _numbered(values: Int[np.ndarray, "positions"]) -> Int[np.ndarray, "position
     return np.argsort(np.argsort(first))[back].astype(np.int32)
 
 
-def _near(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+def _near(matrices: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
     """Test whether matrices are the same up to TOLERANCE, one by one."""
-    if [one.shape for one in some] != [other.shape for other in others]:
+    if [matrix.shape for matrix in matrices] != [other.shape for other in others]:
         return False
-    return all(float(np.abs(one - other).max(initial=0.0)) <= TOLERANCE for one, other in zip(some, others))
+    return all(float(np.abs(matrix - other).max(initial=0.0)) <= TOLERANCE for matrix, other in zip(matrices, others))
 
 
 def _depends(made: np.ndarray, others: list[np.ndarray]) -> bool:

@@ -86,21 +86,23 @@ def compare(
             done += 1
             if progress:
                 bar.update(done, len(sources), f"{row['model']} {row['level']}")
-        found = ComparedModels([rows.known[source.name] for source in sources])
+        compared = ComparedModels([rows.known[source.name] for source in sources])
         by_name = {source.name: source for source in sources}
         held: dict[str, TaskModel] = {}
-        for one, other in found.pairs(tried):
+        for one, other in compared.pairs(tried):
             key = f"{one} -> {other}"
             if key not in rows.tested:
                 held = {name: held.get(name) or by_name[name].load() for name in (one, other)}  # the last two, no more
-                rows.append_tests(key, transplanted(held[one], found.row(one), held[other], found.row(other), tasks))
-        found.transplants += [test for key in found.keys(tried) for test in rows.tested[key]]
-    return found
+                rows.append_tests(
+                    key, transplanted(held[one], compared.row(one), held[other], compared.row(other), tasks)
+                )
+        compared.transplants += [test for key in compared.keys(tried) for test in rows.tested[key]]
+    return compared
 
 
 def _check_task(rows: Iterable[Row], row: Row) -> None:
     """Raise InterpError if models are of different tasks, or of one task with different parameters."""
-    if other := next((one for one in rows if one["asked"] != row["asked"]), None):
+    if other := next((earlier for earlier in rows if earlier["asked"] != row["asked"]), None):
         alike = " with other parameters" * (other["task"] == row["task"])
         raise InterpError(
             f"only models of one task can be compared, but {other['model']} is of {other['task']}, and {row['model']} "
@@ -130,30 +132,30 @@ class ModelSource:
 def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:
     """Return the models to compare, in order. Raises InterpError if there is none, or if two have one name."""
     if isinstance(models, str | Path):
-        found = _of_folder(Path(models)) if is_dir(Path(models)) else _of_name(str(models))
+        sources = _of_folder(Path(models)) if is_dir(Path(models)) else _of_name(str(models))
     else:
-        found = [
-            ModelSource(f"model {n}", one)
-            if isinstance(one, TaskModel)
-            else ModelSource(str(one), _checked(one), _axes(Path(str(one))))
-            for n, one in enumerate(models)
+        sources = [
+            ModelSource(f"model {n}", model)
+            if isinstance(model, TaskModel)
+            else ModelSource(str(model), _checked(model), _axes(Path(str(model))))
+            for n, model in enumerate(models)
         ]
-    if not found:
+    if not sources:
         kept = "; the sweep kept no models: repeat it with models=True (--models)" * _is_sweep(models)
         raise InterpError(f"there is no checkpoint to compare in {models}{kept}")
-    if twice := [name for name, n in Counter(source.name for source in found).items() if n > 1]:
+    if twice := [name for name, n in Counter(source.name for source in sources).items() if n > 1]:
         raise InterpError(f"{twice[0]} is given twice")
-    return found
+    return sources
 
 
 def _is_sweep(models: object) -> bool:
     return isinstance(models, str | Path) and (Path(models) / RUNS).is_file()
 
 
-def _checked(one: object) -> str | Path | TaskModel:
-    if not isinstance(one, str | Path | TaskModel):
-        raise InterpError(f"expected names, files or task models, got {of_type(one)}")
-    return one
+def _checked(model: object) -> str | Path | TaskModel:
+    if not isinstance(model, str | Path | TaskModel):
+        raise InterpError(f"expected names, files or task models, got {of_type(model)}")
+    return model
 
 
 def _of_folder(folder: Path) -> list[ModelSource]:
@@ -173,7 +175,7 @@ def _of_name(name: str) -> list[ModelSource]:
     """All seeds of a named model."""
     file = find_checkpoint(name)
     seeds = sorted(file.parent.glob("seed-*.safetensors"), key=_by_number)
-    return [ModelSource(f"{name}/{one.stem}", one) for one in seeds] if file in seeds else [ModelSource(name, name)]
+    return [ModelSource(f"{name}/{seed.stem}", seed) for seed in seeds] if file in seeds else [ModelSource(name, name)]
 
 
 def _by_number(file: Path) -> tuple[Path, int, str]:
@@ -229,9 +231,9 @@ class ComparedModels(Result):
 
     def by(self, grade: Grade) -> ComparedModels:
         """Return the same with algorithms told apart by another grade."""
-        found = ComparedModels(self.rows, check_one_of("grade", grade, GRADES))
-        found.transplants = self.transplants
-        return found
+        regraded = ComparedModels(self.rows, check_one_of("grade", grade, GRADES))
+        regraded.transplants = self.transplants
+        return regraded
 
     # ------------------------------------------------------------ classes
 
@@ -249,8 +251,8 @@ class ComparedModels(Result):
             first = next(same, number)
             firsts += [first] * (first == number)
             classes.append(first)
-        order = [first for first, _ in Counter(one for one in classes if one >= 0).most_common()]
-        return [NONE if one < 0 else letters(order.index(one)) for one in classes]
+        order = [first for first, _ in Counter(number for number in classes if number >= 0).most_common()]
+        return [NONE if number < 0 else letters(order.index(number)) for number in classes]
 
     def same(self, one: str, other: str) -> bool:
         """Test whether two models have the same algorithm."""
@@ -267,11 +269,11 @@ class ComparedModels(Result):
         for row, algorithm in zip(self.rows, self.algorithms, strict=True):
             members.setdefault(algorithm, []).append(row["model"])
         members.pop(NONE, None)
-        found = [(first, other) for first, *others in members.values() for other in others[:tried]]
-        return [pair for one, other in found for pair in ((one, other), (other, one))]
+        pairs = [(first, other) for first, *others in members.values() for other in others[:tried]]
+        return [pair for first, other in pairs for pair in ((first, other), (other, first))]
 
     def keys(self, tried: int) -> list[str]:
-        return [f"{one} -> {other}" for one, other in self.pairs(tried)]
+        return [f"{giver} -> {taker}" for giver, taker in self.pairs(tried)]
 
     # ------------------------------------------------------------ tables
 
@@ -288,7 +290,7 @@ class ComparedModels(Result):
         """Return one row for each model, for each algorithm, or for each variable put into another model."""
         check_one_of("table", table, ("models", "algorithms", "transplants"))
         if table == "transplants":
-            return pd.DataFrame([one.row() for one in self.transplants], columns=Transplant.COLUMNS)
+            return pd.DataFrame([test.row() for test in self.transplants], columns=Transplant.COLUMNS)
         shown = ("model", "seed", "accuracy", "low", "high", "exact", "on", "level", "answers", "interchange",
                  "constants", "parts", "used", "reason")  # fmt: skip
         frame = pd.DataFrame([{**row["axes"], **{name: row[name] for name in shown}} for row in self.rows])
@@ -318,19 +320,19 @@ class ComparedModels(Result):
         return phases(frame, *axes[:2]) if len(axes) > 1 else accuracies(frame)
 
 
-def _same(grade: Grade, one: Canonical | None, other: Canonical) -> bool:
-    if one is None:
+def _same(grade: Grade, form: Canonical | None, other: Canonical) -> bool:
+    if form is None:
         return False
     if grade == "steps":
-        return one.same_steps(other)
-    return one.shape == other.shape if grade == "shape" else one.same_answers(other) >= SAME_ANSWERS
+        return form.same_steps(other)
+    return form.shape == other.shape if grade == "shape" else form.same_answers(other) >= SAME_ANSWERS
 
 
 def letters(number: int) -> str:
     """A, B, ..., Z, AA, AB, ...: the name of the algorithm with this place."""
-    found = ""
+    name = ""
     number += 1
     while number:
         number, last = divmod(number - 1, 26)
-        found = chr(65 + last) + found
-    return found
+        name = chr(65 + last) + name
+    return name

@@ -64,14 +64,14 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
     what earlier models of a comparison have drawn, to which this one's task is added."""
     subject = sharing(model, {} if tasks is None else tasks)
     with threads_for(model):
-        found, right = explain_subject(subject, name), right_of(subject, certify)
+        finding, right = explain_subject(subject, name), right_of(subject, certify)
     return {
-        "model": name, "form": FORM, "rules": RULES, "task": found.task, "asked": subject.task.ref.model_dump_json(),
-        "seed": model.seed, "spec": model.spec.id, **right, "level": found.level,
-        "answers": None if found.agreement is None else found.agreement.share, "interchange": _least(found),
-        "constants": found.constants if found.found else None, "parts": len(found.parts),
-        "used": sum(part.status in USED for part in found.parts), "how": found.how, "reason": found.reason,
-        "canonical": None, "explanation": json.loads(found.to_json()), **_form(found, subject),
+        "model": name, "form": FORM, "rules": RULES, "task": finding.task, "asked": subject.task.ref.model_dump_json(),
+        "seed": model.seed, "spec": model.spec.id, **right, "level": finding.level,
+        "answers": None if finding.agreement is None else finding.agreement.share, "interchange": _least(finding),
+        "constants": finding.constants if finding.found else None, "parts": len(finding.parts),
+        "used": sum(part.status in USED for part in finding.parts), "how": finding.how, "reason": finding.reason,
+        "canonical": None, "explanation": json.loads(finding.to_json()), **_form(finding, subject),
     }  # fmt: skip
 
 
@@ -100,26 +100,26 @@ def right_of(model: Model, certify: bool) -> Row:
 
 def _proved(model: Model) -> Certificate | None:
     """A certificate, shipped or made now, that knows the exact accuracy; None if there is none."""
-    given = Subject.of(model).model
-    assert isinstance(given, TaskModel)
+    task_model = Subject.of(model).model
+    assert isinstance(task_model, TaskModel)
     try:
-        found = find_known(given) or certify_model(given)
+        certificate = find_known(task_model) or certify_model(task_model)
     except UnsupportedError:
         return None
-    return None if isinstance(found.accuracy, tuple) else found
+    return None if isinstance(certificate.accuracy, tuple) else certificate
 
 
 def reformed(model: TaskModel, row: Row) -> Row:
     """Return the row of a model with the canonical form made anew from its explanation."""
-    found = Explanation.from_json(json.dumps(row["explanation"]))
-    return {"on": "", **row, "form": FORM, "canonical": None, **_form(found, Subject.of(model))}
+    explanation = Explanation.from_json(json.dumps(row["explanation"]))
+    return {"on": "", **row, "form": FORM, "canonical": None, **_form(explanation, Subject.of(model))}
 
 
-def _form(found: Explanation, subject: Subject) -> Row:
-    if found.program is None:
+def _form(explanation: Explanation, subject: Subject) -> Row:
+    if explanation.program is None:
         return {}
     running = Running.of(subject, common(subject))
-    return {"canonical": canonical(found.program, running.batch.tokens, running.counts).to_plain()}
+    return {"canonical": canonical(explanation.program, running.batch.tokens, running.counts).to_plain()}
 
 
 def common(subject: Subject) -> Batch:
@@ -130,7 +130,7 @@ def common(subject: Subject) -> Batch:
     return sample(task, COMMON, inputs_of(subject).split, SEED).batch
 
 
-def _least(found: Explanation) -> float | None:
+def _least(explanation: Explanation) -> float | None:
     """The least interchange intervention accuracy of a variable, or None without one that changes an answer."""
-    known = [one.interchange.accuracy for one in found.variables]
+    known = [variable.interchange.accuracy for variable in explanation.variables]
     return min((value for value in known if not math.isnan(value)), default=None)

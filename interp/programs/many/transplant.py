@@ -68,15 +68,15 @@ def transplanted(
     """
     tasks = {} if tasks is None else tasks
     giver, taker = (_interchanger(model, row, tasks) for model, row in ((source, one), (target, other)))
-    found = []
+    transplants = []
     with threads_for(target):
         for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
             # No more inputs are drawn: `nearest` is about these.
             held = {field.name: getattr(taker, field.name) for field in fields(taker)} | {"fresh": None}
             score = _Transplanter(**held, nearest=nearest(giver, mine)).score(theirs)
             here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
-            found.append(Transplant(one["model"], other["model"], here, there, **score.row()))
-    return found
+            transplants.append(Transplant(one["model"], other["model"], here, there, **score.row()))
+    return transplants
 
 
 def _interchanger(model: TaskModel, row: Row, tasks: Tasks) -> Interchanger:
@@ -100,8 +100,8 @@ def _shared(
 
 def placed(of: Interchanger, names: Sequence[str]) -> Placed:
     """The variables of these steps as one, in all their places."""
-    each = [one for one in of.variables if set(one.steps) & set(names)]
-    return Placed(tuple(step for one in each for step in one.steps), tuple(part for one in each for part in one.parts))
+    kept = [var for var in of.variables if set(var.steps) & set(names)]
+    return Placed(tuple(step for var in kept for step in var.steps), tuple(part for var in kept for part in var.parts))
 
 
 def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
@@ -111,13 +111,13 @@ def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
     """
     values = torch.cat([of.running.value(of.part(part)) for part in variable.parts], -1)
     rows, length, _ = values.shape
-    found = torch.arange(rows * length)
+    donors = torch.arange(rows * length)
     for place in range(length):
         here = of.running.mask[:, place].nonzero()[:, 0]
         if len(here) > 1:
             apart = _distances(values[here, place])
-            found[here * length + place] = here[apart.argmin(1)] * length + place
-    return found
+            donors[here * length + place] = here[apart.argmin(1)] * length + place
+    return donors
 
 
 def _distances(points: Float[Tensor, "points d"]) -> Float[Tensor, "points points"]:
@@ -135,4 +135,4 @@ class _Transplanter(Interchanger):
     def answered(self, swaps: Sequence[tuple[Placed, Donors]]) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places from the nearest positions."""
         assert self.nearest is not None
-        return super().answered([(one, self.nearest[donors]) for one, donors in swaps])
+        return super().answered([(variable, self.nearest[donors]) for variable, donors in swaps])
